@@ -17,6 +17,7 @@ from ..gpu.plan import Slice, StepBuffer
 from ..gpu.weight_slots import slot_sizes
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
+from ..models.experts import most_used
 from ..models.registry import Contents, Model
 from ..ops.adapted import AdaptedOps, LowRank
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
@@ -176,8 +177,7 @@ def placement_of(
     So many bytes are `reserved` for others on the GPU.
     """
     parameters = parameters_of(file, model)
-    architecture = file.str("general.architecture")
-    used = file.int(f"{architecture}.expert_used_count", low=0, default=0)
+    used = most_used(file, file.str("general.architecture"))
     # Where both have one memory, nothing is gained by the other.
     available = _available(device, offload) if offload.gpu_memory is not None or _is_discrete(device) else None
     available = None if available is None else max(0, available - reserved)

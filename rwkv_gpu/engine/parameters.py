@@ -64,7 +64,7 @@ def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
 def _rows_of_heads(rows: HeadRows, source: Format, target: Format, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Rows of each head of a matrix. Columns of quantised rows are in no blocks of their own, so they become floats."""
     chosen = raw.reshape(rows.heads, rows.each, -1)[:, rows.first : rows.first + rows.count]
-    chosen = np.ascontiguousarray(chosen).reshape(rows.heads * rows.count, -1)
+    chosen = np.repeat(chosen.reshape(rows.heads * rows.count, -1), rows.repeats, axis=0)
     if not rows.transposed:
         return chosen
     values = dequantise_rows(source, chosen).reshape(rows.heads, rows.count, -1).transpose(0, 2, 1)

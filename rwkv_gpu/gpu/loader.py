@@ -209,7 +209,7 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
     if p.part:
         [tensor] = p.tensors
         whole = np.frombuffer(file.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
-        return p.part(whole)[row : row + count]
+        return p.part(whole).reshape(p.rows, -1)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
     every = [_read_tensor(file, t, p, 0, t.nbytes // t.format.row_bytes(p.width)) for t in p.tensors]

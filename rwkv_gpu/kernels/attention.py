@@ -139,6 +139,7 @@ LATENT_ATTENTION = Kernel(
     "latent_attention",
     (
         LATENT_QUERIES,
+        QUERY_SCALE,
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
         RESULT.only("whole", "partial"),
         *LATENT_REST,
@@ -150,7 +151,7 @@ LATENT_ATTENTION = Kernel(
 LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
-    (LATENT_QUERIES, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
+    (LATENT_QUERIES, QUERY_SCALE, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
     ("attention/softmax", *LATENT_BLOCKS),
     core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),

@@ -1,23 +1,22 @@
-"""DeepSeek-V2 and V3, GLM-4.7-Flash and their like: latent attention, and experts after some leading dense layers."""
+"""DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and their like: latent attention, and experts after some leading
+dense layers.
+"""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, Ops, Rms, Rope, Tensor
+from ..ops.vocabulary import Cache, Ops, Rms, Rope, Temperature, Tensor
 from .dense import take_feed
 from .experts import read_experts, take_mixture
-from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
+from .latent import LatentScores, LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
 from .layered import Ends, Layered
 from .mixtures import Experts, expert_feed
 from .rope import MAGNITUDE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import FeedForward, feed_forward
 
-ARCH = "deepseek2"
 # The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
 FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
 
@@ -55,47 +54,43 @@ class DeepSeek2(Layered):
         return [p.cache for p in self.attentions]
 
 
-def load(file: GGUFFile) -> DeepSeek2:
+def load(file: GGUFFile, arch: str) -> DeepSeek2:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    if file.float(f"{ARCH}.attention.temperature_scale", default=0.0):
-        raise UnsupportedModel(
-            f"{file.path}: latent attention whose queries are scaled by position is not supported; take another model"
-        )
     tensors = Tensors(file)
-    hyper = _read_hyper(file, tensors)
-    sizes = _read_sizes(file, tensors, hyper)
-    rope, scale = _read_rope(file, tensors, hyper, sizes)
+    hyper = _read_hyper(file, arch, tensors)
+    sizes = _read_sizes(file, arch, tensors, hyper)
+    how = _read_attention(file, arch, tensors, hyper, sizes)
     shape = hyper.vocabulary, hyper.width
     embedding = tensors.take("token_embd.weight", *shape)
-    attentions = tuple(take_latent_attention(file, tensors, sizes, rope, scale, i) for i in range(hyper.layers))
-    feeds = tuple(_take_feeds(file, tensors, hyper))
+    attentions = tuple(take_latent_attention(file, tensors, sizes, how, i) for i in range(hyper.layers))
+    feeds = tuple(_take_feeds(file, arch, tensors, hyper))
     last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
     head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
-    tensors.skip_blocks(range(hyper.layers, file.int(f"{ARCH}.block_count")))
+    tensors.skip_blocks(range(hyper.layers, file.int(f"{arch}.block_count")))
     tensors.refuse_the_rest()
     return DeepSeek2(Ends(embedding, last_norm, head, hyper.context), tuple(tensors.taken), attentions, feeds)
 
 
-def _read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
-    blocks = file.int(f"{ARCH}.block_count", low=1, high=1024)
-    predicting = file.int(f"{ARCH}.nextn_predict_layers", low=0, high=blocks - 1, default=0)  # blocks, the last
-    layers, experts = blocks - predicting, file.int(f"{ARCH}.expert_count", low=0, high=1 << 12, default=0)
+def _read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
+    blocks = file.int(f"{arch}.block_count", low=1, high=1024)
+    predicting = file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)  # blocks, the last
+    layers, experts = blocks - predicting, file.int(f"{arch}.expert_count", low=0, high=1 << 12, default=0)
     return Hyper(
         layers=layers,
-        width=file.int(f"{ARCH}.embedding_length", low=1, high=1 << 16),
-        inner=file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20),
-        dense=file.int(f"{ARCH}.leading_dense_block_count", low=0, high=blocks, default=0) if experts else layers,
+        width=file.int(f"{arch}.embedding_length", low=1, high=1 << 16),
+        inner=file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20),
+        dense=file.int(f"{arch}.leading_dense_block_count", low=0, high=blocks, default=0) if experts else layers,
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float(f"{ARCH}.attention.layer_norm_rms_epsilon", *EPS),
-        context=file.int(f"{ARCH}.context_length", low=1, high=LONGEST_CONTEXT),
+        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
     )
 
 
-def _read_sizes(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> LatentSizes:
+def _read_sizes(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper) -> LatentSizes:
     """Queries are of low rank where the tensors say so: not every file has the key."""
-    at = f"{ARCH}.attention"
+    at = f"{arch}.attention"
     latent = file.int(f"{at}.kv_lora_rank", low=1, high=1 << 14)
-    rotary = file.int(f"{ARCH}.rope.dimension_count", low=2, high=1 << 12)
+    rotary = file.int(f"{arch}.rope.dimension_count", low=2, high=1 << 12)
     older = f"{at}.key_length_mla" not in file.metadata  # then the lengths are those of heads
     key, value = (file.int(f"{at}.{k}_length{'' if older else '_mla'}", low=1, high=1 << 12) for k in ("key", "value"))
     if key <= rotary:
@@ -112,25 +107,34 @@ def _read_sizes(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> LatentSizes:
     )
 
 
-def _read_rope(file: GGUFFile, tensors: Tensors, hyper: Hyper, sizes: LatentSizes) -> tuple[Rope, float]:
+def _read_attention(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, sizes: LatentSizes) -> LatentScores:
+    """What all layers share of their scores."""
+    rope, scale = _read_rope(file, arch, tensors, hyper, sizes)
+    warm = file.float(f"{arch}.attention.temperature_scale", 0.0, 1e2, default=0.0)
+    original = file.int(f"{arch}.rope.scaling.original_context_length", 1, LONGEST_CONTEXT, default=hyper.context)
+    period = file.int(f"{arch}.attention.temperature_length", low=1, high=LONGEST_CONTEXT, default=original)
+    return LatentScores(rope, scale, Temperature(warm, period) if warm else None)
+
+
+def _read_rope(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, sizes: LatentSizes) -> tuple[Rope, float]:
     """The rotation, and the scale of the scores: here YaRN scales whole scores, in place of what rotates."""
-    rope = read_rope(file, ARCH, tensors, "normal", sizes.rotary, hyper.context)
+    rope = read_rope(file, arch, tensors, "normal", sizes.rotary, hyper.context)
     scale = (sizes.nope + sizes.rotary) ** -0.5
-    multiplier = f"{ARCH}.rope.scaling.yarn_log_multiplier"
+    multiplier = f"{arch}.rope.scaling.yarn_log_multiplier"
     if rope.yarn is None or not file.float(multiplier, default=0.0):
         return rope, scale
     growth = 1 + file.float(multiplier, 1e-4, 1.0) * math.log(1 / rope.scale)
-    magnitude = file.float(f"{ARCH}.rope.scaling.attn_factor", *MAGNITUDE, default=1.0)
+    magnitude = file.float(f"{arch}.rope.scaling.attn_factor", *MAGNITUDE, default=1.0)
     return replace(rope, magnitude=magnitude), scale * growth**2
 
 
-def _take_feeds(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> Iterator[FeedForward | Experts]:
+def _take_feeds(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper) -> Iterator[FeedForward | Experts]:
     """Of each layer: the first are dense."""
     sizes = None
     if hyper.dense < hyper.layers:
         flash = hyper.layers in FLASH_LAYERS and hyper.vocabulary == FLASH_VOCABULARY
-        sizes = read_experts(file, ARCH, hyper.width, scores="sigmoid" if flash else "softmax")
-        shared = file.int(f"{ARCH}.expert_shared_count", low=0, high=64, default=0) > 0
+        sizes = read_experts(file, arch, hyper.width, scores="sigmoid" if flash else "softmax")
+        shared = file.int(f"{arch}.expert_shared_count", low=0, high=64, default=0) > 0
     for i in range(hyper.layers):
         norm = Rms(tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.eps)
         if sizes is None or i < hyper.dense:

@@ -3,7 +3,7 @@
 A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,7 +27,7 @@ from ..ops.vocabulary import (
     Weight,
 )
 from .layered import Ends
-from .rope import BASE, read_rope
+from .rope import BASE, read_dims, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer
 
@@ -48,13 +48,15 @@ class Form:
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
     head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
-    gated: bool = False  # attention · sigmoid(W_gate h)
+    gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
+    gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     temperature: Temperature | None = None
+    sinks: bool = False  # one more score of each head, which has no value
     branch_scale: float = 1.0  # of what a branch adds
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
@@ -81,8 +83,14 @@ class DenseFile:
         return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
 
     def near(self, full: Rope, base: float | None = None) -> Rope:
-        """The rotation of window layers: that of full ones, but of a base that the file may say; else it is `base`."""
-        return replace(full, base=self.number("rope.freq_base_swa", *BASE, default=full.base if base is None else base))
+        """The rotation of window layers: that of full ones, of other dims or another base where the file says so.
+
+        `base` is that of files that do not say it.
+        """
+        key = f"{self.arch}.rope.dimension_count_swa"
+        dims = read_dims(self.file, self.tensors, key, self.hyper.head_size) if key in self.file.metadata else full.dims
+        base = self.number("rope.freq_base_swa", *BASE, default=full.base if base is None else base)
+        return replace(full, dims=dims, base=base)
 
     def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
         """The rotation of each layer, where all turn."""
@@ -94,18 +102,28 @@ class DenseFile:
         near = self.near(full)
         return [near if window else None for window in windows]
 
-    def windows(self, period: int) -> list[int]:
-        """The window of each layer; the file says which have one, or every layer but each `period`-th has."""
-        key, layers = f"{self.arch}.attention.sliding_window_pattern", range(self.hyper.layers)
-        said = self.file.metadata.get(key)
-        if isinstance(said, np.ndarray) and said.dtype == np.bool_:
-            if len(said) < len(layers):
-                raise self.tensors.bad(
-                    f"metadata key '{key}'", f"{len(said)} entries", f"one for each of {len(layers)}"
-                )
-            return [self.hyper.window if said[i] else 0 for i in layers]
+    def windows(self, period: int, *, full_first: bool = False) -> list[int]:
+        """The window of each layer; the file says which have one, or every layer but each `period`-th has.
+
+        With `full_first`, the first of `period` layers has none, and not the last.
+        """
+        pattern = "attention.sliding_window_pattern"
+        key, layers = f"{self.arch}.{pattern}", range(self.hyper.layers)
+        if isinstance(self.file.metadata.get(key), np.ndarray):
+            return [self.hyper.window if near else 0 for near in self.flags(pattern, default=True)]
         period = self.file.int(key, low=0, high=1024, default=period)
-        return [self.hyper.window if period == 0 or i % period < period - 1 else 0 for i in layers]
+        full = 0 if full_first else period - 1
+        return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
+
+    def flags(self, name: str, *, default: bool) -> list[bool]:
+        """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
+        key, layers = f"{self.arch}.{name}", self.hyper.layers
+        said = self.file.metadata.get(key)
+        if not isinstance(said, np.ndarray):
+            return [default] * layers
+        if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
+            raise self.tensors.bad(f"metadata key '{key}'", f"{len(said)} entries", f"one for each of {layers}")
+        return [bool(flag) for flag in said[:layers]]
 
     def ends(self, form: Form) -> Ends:
         """Everything but the layers."""
@@ -151,7 +169,7 @@ class DenseFile:
             v=v,
             biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
-            gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
+            gate=self._gate(f"{at}_gate.weight", heads, size) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", rows[0], i),
             cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP, window=window),
             how=Attention(
@@ -161,9 +179,11 @@ class DenseFile:
                 window=window,
                 norms=by_head,
                 softcap=form.score_cap,
+                sinks=tensors.take(f"{at}_sinks.weight", heads) if form.sinks else None,
                 temperature=form.temperature,
                 head=size if size % HEAD_STEP else 0,
             ),
+            gate_then=form.gate_then,
         )
 
     def feed(self, form: Form, i: int) -> FeedForward:
@@ -193,8 +213,14 @@ class DenseFile:
         name, eps = form.after[which], form.after_eps
         if name is None:
             return None
-        weight = self.tensors.take(f"blk.{i}.{name}.weight", self.hyper.width)
+        at = f"blk.{i}.{name}"
+        weight = self.tensors.take(at if at in self.tensors else f"{at}.weight", self.hyper.width)
         return Rms(weight, self.hyper.eps if eps is None else eps)
+
+    def _gate(self, name: str, heads: int, size: int) -> Weight:
+        """What multiplies the answer of attention: a row for each number of a head, or one for each head."""
+        by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
+        return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
 
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
         name = form.norms[which]
@@ -282,15 +308,20 @@ def load_dense(file: GGUFFile, arch: str, form: Form) -> Transformer:
     return build(DenseFile(file, arch), form)
 
 
-def build(source: DenseFile, form: Form) -> Transformer:
-    """The model that a file and a form describe."""
+Attentions = Callable[[int, SelfAttention], SelfAttention]
+
+
+def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -> Transformer:
+    """The model that a file and a form describe. `attentions` changes those of single layers."""
     file, tensors = source.file, source.tensors
     if file.int(f"{source.arch}.expert_count", default=0):
         raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
-    ends, attentions = source.ends(form), source.attentions(form)
+    ends, attending = source.ends(form), source.attentions(form)
+    if attentions is not None:
+        attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))
     feeds = tuple(source.feed(form, i) for i in range(source.hyper.layers))
     tensors.refuse_the_rest()
-    return Transformer(ends, tuple(tensors.taken), attentions, form.parallel, feeds)
+    return Transformer(ends, tuple(tensors.taken), attending, form.parallel, feeds)
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hyper:

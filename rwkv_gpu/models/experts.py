@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Alternating, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
+from .dense import take_gates
 from .tensors import Tensors
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
@@ -14,12 +17,13 @@ SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # a
 
 @dataclass(frozen=True)
 class ExpertSizes:
-    """What the metadata says of all mixtures of a model."""
+    """What the metadata says of all mixtures of a model. What may differ by layer has one entry, or one for each."""
 
     width: int  # D
     experts: int  # E
-    inner: int  # of one expert
-    gating: Gating  # without its weights
+    inner: tuple[int, ...]  # of one expert
+    used: tuple[int, ...]  # experts of a row
+    gating: Gating  # without its weights, of the first layer
 
 
 @dataclass(frozen=True)
@@ -117,16 +121,17 @@ def read_experts(
     in some families, and a key in others.
     """
     experts = file.int(f"{arch}.expert_count", low=1, high=MOST_EXPERTS)
-    used = file.int(f"{arch}.expert_used_count", low=1, high=min(experts, MOST_USED))
+    used = _by_layer(file, f"{arch}.expert_used_count", min(experts, MOST_USED))
+    most = max(used)
     number = file.int(f"{arch}.expert_gating_func", low=0, default=0)
     if number and number not in SCORES:
         known = ", ".join(f"{n} ({name})" for n, name in SCORES.items())
         raise UnsupportedModel(f"{file.path}: expert_gating_func {number} is not supported; known: {known}")
     groups = file.int(f"{arch}.expert_group_count", low=0, high=experts, default=1) or 1
     groups_used = file.int(f"{arch}.expert_group_used_count", low=0, high=groups, default=groups) or groups
-    if experts % groups or groups_used * (experts // groups) < used:
+    if experts % groups or groups_used * (experts // groups) < most:
         raise UnsupportedModel(
-            f"{file.path}: {used} of {experts} experts cannot be chosen in {groups_used} of {groups} groups; "
+            f"{file.path}: {most} of {experts} experts cannot be chosen in {groups_used} of {groups} groups; "
             "convert the model again"
         )
     length = f"{arch}.expert_feed_forward_length"
@@ -134,9 +139,10 @@ def read_experts(
     return ExpertSizes(
         width,
         experts,
-        file.int(length if length in file.metadata else f"{arch}.feed_forward_length", low=1, high=1 << 20),
+        _by_layer(file, length if length in file.metadata else f"{arch}.feed_forward_length", 1 << 20),
+        used,
         Gating(
-            used,
+            used[0],
             SCORES.get(number, scores),
             normalise=file.bool(f"{arch}.expert_weights_norm", default=False) if normalise is None else normalise,
             scale=scale or 1.0,  # some files write 0 for 1
@@ -144,6 +150,32 @@ def read_experts(
             groups_used=groups_used if groups_used < groups else 1,
         ),
     )
+
+
+def most_used(file: GGUFFile, arch: str) -> int:
+    """How many experts a row has at most in a layer; 0 of a model without any."""
+    key = f"{arch}.expert_used_count"
+    if isinstance(file.metadata.get(key), np.ndarray):
+        return max(_by_layer(file, key, MOST_USED))
+    return file.int(key, low=0, default=0)
+
+
+def _by_layer(file: GGUFFile, key: str, high: int) -> tuple[int, ...]:
+    """A number for all layers, or an array of one for each; 0 is for a layer without experts."""
+    if not isinstance(file.metadata.get(key), np.ndarray):
+        return (file.int(key, low=1, high=high),)
+    values = tuple(int(value) for value in file.ints(key))
+    if not values or not 1 <= max(values) <= high or min(values) < 0:
+        raise Tensors(file).bad(f"metadata key '{key}'", str(list(values))[:60], f"integers from 0 to {high}")
+    return values
+
+
+def _of_layer(tensors: Tensors, values: tuple[int, ...], i: int, what: str) -> int:
+    """Layer i's of one for all, or of one for each."""
+    value = values[0] if len(values) == 1 else values[i] if i < len(values) else 0
+    if not value:
+        raise tensors.bad(what, f"none for layer {i}", "a number for every layer with experts")
+    return value
 
 
 def take_mixture(
@@ -160,7 +192,8 @@ def take_mixture(
     """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
     answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
     """
-    at, experts, inner = f"blk.{i}.ffn", sizes.experts, sizes.inner
+    at, experts = f"blk.{i}.ffn", sizes.experts
+    inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
     latent = _take_latent(tensors, at, sizes.width)
     width = sizes.width if latent is None else latent.down.shape[0]
     chosen = f"blk.{i}.exp_probs_b"
@@ -176,6 +209,7 @@ def take_mixture(
         matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", experts, inner, width) for name in names)
     gating = replace(
         sizes.gating,
+        used=_of_layer(tensors, sizes.used, i, "the number of experts of a row"),
         bias=vector(f"{at}_gate_inp.bias", biases),
         selection_bias=vector(f"{chosen}.bias") or vector(chosen),
         answer_scale=vector(f"{at}_down_exps.scale"),
@@ -208,13 +242,13 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
 
 def take_shared_expert(tensors: Tensors, i: int, width: int, *, gated: bool = True) -> SharedExpert:
     """The shared expert of layer i; its width is that of its tensors."""
-    at = f"blk.{i}.ffn"
-    gate, up, own = f"{at}_gate_shexp.weight", f"{at}_up_shexp.weight", f"{at}_gate_inp_shexp.weight"
-    inner = tensors.dimension(up, 0)
-    if gated and tensors.same_format(gate, up):
-        matrices: tuple[Weight, ...] = (tensors.alternate(f"{at}_gate_up_shexp", inner, width, gate, up),)
+    at, suffix = f"blk.{i}.ffn", "_shexp"
+    own, inner = f"{at}_gate_inp_shexp.weight", tensors.dimension(f"{at}_down_shexp.weight", 1)
+    if gated:
+        gates = take_gates(tensors, at, inner, width, suffix)
+        matrices: tuple[Weight, ...] = gates if isinstance(gates, tuple) else (gates,)
     else:
-        matrices = tuple(tensors.take(name, inner, width) for name in ((gate, up) if gated else (up,)))
+        matrices = (tensors.take(f"{at}_up_shexp.weight", inner, width),)
     return SharedExpert(
         inner=matrices,
         down=tensors.take(f"{at}_down_shexp.weight", width, inner),

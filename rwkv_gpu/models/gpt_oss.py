@@ -1,11 +1,8 @@
 """gpt-oss: attention with sinks, windows in every other layer, and experts with biases and a clamped SwiGLU."""
 
-from dataclasses import replace
-
 from ..gguf.file import GGUFFile
 from .dense import DenseFile, Form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
-from .transformer import SelfAttention
 
 ARCH = "gpt-oss"
 
@@ -18,10 +15,7 @@ def load(file: GGUFFile) -> MixtureTransformer:
         windows=source.windows(2),
         biases=True,
         norms=("attn_norm", "post_attention_norm"),
+        sinks=True,
     )
     experts = ExpertForm(scores="late_softmax", normalise=False, then="clamped_swiglu", biases=True)
-
-    def with_sinks(i: int, p: SelfAttention) -> SelfAttention:
-        return replace(p, how=replace(p.how, sinks=source.tensors.take(f"blk.{i}.attn_sinks.weight", p.how.heads)))
-
-    return build_mixtures(source, form, experts, with_sinks)
+    return build_mixtures(source, form, experts)

@@ -12,7 +12,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, DeltaRule, Ops, Rms, State, Tensor, Weight
 from .experts import read_experts, take_mixture
 from .hybrid import Block, Experts, Hybrid, Sizes, by_layer, read_sizes, take_feed, take_model, take_norm
-from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
+from .latent import LatentScores, LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
 from .tensors import Tensors
 
 ARCH = "kimi-linear"
@@ -90,7 +90,7 @@ def load(file: GGUFFile) -> Hybrid:
     for i, attends in enumerate(kv_heads):
         first: Block
         if attends:
-            first = Latent(take_latent_attention(file, tensors, latent, None, scale, i))
+            first = Latent(take_latent_attention(file, tensors, latent, LatentScores(None, scale), i))
         else:
             first = _take_kda(file, tensors, sizes, heads, i)
         layers.append((first, second(i)))

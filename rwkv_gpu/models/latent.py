@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Tensor, Weight
+from ..ops.vocabulary import Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Temperature, Tensor, Weight
 from .tensors import Tensors
 
 STEP = 8  # of the dims of latents, and of those that rotate: what the kernels take
@@ -27,6 +27,15 @@ class LatentSizes:
     value: int  # V, of a head's answer
     q_rank: int  # of the queries; 0 where they are one product
     eps: float
+
+
+@dataclass(frozen=True)
+class LatentScores:
+    """How queries are compared with what they look back at."""
+
+    rope: Rope | None  # none where positions do not rotate
+    scale: float
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,9 @@ def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> 
 
 
 def take_latent_attention(
-    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, rope: Rope | None, scale: float, i: int
+    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int
 ) -> LatentSelfAttention:
-    """The latent attention of block i; without `rope`, positions do not rotate."""
+    """The latent attention of block i."""
     at, s = f"blk.{i}.attn", sizes
     if s.latent % STEP or s.rotary % STEP:
         raise UnsupportedModel(
@@ -79,7 +88,14 @@ def take_latent_attention(
         v_up=v_up,
         output=tensors.take(f"{at}_output.weight", s.width, s.heads * s.value),
         cache=Cache(f"blk.{i}.kv", 1, s.latent + s.rotary, s.latent),
-        how=LatentAttention(s.heads, rope, scale, tensors.take(f"{at}_kv_a_norm.weight", s.latent), s.eps),
+        how=LatentAttention(
+            s.heads,
+            scores.rope,
+            scores.scale,
+            tensors.take(f"{at}_kv_a_norm.weight", s.latent),
+            s.eps,
+            scores.temperature,
+        ),
     )
 
 

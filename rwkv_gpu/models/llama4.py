@@ -1,15 +1,16 @@
 """Llama 4: layers that turn see chunks of positions; every fourth layer sees all, and scales queries by position.
 
-An expert reads its input times its share. Scout norms the heads of layers that turn, Maverick does not.
+An expert reads its input times its share. Scout norms the heads of layers that turn, Maverick does not. MobileLLM-R1,
+whose files say a window of 0, has no experts; all its layers turn and see all.
 """
 
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import HeadNorms, Temperature
-from .dense import DenseFile, Form
+from .dense import DenseFile, Form, build
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
-from .transformer import SelfAttention
+from .transformer import SelfAttention, Transformer
 
 ARCH = "llama4"
 CHUNK = 8192  # positions
@@ -18,19 +19,22 @@ NOT_NORMED = 128  # experts of Maverick
 TEMPERATURE = Temperature(0.1, CHUNK, shift=1)
 
 
-def load(file: GGUFFile) -> MixtureTransformer:
+def load(file: GGUFFile) -> MixtureTransformer | Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    chunked = file.int(f"{ARCH}.attention.sliding_window", low=0, default=CHUNK) > 0
     source = DenseFile(file, ARCH)
     rope, normed = source.rope("normal"), file.int(f"{ARCH}.expert_count", default=0) != NOT_NORMED
-    full = [i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
+    full = [chunked and i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
     near = source.near(rope)
     form = Form(ropes=[None if one else near for one in full], windows=[0] * len(full))
-    experts = ExpertForm(scores="sigmoid", normalise=False, shared=True, scales_input=True)
 
     def seeing(i: int, p: SelfAttention) -> SelfAttention:
         if full[i]:
             return replace(p, how=replace(p.how, temperature=TEMPERATURE))
-        norms = HeadNorms(source.hyper.eps) if normed else None
-        return replace(p, how=replace(p.how, chunk=CHUNK, norms=norms), cache=replace(p.cache, window=CHUNK))
+        chunk, norms = CHUNK if chunked else 0, HeadNorms(source.hyper.eps) if normed else None
+        return replace(p, how=replace(p.how, chunk=chunk, norms=norms), cache=replace(p.cache, window=chunk))
 
+    if not file.int(f"{ARCH}.expert_count", default=0):
+        return build(source, form, seeing)
+    experts = ExpertForm(scores="sigmoid", normalise=False, shared=True, scales_input=True)
     return build_mixtures(source, form, experts, seeing)

@@ -1,12 +1,12 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..ops.vocabulary import Glu, Ops, Rms, Scores, Tensor
-from .dense import DenseFile, Form
+from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor
+from .dense import Attentions, DenseFile, Form
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
-from .transformer import Attending, FeedForward, SelfAttention, feed_forward
+from .layered import normed
+from .transformer import Attending, FeedForward, feed_forward
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,14 @@ class ExpertForm:
     biases: bool = False  # of the router and of all matrices
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
     scales_input: bool = False  # whether shares multiply what experts read
+    averaged: bool = False  # whether answers are the mean of the shared expert's and of what the others sum up to
 
 
 @dataclass(frozen=True)
 class Experts:
     """Parameters of a feed-forward of experts."""
 
-    norm: Rms
+    norm: AnyNorm
     mixture: Mixture
     after: Rms | None = None  # of what they answer together
     scale: float = 1.0
@@ -33,9 +34,14 @@ class Experts:
 
 def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor) -> Tensor:
     """add + scale · after(mixture(norm(x)))"""
+    norm = None
+    if isinstance(p.norm, LayerNorm):
+        x = normed(g, x, p.norm)
+    else:
+        norm = p.norm
     if p.after is None:
-        return mixture(g, p.mixture, x, p.norm, add=add, scale=p.scale)
-    y = mixture(g, p.mixture, x, p.norm, add=None)
+        return mixture(g, p.mixture, x, norm, add=add, scale=p.scale)
+    y = mixture(g, p.mixture, x, norm, add=None)
     return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.scale)
 
 
@@ -48,9 +54,6 @@ class MixtureTransformer(Attending):
     def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
         p = self.feeds[i]
         return feed_forward(g, p, x, add) if isinstance(p, FeedForward) else expert_feed(g, p, x, add)
-
-
-Attentions = Callable[[int, SelfAttention], SelfAttention]
 
 
 def build_mixtures(
@@ -78,7 +81,7 @@ def build_mixtures(
 
 
 def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:
-    tensors, hyper = source.tensors, source.hyper
+    tensors = source.tensors
     there = f"blk.{i}.ffn_up_shexp.weight" in tensors
     found = take_mixture(
         tensors,
@@ -89,5 +92,5 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         shared=there if experts.shared is None else experts.shared,
         scales_input=experts.scales_input,
     )
-    norm = Rms(tensors.take(f"blk.{i}.{form.norms[1]}.weight", hyper.width), hyper.eps)
-    return Experts(norm, found, source.after(form, 1, i), form.branch_scale)
+    scale = form.branch_scale / 2 if experts.averaged and found.shared else form.branch_scale
+    return Experts(source.norm(form, f"blk.{i}.{form.norms[1]}"), found, source.after(form, 1, i), scale)

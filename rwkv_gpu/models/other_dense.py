@@ -9,11 +9,13 @@ from ..gguf.file import GGUFFile
 from .dense import SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
-PERIOD = 4  # layers from one that sees all to the next
+PERIOD, PLAMO_PERIOD = 4, 8  # layers from one that sees all to the next
+BAICHUAN_13B = 40  # layers
 LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
+FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
 
 
 def command_r(source: DenseFile) -> Form:
@@ -33,6 +35,15 @@ def cohere2(source: DenseFile) -> Form:
     return replace(command_r(source), ropes=source.turning(source.rope("normal"), windows), windows=windows)
 
 
+def baichuan(source: DenseFile) -> Form:
+    """Baichuan 7B."""
+    if source.hyper.layers == BAICHUAN_13B:
+        raise UnsupportedModel(
+            f"{source.file.path}: positions as biases of scores (ALiBi) are not supported; take Baichuan 7B"
+        )
+    return Form()
+
+
 def falcon(source: DenseFile) -> Form:
     """Falcon: the large model has a norm of its own for attention."""
     own = "blk.0.attn_norm_2.weight" in source.tensors
@@ -42,6 +53,37 @@ def falcon(source: DenseFile) -> Form:
 def gptneox(source: DenseFile) -> Form:
     """GPT-NeoX, Pythia: the file says whether the branches of a layer read the same."""
     return replace(PLAIN_GELU, parallel=source.file.bool(f"{source.arch}.use_parallel_residual", default=True))
+
+
+def hunyuan_vl(source: DenseFile) -> Form:
+    """The text part of Hunyuan VL: a factor of the file changes the base of what turns."""
+    rope, size = source.rope("neox"), source.hyper.head_size
+    factor = source.number("rope.scaling.alpha", *FACTOR, default=0.0) or 1.0
+    rope = replace(rope, base=rope.base * factor ** (size / (size - 2)))
+    return Form(ropes=[rope] * source.hyper.layers, head_norms="turned")
+
+
+def plamo3(source: DenseFile) -> Form:
+    """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
+    windows = source.windows(PLAMO_PERIOD)
+    return Form(
+        ropes=source.ropes(source.rope("neox"), windows),
+        windows=windows,
+        head_norms="each",
+        after=("post_attention_norm", "post_ffw_norm"),
+    )
+
+
+def qwen(source: DenseFile) -> Form:
+    """The first Qwen: its files say twice the width of the feed-forward."""
+    source.hyper = replace(source.hyper, inner=tuple(inner // 2 for inner in source.hyper.inner))
+    return Form(pairing="neox", biases=True)
+
+
+def spark2_5(source: DenseFile) -> Form:
+    """Spark X2.5: a gate of each head, and window layers."""
+    windows = source.windows(PERIOD)
+    return Form(ropes=source.ropes(source.rope("neox"), windows), windows=windows, gated=True, activation="gelu")
 
 
 def stablelm(source: DenseFile) -> Form:
@@ -60,20 +102,28 @@ def _refuse_head_norms(source: DenseFile) -> None:
 
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "arcee": Form(activation="relu2", glu=False),
+    "baichuan": baichuan,
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,
     "command-r": command_r,
     "falcon": falcon,
     "gptneox": gptneox,
+    "hunyuan_vl": hunyuan_vl,
     "jais2": PLAIN_RELU2,
     "maincoder": Form(head_norms="turned"),
     "nemotron": PLAIN_RELU2,
+    "openelm": Form(pairing="neox", head_norms="each"),
     "orion": LAYER_NORMS,
+    "paddleocr": Form(pairing="neox"),
     "pangu-embedded": Form(pairing="neox"),
     "phi2": replace(PLAIN_GELU, parallel=True, norms=ONE_NORM),
+    "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
+    "plamo3": plamo3,
+    "qwen": qwen,
     "qwen2vl": Form(pairing="neox", biases=True),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
+    "spark2_5": spark2_5,
     "stablelm": stablelm,
     "starcoder2": PLAIN_GELU,
     "xverse": Form(),

@@ -8,6 +8,8 @@ from ..gguf.file import GGUFFile
 from .dense import DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
+from .other_dense import command_r
+from .rope import unscaled
 
 PERIOD = 4  # layers from one that sees all to the next
 
@@ -28,17 +30,51 @@ def afmoe(source: DenseFile) -> Form:
     )
 
 
+def cohere2moe(source: DenseFile) -> Form:
+    """North Mini Code: Command R7B with experts; the first, dense layers turn, too, though they see all."""
+    full = source.rope("normal")
+    near, windows = source.near(full), source.windows(PERIOD, full_first=True)
+    leading = source.file.int(f"{source.arch}.leading_dense_block_count", low=0, high=source.hyper.layers, default=0)
+    ropes = [near if window else full if i < leading else None for i, window in enumerate(windows)]
+    rms = f"{source.arch}.attention.layer_norm_rms_epsilon" in source.file.metadata
+    return replace(command_r(source), ropes=ropes, windows=windows, layer_norms=not rms)
+
+
+def laguna(source: DenseFile) -> Form:
+    """Laguna: gates of heads or of their numbers; window layers, if there are any, turn as a base of theirs says."""
+    full, windows = source.rope("neox"), source.windows(PERIOD, full_first=True)
+    near = unscaled(source.near(full))
+    return Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        head_norms="each",
+        gated=True,
+        gate_then="softplus",
+    )
+
+
+def mellum(source: DenseFile) -> Form:
+    """Mellum 2: what lengthens contexts changes full layers alone."""
+    full, windows = source.rope("neox"), source.windows(PERIOD)
+    near = unscaled(source.near(full))
+    return Form(ropes=[near if window else full for window in windows], windows=windows, head_norms="each")
+
+
 FORMS: dict[str, tuple[Form | Callable[[DenseFile], Form], ExpertForm]] = {
     "afmoe": (afmoe, ExpertForm(scores="sigmoid", shared=None)),
     "bailingmoe": (Form(), ExpertForm(shared=True)),
     "bailingmoe2": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
+    "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, averaged=True)),
     "deepseek": (Form(), ExpertForm(normalise=False, shared=True)),
+    "deepseek2-ocr": (Form(pairing="neox"), ExpertForm(shared=True)),
     "dots1": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
     "ernie4_5-moe": (Form(), ExpertForm(normalise=True, shared=None)),
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
     "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
+    "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
+    "mellum": (mellum, ExpertForm(normalise=True)),
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),

@@ -92,9 +92,16 @@ class Tensors:
     def rows_of_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
         """The same rows as one matrix, [H · count, width]."""
         part = self._checked(whole, (rows.heads * rows.each, width))
-        part_of = HeadSlice(name, (rows.heads * rows.count, width), (part,), rows)
+        part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats, width), (part,), rows)
         self.taken.append(part_of)
         return part_of
+
+    def repeat(self, name: str, whole: str, rows: HeadRows) -> HeadSlice:
+        """A number of each head of a vector, as often as `rows` says, as one vector."""
+        part = self._checked(whole, (rows.heads,))
+        repeated = HeadSlice(name, (rows.heads * rows.repeats,), (part,), rows)
+        self.taken.append(repeated)
+        return repeated
 
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format, and can be one matrix."""

@@ -49,10 +49,11 @@ class SelfAttention:
     v: Weight  # [KV · N, D]
     biases: tuple[Weight | None, ...]  # of q, k, v
     whole_norms: tuple[Rms, Rms] | None  # of q and k, over all their heads
-    gate: Weight | None  # [H · N, D]
+    gate: Weight | None  # [H · N, D], or one row for each head [H, D]
     output: Output
     cache: Cache
     how: Attention
+    gate_then: Activation = "sigmoid"
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,20 @@ class FeedForward:
 
 
 def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | None = None) -> Tensor:
-    """add + output(attention(W_q h, W_k h, W_v h) · sigmoid(W_gate h)), h = norm(x); x where nothing else is added"""
+    """add + output(attention(W_q h, W_k h, W_v h) · then(W_gate h)), h = norm(x); x where nothing else is added"""
     if p.gate is None:
         q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=p.norm)
     else:
         matrices, biases = [p.q, p.k, p.v, p.gate], (*p.biases, None)
         q, k, v, gate = g.linears(
-            [x, x, x, x], matrices, then=["none", "none", "none", "sigmoid"], bias=biases, norm=p.norm
+            [x, x, x, x], matrices, then=["none", "none", "none", p.gate_then], bias=biases, norm=p.norm
         )
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
     y = attend(g, q, k, v, p.cache, p.how)
-    return output(g, p.output, y if p.gate is None else g.mul(y, gate), x if add is None else add)
+    if p.gate is not None:
+        y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
+    return output(g, p.output, y, x if add is None else add)
 
 
 def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:

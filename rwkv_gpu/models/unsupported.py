@@ -7,7 +7,7 @@ from ..gguf.file import GGUFFile
 
 ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
-HEAD_GATES = "a gate of each head"
+CLAMPED = "a clamped SwiGLU of another kind than that of gpt-oss"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 LEARNED = "learned positions"
@@ -19,26 +19,27 @@ DRAFT = "the model that it drafts for"
 MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
+    "bailingmoe3": ("decays that are bounded",),
     "bitnet": ("norms inside of branches", "scales of matrices"),
+    "chameleon": ("layer norms of heads",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
-    "deci": ("layers without attention or feed-forward",),
     "cogvlm": ("matrices of their own for images",),
     "gemma3n": ("embeddings by layer", STREAMS),
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "jamba": ("norms of dt, B and C with weights",),
-    "laguna": (HEAD_GATES,),
+    "kimi-k3": (STREAMS, "the activation SiTU"),
+    "maple": (CLAMPED,),
     "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
-    "mistral4": ("queries of latent attention that are scaled by position",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
-    "plamo2": ("the tokenizer plamo2",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
-    "step35": (HEAD_GATES,),
+    "step35": (CLAMPED,),
+    "talkie": ("an embedding that every layer adds",),
 } | {
-    **dict.fromkeys(("baichuan", "bloom", "jais", "mpt", "refact"), (ALIBI,)),
+    **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),

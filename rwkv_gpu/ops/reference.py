@@ -52,6 +52,7 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
     "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
     "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
+    "softplus": lambda x: np.logaddexp(np.float32(0), x),
 }
 
 
@@ -389,7 +390,8 @@ class Reference:
         return y
 
     def scale_rows(self, x: Array, by: Array, *, add: Array | None = None) -> Array:
-        y = x * by
+        parts = by.shape[1]
+        y: Array = (x.reshape(len(x), parts, -1) * by[:, :, None]).reshape(x.shape)
         return y if add is None else y + add
 
     def route(self, x: Array, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Array]:
@@ -539,6 +541,8 @@ class Reference:
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
         latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
+        if how.temperature:
+            q = q * warmth(how.temperature, positions)[:, None, None]
         y = np.empty((len(z), how.heads, inner), np.float32)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Glu = Activation | Literal["clamped_swiglu"]
@@ -73,6 +73,7 @@ class HeadRows:
     first: int
     count: int
     transposed: bool = False  # [H, K, count] in place of [H, count, K]
+    repeats: int = 1  # how often each of these rows stands, one after the other
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ class LatentAttention:
     scale: float  # of the scores
     norm: Weight  # [C], of each latent
     eps: float
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -356,7 +358,8 @@ class Ops(Protocol[Tensor]):
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
-        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³)))
+        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³))),
+        softplus is log(1 + exp(x))
         """
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
@@ -493,7 +496,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
-        """y[t] = x[t] · by[t] + add[t], by [T, 1], or as x"""
+        """y[t] = x[t] · by[t] + add[t], by [T, H], one number for each of H equal parts of a row"""
 
     def route(self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Tensor]:
         """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index
@@ -570,7 +573,7 @@ class Ops(Protocol[Tensor]):
         """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j = 0 .. position of t
 
         z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
-        r is the last R of each head of q_rope [T, H · S], rotated. y [T, H · C]
+        r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]
         """
 
     def pick(self, x: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ _DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿]+"
 _THREES = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}+"
 _DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
                 r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES)
+_SPARK = _DEEPSEEK_V3.replace(r"[\p{P}\p{S}]+[\r\n]*", r"[\p{P}\p{S}]+").replace(_SPACES, r"[\r\n]|\s+(?!\S)|\s+")
 # fmt: on
 
 
@@ -94,6 +95,8 @@ PRE: dict[str, PreTokenizer] = {
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie"), _GPT4O_ROW),
     **dict.fromkeys(("tiny_aya", "cohere2moe"), _AYA_ROW),
     "afmoe": PreTokenizer((_THREES, _ASIAN, _DEEPSEEK_V3), clean_spaces=False),
+    "superbpe": PreTokenizer((_THREES,), clean_spaces=False),
+    "spark2_5": PreTokenizer((r"\p{N}", _KANA, _SPARK), clean_spaces=False),
     "youtu": PreTokenizer(_YOUTU, clean_spaces=False, ignore_merges=True),
     "jais-2": PreTokenizer((_JAIS2,)),
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", _MINICPM5), ignore_merges=True),

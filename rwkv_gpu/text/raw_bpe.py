@@ -1,4 +1,4 @@
-"""BPE over the characters of UTF-8, as Gemma 4 has it: spaces as ▁, no words cut out, bytes where there is no token."""
+"""BPE over the characters of UTF-8, as in Gemma 4 and Sarvam: spaces as ▁, no words, bytes where there is no token."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,22 +10,24 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
-from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, byte_of, read_strings, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, byte_of, read_name, read_strings, read_vocabulary
 
+RAW = ("sarvam-moe",)  # names of `tokenizer.ggml.pre` that mean this in files of byte-level BPE
 _SPACE = "▁"
 _LINES = re.compile(r"\n+|[^\n]+")  # no merge goes across the end of a line
 
 
 class RawBpeTokenizer(BaseTokenizer):
-    """Merges by rank within a line. A run of line ends that is a token is taken whole."""
-
-    clean_spaces = True
+    """Merges by rank within a line. In Gemma 4, a run of line ends that is a token is taken whole."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        vocabulary = read_vocabulary(metadata, Defaults(add_bos=True))
+        self._is_gemma = read_name(metadata, "pre") not in RAW
+        vocabulary = read_vocabulary(metadata, Defaults(add_bos=self._is_gemma))
         super().__init__(vocabulary)
-        self.add_bos = vocabulary.bos is not None  # some files deny it; the models were trained with it
-        self._bytes = _read_bytes(vocabulary.ids)
+        self.clean_spaces = self._is_gemma
+        if self._is_gemma:
+            self.add_bos = vocabulary.bos is not None  # some files deny it; the models were trained with it
+        self._bytes = read_bytes(vocabulary.ids)
         merges = _read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=True)
 
@@ -40,7 +42,7 @@ class RawBpeTokenizer(BaseTokenizer):
         return ids
 
     def _encode_line(self, line: str) -> list[int]:
-        if line[0] == "\n" and line in self.vocabulary.ids:
+        if self._is_gemma and line[0] == "\n" and line in self.vocabulary.ids:
             return [self.vocabulary.ids[line]]
         return [token.id for token in self._merger.tokenize(line)]
 
@@ -51,7 +53,7 @@ class RawBpeTokenizer(BaseTokenizer):
         return byte_of(text) if kind == Kind.BYTE else b""
 
 
-def _read_bytes(ids: Mapping[str, int]) -> list[int]:
+def read_bytes(ids: Mapping[str, int]) -> list[int]:
     """The token of each byte."""
     names = [f"<0x{byte:02X}>" for byte in range(256)]
     missing = [name for name in names if name not in ids]

@@ -40,6 +40,7 @@ class Marks:
     control: bool = False  # whether they are control tokens, which decoding hides
     channels: bool = False  # whether each part of an answer has a header that says what it is
     around: tuple[str, ...] = ()  # control tokens around the answer, which are no part of it
+    wraps: tuple[str, str] | None = None  # texts around an answer behind reasoning, which are no part of it
 
     @property
     def answer(self) -> str:
@@ -51,7 +52,7 @@ class Marks:
         return (
             Channels(prompt, tools=tools)
             if self.channels
-            else Thinking(prompt, opening=self.opening, closing=self.closing)
+            else Thinking(prompt, opening=self.opening, closing=self.closing, wraps=self.wraps)
         )
 
 
@@ -69,6 +70,7 @@ MARKS = {
     "<think:opensource>": Marks("<think:opensource>", "</think:opensource>"),
     "[THINK]": Marks("[THINK]", "[/THINK]", control=True),
     "<seed:think>": Marks("<seed:think>", "</seed:think>"),
+    "<response>": Marks("<think>", "</think>", wraps=("<response>", "</response>")),
 }  # fmt: skip
 
 
@@ -152,12 +154,22 @@ def _is_reasoning(header: str) -> bool:
 class Thinking:
     """Splits text at `<think>` and `</think>`. The marks, and line ends right after them, are in neither part.
 
-    `prompt` is what came before: some templates open the reasoning, some close it.
+    `prompt` is what came before: some templates open the reasoning, some close it. An answer right behind reasoning
+    may be wrapped: what wraps it is in neither part.
     """
 
-    def __init__(self, prompt: str = "", *, opening: str = "<think>", closing: str = "</think>") -> None:
+    def __init__(
+        self,
+        prompt: str = "",
+        *,
+        opening: str = "<think>",
+        closing: str = "</think>",
+        wraps: tuple[str, str] | None = None,
+    ) -> None:
         self.inside = opens_thinking(prompt, opening)
         self._marks = {False: opening, True: closing}
+        self._wraps = wraps
+        self._wrapped = False  # whether the mark that comes next ends the answer
         self._held = ""
         self._fresh = self.inside or prompt.rstrip().endswith(closing)  # right after a mark
 
@@ -167,12 +179,20 @@ class Thinking:
 
     def flush(self) -> list[Part]:
         """The text that was held back, at its end."""
-        rest, self._held = self._held, ""
-        return [Part(rest, self.inside)] if rest else []
+        part, self._held = self._part(self._held), ""
+        return [part] if part.text else []
 
     def _split(self, text: str) -> Iterator[Part]:
         while True:
-            mark = self._marks[self.inside]
+            if self._wraps and self._fresh and not (self.inside or self._wrapped):
+                text = text.lstrip("\n")
+                if len(text) < len(self._wraps[0]) and self._wraps[0].startswith(text):
+                    self._held = text  # it may become one
+                    return
+                self._wrapped = text.startswith(self._wraps[0])
+                text = text.removeprefix(self._wraps[0])
+                self._fresh = self._wrapped
+            mark = self._wraps[1] if self._wraps and self._wrapped else self._marks[self.inside]
             before, met, after = text.partition(mark)
             if not met:
                 cut = len(text) - begun(text, mark)
@@ -180,8 +200,10 @@ class Thinking:
                 yield self._part(text[:cut])
                 return
             yield self._part(before)
-            self.inside = not self.inside
-            self._fresh = True
+            if self._wrapped:
+                self._wrapped = False
+            else:
+                self.inside, self._fresh = not self.inside, True
             text = after
 
     def _part(self, text: str) -> Part:

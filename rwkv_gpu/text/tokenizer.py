@@ -6,10 +6,11 @@ from typing import Any, Protocol
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.bpe import BpeTokenizer
-from rwkv_gpu.text.raw_bpe import RawBpeTokenizer
+from rwkv_gpu.text.raw_bpe import RAW, RawBpeTokenizer
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from rwkv_gpu.text.spm import SpmTokenizer
 from rwkv_gpu.text.stream import Detokenizer
+from rwkv_gpu.text.unigram import UnigramTokenizer
 from rwkv_gpu.text.vocabulary import read_name
 
 
@@ -55,6 +56,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "gpt2": BpeTokenizer,
     "llama": SpmTokenizer,
     "gemma4": RawBpeTokenizer,
+    "plamo2": UnigramTokenizer,
 }
 
 
@@ -65,4 +67,6 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         raise BadFile("tokenizer.ggml.model is missing: the file has no tokenizer")
     if kind not in KINDS:
         raise UnsupportedModel(f"tokenizer.ggml.model {shown(kind)} is not supported; known: {', '.join(KINDS)}")
+    if kind == "gpt2" and read_name(metadata, "pre") in RAW:
+        kind = "gemma4"
     return KINDS[kind](metadata)

@@ -35,6 +35,7 @@ MATRICES = {
     ),
     "qwen35": ("attn_q", "attn_k", "ssm_out"),
     "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
+    "plamo2": ("attn_qkv", "ssm_in", "ssm_x", "ssm_dt", "ffn_up"),  # rows of heads, some of them several times
     "minicpm": ("token_embd",),  # whose rows are scaled
     "llama-experts": ("attn_q", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
     "qwen3moe": ("ffn_down_exps",),

@@ -4,7 +4,7 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give.
+and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
 """
 
 import sys
@@ -20,6 +20,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.models import other_dense, other_mixtures
 from tests.gguf.blocks import mild_rows
+from tests.golden.plamo2 import Forward
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 gguf.GGML_QUANT_SIZES[BY_NAME["Q2_0"].type] = 64, 18  # which the package does not know
@@ -259,6 +260,14 @@ def gated_attention(made: Made) -> Made:
     return tensors | gates, keys
 
 
+def gated_heads(made: Made) -> Made:
+    """The same with a gate of each head."""
+    g, (tensors, keys) = Source(109), made
+    heads, width = int(keys["attention.head_count"]), int(keys["embedding_length"])
+    names = [f"blk.{i}.attn_gate.weight" for i in range(int(keys["block_count"]))]
+    return tensors | {name: (g.matrix(heads, width), "F16") for name in names}, keys
+
+
 def normed_after(made: Made) -> Made:
     """The same with norms after each branch, too."""
     g, (tensors, keys) = Source(107), made
@@ -267,6 +276,166 @@ def normed_after(made: Made) -> Made:
     return tensors | {name: (g.vector(width, 1), "F32") for name in names}, keys
 
 
+def feed_normed_as_attention(made: Made) -> Made:
+    """The same with branches that read one norm."""
+    return renamed(made, {"ffn_norm": ""})
+
+
+def with_sinks(made: Made) -> Made:
+    """The same with a score of each head that has no value."""
+    g, (tensors, keys) = Source(108), made
+    layers, heads = range(int(keys["block_count"])), int(keys["attention.head_count"])
+    return tensors | {f"blk.{i}.attn_sinks.weight": (g.vector(heads, 1), "F32") for i in layers}, keys
+
+
+def without_weight(made: Made, *parts: str) -> Made:
+    """The same where the names of these parts have no suffix."""
+    return {
+        name.removesuffix(".weight") if name.removesuffix(".weight").endswith(parts) else name: value
+        for name, value in made[0].items()
+    }, made[1]
+
+
+def latent(seed: int) -> Made:
+    """Two layers of latent attention, three heads; the second has experts."""
+    g, width, heads, nope, rotary, value, rank, low = Source(seed), 64, 3, 16, 8, 24, 32, 40
+    tensors, keys = routed(
+        transformer(seed, FEW_EXPERTS, experts=4), shared=32, leading=1, keys={"expert_weights_norm": True}
+    )
+    for i in range(2):
+        at = f"blk.{i}.attn"
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"{at}_{name}.weight"]
+        tensors |= {
+            f"{at}_q_a.weight": (g.matrix(low, width), "F16"),
+            f"{at}_q_a_norm.weight": (g.vector(low, 1), "F32"),
+            f"{at}_q_b.weight": (g.matrix(heads * (nope + rotary), low, gain=2), "F16"),
+            f"{at}_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
+            f"{at}_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
+            f"{at}_k_b.weight": (g.matrix(heads, rank, nope, gain=2), "F16"),
+            f"{at}_v_b.weight": (g.matrix(heads, value, rank), "Q8_0"),
+            f"{at}_output.weight": (g.matrix(width, heads * value), "F16"),
+        }
+    sizes: Keys = {
+        "attention.head_count": heads, "attention.head_count_kv": 1, "attention.q_lora_rank": low,
+        "attention.kv_lora_rank": rank, "attention.key_length": rank + rotary, "attention.value_length": rank,
+        "attention.key_length_mla": nope + rotary, "attention.value_length_mla": value,
+        "rope.dimension_count": rotary, "expert_shared_count": 1,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
+def openelm(seed: int) -> Made:
+    """Two layers that differ in their heads and in the width of their feed-forwards."""
+    tensors, keys = transformer(seed, SMALL, norms=True)
+    narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), norms=True, kv=1)
+    tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.1.")}
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    made = renamed((tensors, keys), {"output": ""})
+    lists: Keys = {"feed_forward_length": [96, 64], "attention.head_count": [4, 4], "attention.head_count_kv": [2, 1]}
+    return fused((made[0], made[1] | lists))
+
+
+def deci(seed: int) -> Made:
+    """Five layers: whole, with one matrix for attention, without attention, without anything, narrow."""
+    tensors, keys = transformer(seed, SMALL, layers=5)
+    narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), layers=5, kv=1)
+    tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.4.")}
+    left_out = "blk.1.attn_q", "blk.1.attn_k", "blk.1.attn_v", "blk.2.attn", "blk.3."
+    lists: Keys = {
+        "attention.head_count": [4, 4, 0, 0, 4],
+        "attention.head_count_kv": [2, 0, 0, 0, 1],
+        "feed_forward_length": [96, 96, 96, 0, 64],
+        "attention.key_length": 16,
+        "attention.value_length": 16,
+    }
+    return {name: value for name, value in tensors.items() if not name.startswith(left_out)}, keys | lists
+
+
+def plamo2(seed: int) -> Made:
+    """Three layers: Mamba, attention, Mamba; norms of heads have a weight for each."""
+    g = Source(seed)
+    tensors, keys = fused(feed_fused(normed_after(transformer(seed, SMALL, layers=3))))
+    width, heads, size, state, rank = 64, 4, 16, 32, 64
+    inner = heads * size
+    for i in (0, 2):
+        for name in ("qkv", "output"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        at = f"blk.{i}.ssm"
+        tensors |= {
+            f"{at}_in.weight": (g.matrix(2 * inner, width), "Q8_0"),
+            f"{at}_conv1d.weight": (g.matrix(inner, 4), "F32"),
+            f"{at}_x.weight": (g.matrix(2 * state + rank, inner), "Q8_0"),
+            f"{at}_dt.weight": (g.matrix(heads, rank), "Q8_0"),
+            f"{at}_dt.bias": (g.vector(heads), "F32"),
+            f"{at}_a": (-g.uniform(heads) - 0.5, "F32"),
+            f"{at}_d": (g.uniform(heads), "F32"),
+            f"{at}_out.weight": (g.matrix(width, inner), "Q8_0"),
+        }
+        sizes = {"dt": rank, "b": state, "c": state}
+        tensors |= {f"{at}_{name}_norm": (g.vector(length, 1), "F32") for name, length in sizes.items()}
+    for name, count in (("q", 4), ("k", 2)):
+        tensors[f"blk.1.attn_{name}_norm.weight"] = g.vector(count * 16, 1).reshape(count, 16), "F32"
+    more: Keys = {
+        "attention.head_count": [0, 4, 0], "attention.head_count_kv": [0, 2, 0], "attention.key_length": 16,
+        "attention.value_length": 16, "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state,
+        "ssm.time_step_rank": heads, "ssm.group_count": 0,
+    }  # fmt: skip
+    return without_weight((tensors, keys | more), "post_attention_norm", "post_ffw_norm")
+
+
+def puzzle(seed: int) -> Made:
+    """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
+    g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
+    width, heads, state, experts, shared = 64, 4, 16, 4, 32
+    convolved = width + 2 * state
+    tensors = {name: value for name, value in tensors.items() if name[0] != "b" or name.startswith("blk.2.attn_")}
+    tensors |= {
+        "blk.0.ssm_in.weight": (g.matrix(width + convolved + heads, width), "Q8_0"),
+        "blk.0.ssm_conv1d.weight": (g.matrix(convolved, 4), "F32"),
+        "blk.0.ssm_conv1d.bias": (g.vector(convolved), "F32"),
+        "blk.0.ssm_dt.bias": (g.vector(heads), "F32"),
+        "blk.0.ssm_a": (-g.uniform(heads, 1) - 0.5, "F32"),
+        "blk.0.ssm_d": (g.uniform(heads, 1), "F32"),
+        "blk.0.ssm_norm.weight": (g.vector(width, 1).reshape(1, width), "F32"),
+        "blk.0.ssm_out.weight": (g.matrix(width, width), "Q8_0"),
+    }
+    inner = [0, 32, 0, 64]
+    for i in (0, 1, 3):
+        tensors[f"blk.{i}.attn_norm.weight"] = g.vector(width, 1), "F32"
+    for i in (1, 3):
+        at = f"blk.{i}.ffn"
+        tensors |= {
+            f"{at}_gate_inp.weight": (g.matrix(experts, width, gain=2), "F32"),
+            f"blk.{i}.exp_probs_b.bias": (g.vector(experts), "F32"),
+            f"{at}_up_exps.weight": (g.matrix(experts, inner[i], width), "Q8_0"),
+            f"{at}_down_exps.weight": (g.matrix(experts, width, inner[i]), "Q8_0"),
+            f"{at}_up_shexp.weight": (g.matrix(shared, width), "Q8_0"),
+            f"{at}_down_shexp.weight": (g.matrix(width, shared), "Q8_0"),
+        }
+    sizes: Keys = {
+        "feed_forward_length": inner, "expert_feed_forward_length": inner, "expert_used_count": [0, 1, 0, 3],
+        "attention.head_count_kv": [0, 0, 2, 0], "attention.key_length": 16, "attention.value_length": 16,
+        "expert_count": experts, "expert_shared_count": 1, "expert_shared_feed_forward_length": shared,
+        "expert_weights_norm": True, "expert_weights_scale": 1.5, "ssm.conv_kernel": 4, "ssm.inner_size": width,
+        "ssm.state_size": state, "ssm.time_step_rank": heads, "ssm.group_count": 1,
+        "attention.layer_norm_epsilon": 1e-6,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
+def halved(made: Made) -> Made:
+    """The same, which says twice the width of its feed-forward."""
+    return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
+
+
+YARN: Keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
+WARM: Keys = {
+    "attention.temperature_scale": 0.5,
+    "attention.temperature_length": 8,
+    "rope.scaling.yarn_log_multiplier": 0.1,
+}
 SIGMOID: Keys = {
     "expert_gating_func": 2,
     "expert_weights_norm": True,
@@ -398,6 +567,76 @@ MODELS = {
             )
         )
     ),
+    "baichuan": lambda: transformer(61, Sizes(32, 32, 8, "Q8_0", "Q8_0"), layers=32),  # as it has: others do not turn
+    "hunyuan_vl": lambda: renamed(
+        sections(transformer(62, SMALL, norms=True)), {}, {"rope.scaling.alpha": 1000.0, "rope.scaling.type": "none"}
+    ),
+    "openelm": lambda: openelm(63),
+    "paddleocr": lambda: sections(transformer(65, SMALL)),
+    "plamo": lambda: feed_normed_as_attention(transformer(66, SMALL)),
+    "plamo3": lambda: without_weight(
+        renamed(
+            fused(feed_fused(normed_after(transformer(67, SMALL, norms=True, layers=9)))),
+            {},
+            WINDOWS | {"rope.freq_base_swa": 1000.0},
+        ),
+        "post_attention_norm",
+        "post_ffw_norm",
+    ),
+    "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
+    "plamo2": lambda: plamo2(78),
+    "deci": lambda: deci(74),
+    "granite_swa": lambda: renamed(
+        with_sinks(transformer(69, SMALL, layers=4)),
+        {},
+        GRANITE
+        | WINDOWS
+        | {
+            "attention.sliding_window_pattern": [False, True, True, False],
+            "attention.rope_pattern": [True, True, False, False],
+        },
+    ),
+    "cohere2moe": lambda: layer_normed(
+        feed_normed_as_attention(
+            routed(
+                transformer(70, FEW_EXPERTS, experts=4, layers=5),
+                shared=32,
+                leading=1,
+                keys=SIGMOID | WINDOWS | {"logit_scale": 0.5},
+            )
+        ),
+        bias=False,
+    ),
+    "deepseek2-ocr": lambda: routed(
+        transformer(71, FEW_EXPERTS, experts=4, layers=3, kv=4), shared=64, leading=1, keys={"expert_shared_count": 2}
+    ),
+    "spark2_5": lambda: gated_heads(
+        renamed(
+            fused(transformer(76, SMALL, layers=3)),
+            {},
+            WINDOWS
+            | {
+                "attention.sliding_window_pattern": [True, False, True],
+                "rope.dimension_count_swa": 8,
+                "rope.freq_base_swa": 1000.0,
+            },
+        )
+    ),
+    "laguna": lambda: gated_heads(
+        routed(
+            transformer(77, FEW_EXPERTS, experts=4, norms=True, layers=5),
+            shared=32,
+            selected=True,
+            leading=1,
+            keys=SIGMOID | WINDOWS | YARN | HALF | {"rope.dimension_count_swa": 16, "rope.freq_base_swa": 1000.0},
+        )
+    ),
+    "mellum": lambda: renamed(
+        transformer(72, FEW_EXPERTS, experts=4, norms=True, layers=4),
+        {},
+        WINDOWS | YARN,
+    ),
+    "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
@@ -457,11 +696,11 @@ QUIET = {
 OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
+    "puzzle-nemotron_h_moe": lambda: puzzle(75),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
-YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
 SCALED: dict[str, tuple[str, Keys]] = {
     "linear-llama": ("llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "yarn-llama": ("llama", YARN),
@@ -521,8 +760,6 @@ def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
 
 def record(name: str) -> None:
     """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
-    import llama_cpp
-
     arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
     values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
@@ -535,14 +772,20 @@ def record(name: str) -> None:
         decoded = dequantise_rows(BY_NAME[kind], raw).reshape(array.shape)
         kept[tensor] = raw.reshape(*array.shape[:-1], -1), kind
         plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
-    twin = HERE / f"{name}.f32.gguf"
-    write(twin, arch, keys, plain)
     stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
     recombined = arch in other_dense.FORMS or arch in other_mixtures.FORMS
     count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if recombined else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
+    if arch == "plamo2":
+        logits = Forward({tensor: array for tensor, (array, _) in plain.items()}, keys).logits(tokens)
+        np.savez_compressed(HERE / f"{stem}.npz", tokens=tokens, exact_logits=logits.astype(np.float32))
+        return
+    import llama_cpp
+
+    twin = HERE / f"{name}.f32.gguf"
+    write(twin, arch, keys, plain)
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
     if name in MODELS and not recombined:

@@ -19,7 +19,7 @@ import numpy as np
 
 from rwkv_gpu.text.pretokenizers import PRE
 from tests.golden.record import HERE
-from tests.text.vocabularies import Metadata, dense_bpe, raw_bpe, rwkv, spm
+from tests.text.vocabularies import Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, unigram
 
 FILE = HERE / "tokens.json.gz"
 WRITTEN = (
@@ -47,6 +47,8 @@ def vocabularies() -> dict[str, Metadata]:
         "spm": spm(),
         "spm without prefix": spm(add_space_prefix=False),
         "gemma4": raw_bpe(),
+        "sarvam": sarvam(),
+        "plamo2": unigram(),
     }
 
 

@@ -20,7 +20,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Alternating, Joined, RowRange, Weight
+from rwkv_gpu.ops.vocabulary import Alternating, HeadSlice, Joined, RowRange, Weight
 
 Arrays = Mapping[str, np.ndarray]
 SLOTS = 4
@@ -43,6 +43,10 @@ def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
         return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
     if isinstance(weight, Alternating):
         return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
+    if isinstance(weight, HeadSlice):
+        rows, whole = weight.rows, _floats(file, weight.parts[0])
+        chosen = whole.reshape(rows.heads, rows.each, -1)[:, rows.first : rows.first + rows.count]
+        return np.repeat(chosen.reshape(rows.heads * rows.count, -1), rows.repeats, axis=0).reshape(weight.shape)
     tensor = tensor_of(file, weight)
     rows = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
     values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(tensor.type))

@@ -19,7 +19,7 @@ from rwkv_gpu.models.deepseek2 import Experts
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.parts import Parts, Stored, take_apart
-from tests.gguf.writer import F32, U32, written
+from tests.gguf.writer import F32, STRING, U32, written
 from tests.golden_files import golden
 
 NAME, ARCH = "tiny-deepseek2.gguf", "deepseek2"
@@ -199,12 +199,27 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
     assert gatings == {"sigmoid"}
 
 
-def test_queries_that_are_scaled_by_position_are_refused(tmp_path):
-    """Mistral Large 3 has them: without the scale only its first positions would be right."""
-    whole = take_apart(golden(NAME).read_bytes())
-    whole.set(f"{ARCH}.attention.temperature_scale", F32, 0.1)
-    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(UnsupportedModel, match="by position"):
-        load_model(file)
+def test_mistral_large_3_scales_queries_by_position_as_mistral_4_does(tmp_path):
+    """Its files have the name of DeepSeek's. Without the scale only its first positions would be right."""
+    record = np.load(golden("tiny-mistral4.npz"))
+    whole = take_apart(golden("tiny-mistral4.gguf").read_bytes())
+    for row in whole.rows:
+        row.name = row.name.replace(b"mistral4.", b"deepseek2.")
+    whole.set("general.architecture", STRING, b"deepseek2")
+    found = []
+    for _ in range(2):
+        with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu", kv="f32", context=64) as llm:
+            found.append(rms(llm.logits(record["tokens"].tolist()), record["exact_logits"]))
+        whole.set(f"{ARCH}.attention.temperature_scale", F32, 0.0)
+    assert found[0] < 2e-5
+    assert found[1] > 0.1
+
+
+def test_queries_are_scaled_by_the_context_of_training_where_the_file_says_no_other_length(tmp_path):
+    whole = take_apart(golden("tiny-mistral4.gguf").read_bytes())
+    whole.rows = [row for row in whole.rows if not row.name.endswith(b"temperature_length")]
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        assert {p.how.temperature.period for p in load_model(file).attentions} == {256}
 
 
 def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):

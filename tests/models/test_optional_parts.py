@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.errors import UnsupportedModel
+from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import Model, load_model
+from rwkv_gpu.ops.vocabulary import LayerNorm, Rms
 from tests.gguf.parts import Parts, Stored, take_apart
 from tests.gguf.writer import BOOL, F32, STRING, U32, written
 from tests.golden_files import OWN
@@ -184,6 +185,13 @@ def test_exaone4_of_64_layers_has_windows_where_the_file_does_not_say_it(tmp_pat
     assert [how.rope is None for how in hows] == [False, False, False, True] * 16
 
 
+def test_norms_of_cohere2moe_are_layer_norms_unless_the_file_has_an_eps_of_rms_norms(tmp_path):
+    whole = parts("cohere2moe")
+    assert isinstance(model_of(tmp_path, whole).ends.last_norm, LayerNorm)
+    give(whole, attention__layer_norm_rms_epsilon=1e-5)
+    assert isinstance(model_of(tmp_path, whole).ends.last_norm, Rms)
+
+
 def test_granite_may_have_no_positions(tmp_path):
     whole = parts("granite")
     give(whole, rope__scaling__finetuned=False)
@@ -191,6 +199,33 @@ def test_granite_may_have_no_positions(tmp_path):
     assert [p.how.rope for p in model_of(tmp_path, whole).attentions] == [None] * 3
     give(whole, rope__scaling__finetuned=True)
     assert None not in [p.how.rope for p in model_of(tmp_path, whole).attentions]
+
+
+def test_all_layers_of_llama4_turn_and_see_all_where_the_file_says_a_window_of_0(tmp_path):
+    """As in MobileLLM-R1, which has no experts. Norms of heads without weight are as those with ones."""
+    whole = parts("maincoder")
+    norms = [one for one in whole.tensors if one.name.endswith((b"attn_q_norm.weight", b"attn_k_norm.weight"))]
+    for one in norms:
+        one.data = np.ones(one.dims[0], np.float32).tobytes()
+    wanted = logits(tmp_path, whole)
+    whole.tensors = [one for one in whole.tensors if one not in norms]
+    for row in whole.rows:
+        row.name = row.name.replace(b"maincoder.", b"llama4.")
+    whole.set("general.architecture", STRING, b"llama4")
+    give(whole, attention__sliding_window=0)
+    assert rms(logits(tmp_path, whole) - wanted) < SAME
+    drop(whole, "attention.sliding_window")
+    assert [p.how.chunk for p in model_of(tmp_path, whole).attentions] == [8192, 8192]
+
+
+def test_arrays_of_experts_have_a_number_for_every_layer_with_experts(tmp_path):
+    with GGUFFile.open(OWN / "puzzle-nemotron_h_moe.gguf") as file:
+        load_model(file)
+    for key, value in (("expert_used_count", [0, 1, 0, 0]), ("expert_feed_forward_length", [0, 32, 0])):
+        whole = take_apart((OWN / "puzzle-nemotron_h_moe.gguf").read_bytes())
+        whole.row(f"nemotron_h_moe.{key}").value = value
+        with pytest.raises(BadFile, match="found none for layer 3"):
+            model_of(tmp_path, whole)
 
 
 def test_there_are_no_shared_experts_where_the_file_counts_none(tmp_path):

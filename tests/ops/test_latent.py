@@ -14,10 +14,10 @@ from rwkv_gpu.kernels.registry import expert_trials
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops.latent_partition import decode_partition, latent_bytes, prompt_partition
 from rwkv_gpu.ops.memory import Scratch
-from rwkv_gpu.ops.paged import rotate
+from rwkv_gpu.ops.paged import rotate, warmth
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Weight, Yarn
+from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Temperature, Weight, Yarn
 from tests.ops.test_attention import Case, OnGpu, assert_same, history, normal
 from tests.recording import ABLE, POISON
 
@@ -36,6 +36,7 @@ class Latent(Case):
     latent: int = 32
     nope: int = 24  # dims of a head of q_rope before those that rotate
     rope: Rope | None = ROPE
+    temperature: Temperature | None = None
     on_matrix_units: bool = False
 
     @property
@@ -52,7 +53,7 @@ class Latent(Case):
         return {"norm": 1 + normal(self.latent) / 4}
 
     def says(self, g, w, q, q_rope, z):
-        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6)
+        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6, self.temperature)
         return g.latent_attention(q, q_rope, z, self.cache, how)
 
     def inputs(self, rows, seed=0):
@@ -71,6 +72,7 @@ CASES = {
     "long queries": Latent(heads=21, size=96, latent=64, nope=6, rope=Rope("neox", 32, 1e4), kind="f16"),
     "true size": Latent(heads=4, size=576, latent=512, nope=128, rope=Rope("normal", 64, 1e6), kind="f16"),
     "without rope": Latent(rope=None),
+    "warm": Latent(temperature=Temperature(0.5, 16)),
     "yarn": Latent(rope=Rope("normal", 16, 1e4, 1 / 40, Yarn(64), magnitude=1.2)),
 }
 
@@ -87,7 +89,8 @@ def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_ke
     if case.rope:
         r = rotate(r, case.rope, np.array([70]), None)
     q = np.concatenate([inputs["q"].reshape(1, case.heads, -1), r], axis=-1)[0]
-    p = np.exp(0.2 * (q @ keys.T))
+    scale = 0.2 * (warmth(case.temperature, np.array([70])) if case.temperature else 1)
+    p = np.exp(scale * (q @ keys.T))
     expected = (p / p.sum(axis=-1, keepdims=True)) @ keys[:, : case.latent]
     np.testing.assert_allclose(found[1].reshape(case.heads, -1), expected, rtol=1e-4, atol=1e-4)
 

@@ -137,8 +137,9 @@ def test_some_columns_are_a_factor(device, first):
     assert_same(device, lambda g, w, x, z: {"y": g.mul_columns(x, z, first)}, {}, inputs, tolerance=0)
 
 
-def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device):
-    inputs = {"x": normal(5, 9), "by": normal(5, 1), "add": normal(5, 9, seed=1)}
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device, parts):
+    inputs = {"x": normal(5, 9), "by": normal(5, parts), "add": normal(5, 9, seed=1)}
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale(x, 0.3)}, {}, inputs, tolerance=1e-6)
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by)}, {}, inputs, tolerance=1e-6)
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by, add=add)}, {}, inputs, tolerance=1e-6)

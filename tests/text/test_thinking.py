@@ -56,6 +56,37 @@ def test_parts_are_told_apart(text, inside, parts):
     assert run([text], PROMPTS[inside]) == parts
 
 
+WRAPS = "<response>", "</response>"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("<think>hm</think><response>Yes.</response>", [("hm", True), ("Yes.", False)]),
+        ("<think>hm</think>\n\n<response>\nYes.\n</response>\n", [("hm", True), ("Yes.\n\n", False)]),
+        ("<think>hm</think>\nYes: </response>.", [("hm", True), ("Yes: </response>.", False)]),
+        ("<think>hm</think><response>a <response>b", [("hm", True), ("a <response>b", False)]),
+        ("<think>hm</think><resp", [("hm", True), ("<resp", False)]),
+        ("<think>hm</think>\n", [("hm", True)]),
+        ("XML: <response>b</response>", [("XML: <response>b</response>", False)]),
+        (
+            "<think>a</think><response>b</response><think>c</think>d",
+            [("a", True), ("b", False), ("c", True), ("d", False)],
+        ),
+    ],
+)
+def test_what_wraps_an_answer_behind_reasoning_is_no_part_of_it(text, parts):
+    """As in Granite 3.3, however the text is cut."""
+    for pieces in ([text], list(text)):
+        assert run(pieces, wraps=WRAPS) == parts
+
+
+def test_a_template_that_knows_the_wrapping_has_it():
+    template = "Write your thoughts between <think></think> and your response between <response></response>."
+    assert marks_of(template).wraps == WRAPS
+    assert marks_of("{{ '<think>' }} <tool_response>").wraps is None
+
+
 def test_line_ends_after_thoughts_that_a_prompt_has_closed_are_no_part_of_the_answer():
     assert run(list("\n\nYes.\n\n"), "Assistant: <think>\n</think>") == [("Yes.\n\n", False)]
     assert run(list("\n\nYes."), "Assistant:") == [("\n\nYes.", False)]

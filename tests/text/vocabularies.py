@@ -93,6 +93,24 @@ def raw_bpe(**fields: Any) -> Metadata:
     return metadata("gemma4", tokens, merges=[f"{a} {b}" for a, b in pairs], **{**ids, **fields})
 
 
+def sarvam() -> Metadata:
+    """The same in a file that names byte-level BPE and a way to cut words."""
+    return raw_bpe() | {PREFIX + "model": "gpt2", PREFIX + "pre": "sarvam-moe"}
+
+
+def unigram() -> Metadata:
+    """PLaMo's layout: four control tokens, 256 bytes, letters, and longer pieces with scores of a random order."""
+    rng = random.Random(5)
+    letters = [*" \naAbBst12.!é你好가"]
+    words = {a + b for a in letters for b in letters} | {"aaa", "abab", "Hello", " world", "你好世", "  ", "   "}
+    tokens = [(f"<|plamo:{name}|>", CONTROL) for name in ("unk", "bos", "eos", "pad")]
+    tokens += [(f"<0x{byte:02X}>", int(Kind.BYTE)) for byte in range(256)]
+    tokens += [(text, NORMAL) for text in [*letters, *sorted(words)]]
+    scores = [0.0] * 260 + [-rng.uniform(3, 20) * len(text) ** 0.5 for text, _ in tokens[260:]]
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+    return metadata("plamo2", tokens, scores=np.array(scores, np.float32), **ids)
+
+
 TINY = {
     "rwkv": rwkv(),
     "bpe": bpe("qwen2"),
@@ -100,6 +118,8 @@ TINY = {
     "spm": spm(),
     "spm without prefix": spm(add_space_prefix=False),
     "gemma4": raw_bpe(),
+    "sarvam": sarvam(),
+    "plamo2": unigram(),
 }
 
 

@@ -15,28 +15,28 @@ from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
-from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope
+from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
 from .attention import STEPS
 from .common import BY_NAME, normal
 
-ROPES: dict[str, Rope | None] = {
-    "neighbours": Rope("normal", 16, 10000.0),
-    "halves": Rope("neox", 16, 10000.0),
-    "no rope": None,
+POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
+    "neighbours": (Rope("normal", 16, 10000.0), None),
+    "halves, warm": (Rope("neox", 16, 10000.0), Temperature(0.5, 32, 1)),
+    "no rope": (None, None),
 }
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Each rotation, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
+    """Each way to see positions, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
     for name, tuning in reductions(can).items():
         yield _attention(name, tuning, "f32", "prefill", "neighbours")
     tuning = replace(default_tuning(can), attention_run=64)
     kinds: tuple[KVType, ...] = "f32", "f16"
     for kind in kinds:
-        for rotation in ROPES:
-            for step in STEPS if rotation == "neighbours" else ("next chunk",):
-                yield _attention("default", tuning, kind, step, rotation)
+        for position in POSITIONS:
+            for step in STEPS if position == "neighbours" else ("next chunk",):
+                yield _attention("default", tuning, kind, step, position)
     if tuning.attention_on_matrix_units:
         plain = replace(tuning, attention_on_matrix_units=False)
         for step in STEPS:
@@ -59,7 +59,7 @@ def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
     return replace(attends, op="head_linear", what="long decode", says=says, weights=weights, allowed=allowed)
 
 
-def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str) -> Trial:
+def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str) -> Trial:
     """Six heads over latents of 48 dims, of which 16 rotate."""
     (start, count), heads = STEPS[step], 6
     dtype, pages = KV_FORMATS[kind].dtype, -(-(start + count) // PAGE)
@@ -68,11 +68,12 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str
     widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}
 
     def says(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
-        how = LatentAttention(heads, ROPES[rotation], 0.2, w["norm"], 1e-6)
+        rope, temperature = POSITIONS[position]
+        how = LatentAttention(heads, rope, 0.2, w["norm"], 1e-6, temperature)
         return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how)
 
     return Trial(
-        "latent_attention", f"{step}, {kind}, {rotation}", name, tuning, says,
+        "latent_attention", f"{step}, {kind}, {position}", name, tuning, says,
         {n: normal(count, width, seed=i) for i, (n, width) in enumerate(widths.items())},
         {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (latents,)}, kind),

@@ -31,7 +31,7 @@ from ..kv_format import KVFormat
 from ..nodes import Attend
 from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, Cache, HeadNorms, Rope, Weight
+from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, Rope, Weight
 from .context import Lowering
 from .quantising import in_units
 
@@ -367,13 +367,14 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
     how, rope, norms = op.how, op.how.rope, op.how.norms
     operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places(op.cache)}
-    constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, "SCALE": float(how.scale)}
+    query_scale, scales = scale_of_queries(how)
+    constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, **scales}
     parts = [
         "heads",
         f"head_norm/{'whole' if op.whole_norms else _head_norm(norms)}",
         "value_norm/unit" if norms and norms.v else "value_norm/none",
         f"rope/{rope.pairing}" if rope else "rope/none",
-        "query_scale/temperature" if how.temperature else "query_scale/constant",
+        query_scale,
         "source/cached" if op.cached else "source/own",
         "eight",
     ]
@@ -388,11 +389,21 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     if op.whole_norms or (norms and _weighted(norms)):
         operands["vectors"] = _vectors(op)
         parts.append("vectors")
-    if how.temperature:
-        warm = how.temperature
-        constants |= {"TEMPERATURE": float(warm.scale), "PERIOD": warm.period, "SHIFT": warm.shift}
     stored = _stored(to.memory.caches.format_of(op.cache), op.cache.size, "write")
     return operands, constants, (*(f"attention/{part}" for part in parts), *stored)
+
+
+def scale_of_queries(how: Attention | LatentAttention) -> tuple[str, dict[str, Constant]]:
+    """The part that scales a query, and its constants."""
+    scale, warm = float(how.scale), how.temperature
+    if warm is None:
+        return "query_scale/constant", {"SCALE": scale}
+    return "query_scale/temperature", {
+        "SCALE": scale,
+        "TEMPERATURE": float(warm.scale),
+        "PERIOD": warm.period,
+        "SHIFT": warm.shift,
+    }
 
 
 def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:

@@ -96,7 +96,7 @@ def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
         node,
         "",
         ("dense/scale_rows", residual, "lib/lanes/plain"),
-        {"D": width, "BY_ELEMENT": op.by.shape[1] > 1, "WG": lanes},
+        {"D": width, "PART": width // op.by.shape[1], "WG": lanes},
         operands if op.add is None else operands | {"residual": op.add},
         groups=-(-node.rows * width // lanes),
     )

@@ -16,7 +16,7 @@ from ..latent_partition import (
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand
+from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
 
 
@@ -32,6 +32,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
     result, written = _result(op, partition, found)
     kernel, parts, constants = _kernel(to, op, partition)
+    query_scale, scales = scale_of_queries(op.how)
     to.emit(
         node,
         op.cache.name,
@@ -43,16 +44,14 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
                 else ("attention/latent/segments", *BLOCKS)
             ),
             *parts,
+            f"attention/{query_scale}",
             f"attention/result/{result}",
             "attention/partition",
             "attention/reach/window",
             *(() if result == "partial" else PLAIN_ANSWER.parts),
             "lib/lanes/plain",
         ),
-        partition.constants
-        | partition.split
-        | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages}
-        | constants,
+        partition.constants | partition.split | scales | {"MAX_PAGES": caches.max_pages} | constants,
         {
             "q": op.q,
             "r": op.r,

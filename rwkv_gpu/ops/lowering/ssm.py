@@ -173,7 +173,7 @@ def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
         "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps), "WG": to.tuning.row_lanes,
     }  # fmt: skip
     width = op.x.shape[1]
-    constants["WEIGHTS"] = op.weight.shape[0] if op.weight else width
+    constants["WEIGHTS"] = math.prod(op.weight.shape) if op.weight else width
     ones = CachedTensor(("ones", width), lambda: np.ones(width, np.float32))
     operands: dict[str, Operand] = {"x": op.x, "weight": to.vector(op.weight) if op.weight else ones, "y": op.y}
     shader = "ssm/group_rms_norm", f"lib/lanes/{to.tuning.reduce}"

@@ -91,7 +91,7 @@ class ScaleRows(MakesY):
     """y[t] = x[t] · by[t] + add[t]"""
 
     x: Value
-    by: Value  # [T, 1], or as x
+    by: Value  # [T, H], of each of H parts of a row
     y: Value
     add: Value | None = None
 

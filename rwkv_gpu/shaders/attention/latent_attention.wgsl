@@ -1,4 +1,4 @@
-// y[q] = sum_j softmax_j(SCALE · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context
+// y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context
 //
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h].
 // KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
@@ -8,6 +8,7 @@
 // needs attention/partition: cut_of
 // needs latent read: latent4, latent8
 // needs queries: block_of
+// needs query scale: query_scale
 // needs result: write
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
@@ -110,11 +111,14 @@ fn score(block: Block, base: u32, row: u32, lane: u32) {
     }
     let head = block.first % H + 4u * four;
     let positions = vec4u(block.position) + (vec4u(0u, 1u, 2u, 3u) + head) / H;
+    let scales = vec4f(
+        query_scale(positions.x), query_scale(positions.y), query_scale(positions.z), query_scale(positions.w),
+    );
     for (var p = 0u; p < PARTS; p++) {
         for (var j = 0u; j < select(0u, 4u, part == p); j++) {
             let k = j * ACROSS + key;
             let sum = s[j] + select(weights[k * Q4 + four], vec4f(), p == 0u);
-            let whole = select(vec4f(LOWEST), SCALE * sum, vec4u(base + k) <= positions);
+            let whole = select(vec4f(LOWEST), scales * sum, vec4u(base + k) <= positions);
             weights[k * Q4 + four] = select(sum, whole, p + 1u == PARTS);
         }
         workgroupBarrier();

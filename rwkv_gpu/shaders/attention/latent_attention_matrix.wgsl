@@ -1,4 +1,4 @@
-// y[q] = sum_j softmax_j(SCALE · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
+// y[q] = sum_j softmax_j(scale · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
 //
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
 // at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
@@ -9,6 +9,7 @@
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves
 // needs queries: block_of
+// needs query scale: query_scale
 // needs result: write
 enable wgpu_cooperative_matrix;
 
@@ -293,7 +294,7 @@ fn take_query(query: u32, part: u32) -> f32 {
     for (var c = part + 18u * PER_QUERY; c < WIDTH4; c += 6u * PER_QUERY) {
         put_six(query, c, six_from(number, c), smaller);
     }
-    return ldexp(SCALE * LOG2E, exponent);
+    return ldexp(query_scale(position_of(query)) * LOG2E, exponent);
 }
 
 // Six vec4s of a query that are on their way at once.

@@ -1,0 +1,73 @@
+"""PLaMo's tokenizer: of all ways to cut a text the one with the best sum of scores; bytes where no token fits."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.raw_bpe import read_bytes
+from rwkv_gpu.text.utf8 import decode_leniently
+from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_numbers, read_vocabulary
+
+DEFAULTS = Defaults(bos=1, eos=2)
+SCALE = 10_000  # scores are compared as whole numbers of such parts
+OF_BYTES = 10_000_000  # what a character costs that is written as bytes
+DEAREST = 20_000_000  # tokens that cost as much or more are not used
+MARK = "\ufeff"  # of the order of bytes, which is no text
+_CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # what plain text never becomes
+
+
+class UnigramTokenizer(BaseTokenizer):
+    """The cheapest path through a text, found from its end."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        vocabulary = read_vocabulary(metadata, DEFAULTS)
+        super().__init__(vocabulary)
+        self._bytes = read_bytes(vocabulary.ids)
+        self._pieces: dict[str, tuple[int, int] | None] = {}  # cost and id; None is only the beginning of some
+        scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
+        for token, (text, kind, score) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, scores, strict=True)):
+            cost = _cost(score)
+            if kind not in _CUT and cost < DEAREST:
+                self._pieces[text] = cost, token
+                for end in range(1, len(text)):
+                    self._pieces.setdefault(text[:end], None)
+
+    def _text_of(self, token: int) -> bytes:
+        text = self.vocabulary.tokens[token]
+        return byte_of(text) if self.vocabulary.kinds[token] == Kind.BYTE else text.encode()
+
+    def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
+        characters = decode_leniently(text).removeprefix(MARK)
+        ends, tokens = self._cheapest(characters)
+        ids: list[int] = []
+        at = 0
+        while at < len(characters):
+            token = tokens[at]
+            raw = characters[at].encode("utf-8", "surrogatepass") if token < 0 else b""
+            ids += [self._bytes[byte] for byte in raw] if raw else [token]
+            at = ends[at]
+        return ids
+
+    def _cheapest(self, text: str) -> tuple[list[int], list[int]]:
+        """Of each character, where the token ends that the cheapest way from there begins with, and its id; of equally
+        cheap ones the longest. The id of a character that becomes bytes is -1.
+        """
+        count = len(text)
+        ends, tokens, costs = [*range(1, count + 1)], [-1] * count, [0] * (count + 1)
+        for start in range(count - 1, -1, -1):
+            best = costs[start + 1] + OF_BYTES
+            for end in range(start + 1, count + 1):
+                piece = text[start:end]
+                if piece not in self._pieces:
+                    break
+                found = self._pieces[piece]
+                if found is not None and found[0] + costs[end] <= best:
+                    best, ends[start], tokens[start] = found[0] + costs[end], end, found[1]
+            costs[start] = best
+        return ends, tokens
+
+
+def _cost(score: float) -> int:
+    """Halves are rounded away from zero."""
+    return -int(math.copysign(math.floor(abs(score) * SCALE + 0.5), score))

@@ -362,9 +362,15 @@ def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
     bench.check(products(gate, up, down), **given(5, 3, 2, 256))
 
 
-@pytest.mark.parametrize(("tuned", "rows"), [(default_tuning, 3), (hardware, 1)])
-@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
-def test_every_format(fast_device, fmt, tuned, rows):
+# As a GPU runs them. Software decodes by what test_formats tries in every format: it meets one of each way.
+EACH_WAY = [BY_NAME[name] for name in ("F32", "F16", "BF16", "Q4_K", "Q6_K", "IQ2_S", "MXFP4")]
+IN_EVERY_FORMAT = [*((hardware, 1, fmt) for fmt in FORMATS.values()), *((default_tuning, 3, fmt) for fmt in EACH_WAY)]
+
+
+@pytest.mark.parametrize(
+    ("tuned", "rows", "fmt"), IN_EVERY_FORMAT, ids=[f"{rows}-{fmt.name}" for _, rows, fmt in IN_EVERY_FORMAT]
+)
+def test_every_format(fast_device, tuned, rows, fmt):
     bench = Bench(fast_device, tuned(fast_device.capabilities), rows)
     gate, up = bench.together((3, 37, 256), fmt, fmt)
     [down] = bench.together((3, 27, 256), fmt)

@@ -15,17 +15,21 @@ from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
+from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.registry import gemm_trials
 from tests.process import alive_on_gpus, give_back_freed_memory, peak
+from tests.recording import KERNEL_OF
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
-# Of a test's many cases one in so many runs in the modes that users do not get; compiling with bounds checks takes
-# three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
+# Of a test's cases one in so many runs in the modes that users do not get, but so many at least. Compiling with bounds
+# checks takes three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
 SHARE = {"checked": 6, "portable": 5}
-FEW = 6  # cases of a test that run in every mode
+LEAST = {"checked": 1, "portable": 2}
+NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device
 
 # Others use the machine, too: that a test is slow says nothing about it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,17 +53,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of tests with many cases: all but a share of them in each mode but `fast`. Compiling takes most of a run.
+    """Of each test all cases but a share of them in each mode but `fast`. Compiling takes most of a run.
 
     Which cases run is decided by their names: they are spread over all parameters, and the same in every run.
     """
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
     for item in items:
-        mode = item.callspec.params.get("device") if hasattr(item, "callspec") else None
-        if mode in MODES and mode != "fast":
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        mode = params.get("device")
+        if mode == "portable" and not NOT_PORTABLE.isdisjoint({params.get("tuning"), params.get("kind")}):
+            left_out.add(item)
+        elif mode in MODES and mode != "fast":
             cases.setdefault((item.nodeid.partition("[")[0], mode), []).append(item)
-    many = [(item, mode) for (_, mode), of_test in cases.items() if len(of_test) > FEW for item in of_test]
-    return {item for item, mode in many if zlib.crc32(item.nodeid.encode()) % SHARE[mode]}
+    for (_, mode), of_test in cases.items():
+        of_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out.update(of_test[max(LEAST[mode], len(of_test) // SHARE[mode]) :])
+    return left_out
 
 
 @pytest.hookimpl(trylast=True)  # pytest's own order, by fixtures, comes first

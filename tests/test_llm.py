@@ -24,11 +24,8 @@ RWKV7 = [
     "rwkv7-mini-Q5_1",
     "rwkv7-mini-Q8_0",
 ]
-# One of them in every mode: test_own_golden has smaller ones.
-IN_MODES = [
-    *((name, mode) for name in RWKV7 for mode in ("cpu", "fast")),
-    *(("rwkv7-bf16-Q4_K_M", mode) for mode in ("checked", "portable")),
-]
+# In numpy, and as users run them: test_own_golden has smaller ones in every mode.
+in_two = pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 LONG = ["rwkv7-bf16-Q4_K_M", "rwkv7-mini-Q4_K_M"]
 # All arithmetic is float32, over logits of deviation 2.5: the order of sums leaves 2e-6, and this is ten times that.
 RMS = 2e-5
@@ -38,7 +35,8 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
 
 
-@pytest.mark.parametrize(("name", "opening"), IN_MODES, indirect=["opening"])
+@in_two
+@pytest.mark.parametrize("name", RWKV7)
 def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()
@@ -47,6 +45,7 @@ def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
             assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS + rounding
 
 
+@in_two
 @pytest.mark.parametrize("name", LONG)
 def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.long.npz"))
@@ -55,7 +54,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name):
     assert rms(logits, record["exact_logits"]) < RMS
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # what the modes compute, logits show
+@in_two
 @pytest.mark.parametrize("name", RWKV7)
 def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.npz"))

@@ -25,12 +25,12 @@ MODELS = [
     "qwen3-small-Q4_K_M",
     "qwen3-small-Q8_0",
 ]
-# One of them in every mode: test_own_golden has smaller ones.
-IN_MODES = [
-    *((name, mode) for name in MODELS for mode in ("cpu", "fast")),
-    *(("llama-bpe-small-Q4_K_M", mode) for mode in ("checked", "portable")),
-]
-LONG = ["llama-bpe-small-Q4_K_M", "llama-spm-small-Q4_K_M", "qwen3-small-Q4_K_M"]
+# The others have the kernels of these. test_own_golden has smaller ones in every mode.
+ON_GPU = {
+    name for name in MODELS if name.endswith(("bpe-small-Q4_K_M", "Q4_1", "IQ4_NL", "qwen3-small-Q4_K_M", "Q8_0"))
+}
+OPENED = [(name, mode) for name in MODELS for mode in ("cpu", "fast") if mode == "cpu" or name in ON_GPU]
+LONG = [("llama-bpe-small-Q4_K_M", "f32"), ("llama-bpe-small-Q4_K_M", "f16"), ("qwen3-small-Q4_K_M", "f32")]
 # Logits of deviation 2.5. In float32 the order of sums leaves 7e-6, and far out llama.cpp's own angles 4e-5; halves of
 # keys and values round at 5e-4 of their size, which leaves 2.5e-3.
 RMS = {"f32": 1e-4, "f16": 5e-3}
@@ -40,7 +40,7 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
 
 
-@pytest.mark.parametrize(("name", "opening"), IN_MODES, indirect=["opening"])
+@pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])
 def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()
@@ -49,8 +49,7 @@ def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
             assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS["f32"] + rounding
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # test_own_golden has halves in every mode
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])
 def test_logits_are_near_with_keys_and_values_as_halves(opening, name):
     record = np.load(golden(f"{name}.npz"))
     with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f16", **opening) as llm:
@@ -58,8 +57,7 @@ def test_logits_are_near_with_keys_and_values_as_halves(opening, name):
 
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # the modes have these kernels on shorter texts
-@pytest.mark.parametrize("kv", RMS)
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize(("name", "kv"), LONG)
 def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv):
     record = np.load(golden(f"{name}.long.npz"))
     with rwkv_gpu.load(golden(f"{name}.gguf"), kv=kv, **opening) as llm:
@@ -67,8 +65,7 @@ def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv)
     assert rms(logits, record["exact_logits"]) < RMS[kv]
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # what the modes compute, logits show
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "opening"), OPENED, indirect=["opening"])  # what the modes compute, logits show
 def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
     record = np.load(golden(f"{name}.npz"))
     certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64

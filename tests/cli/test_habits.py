@@ -251,8 +251,13 @@ def test_a_closed_pipe_of_standard_error_ends_with_141_too():
 
 
 @posix
-@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("command", ["generate -p hello -n 5 --device cpu", "chat hello --device cpu", "embed a"])
+@pytest.mark.parametrize(
+    ("command", "closing"),
+    [
+        *(("generate -p hello -n 5 --device cpu", closing) for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")),
+        *((command, "<&- >&- 2>&-") for command in ("chat hello --device cpu", "embed a")),
+    ],
+)
 def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
     script = f"{sys.executable} -m rwkv_gpu.cli.main {command} {closing}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -19,16 +18,13 @@ import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import DeviceError
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.shader import PRELUDE, Linked
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.registry import variants
 from rwkv_gpu.measure import doctor
 from rwkv_gpu.measure.cases import CHOSEN, cases, dense, quick
 from rwkv_gpu.measure.device_report import DeviceReport
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
-from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
 from tests.process import posix
 
 
@@ -58,23 +54,6 @@ def test_every_op_and_every_format_is_tried(fast_device):
         whats = " ".join(trial.what for trial in every if trial.op == op)
         assert all(fmt.name in whats for fmt in FORMATS.values())
     assert len({(trial.op, trial.what, trial.variant) for trial in every}) == len(every)
-
-
-def tried(linked: Linked) -> Iterator[tuple[str, str]]:
-    """The kernels of a shader, each with the parts that stand behind it."""
-    kernel = ""
-    for file, _ in linked.origins:
-        name = file.removesuffix(".wgsl")
-        if file != PRELUDE and kernel:
-            yield kernel, name
-        kernel = "" if file == PRELUDE else kernel or name
-
-
-@pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS)
-def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_device, monkeypatch, claims):
-    """What is linked is what a device with such capabilities would run."""
-    found = {pair for linked in linked_by_trials(fast_device, monkeypatch, claims) for pair in tried(linked)}
-    assert set(variants(fast_device.capabilities)) - found == set()
 
 
 def test_the_quick_trials_are_of_each_case_and_of_each_variant(fast_device):

@@ -104,12 +104,13 @@ def test_the_reference_equals_llama_cpp_however_it_is_fed(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name, monkeypatch, rounding):
+def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name, monkeypatch, rounding):
+    """test_own_golden runs the first of them in every mode."""
     path = golden(name)
     answers = recorded(path)
     rows = certain(path, answers["tokens"], monkeypatch, rounding)
     for how, chunks in splits(len(answers["tokens"])).items():
-        logits = feed(on_gpu(path, device), answers["tokens"], chunks)
+        logits = feed(on_gpu(path, fast_device), answers["tokens"], chunks)
         assert rms(logits[:rows] - answers["exact_logits"][:rows]) < RMS_GPU + rounding, how
 
 

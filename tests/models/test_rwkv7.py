@@ -88,12 +88,13 @@ def test_the_trained_model_says_what_its_authors_publish():
 
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf", TRAINED])
-def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name):
+def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name):
+    """test_own_golden runs the first of them in every mode."""
     path = golden(name)
     model, weights = opened(path)
     answers = recorded(path)
     for how, chunks in splits(len(answers["tokens"])).items():
-        logits = feed(OnGpu(model, weights, device, max(chunks)), answers["tokens"], chunks)
+        logits = feed(OnGpu(model, weights, fast_device, max(chunks)), answers["tokens"], chunks)
         assert rms(logits - answers["exact_logits"]) < RMS_GPU, how
 
 
@@ -142,7 +143,7 @@ def test_the_gpu_equals_llama_cpp_from_the_file_as_it_is_stored(fast_device, nam
     assert rms(logits - answers["exact_logits"]) < RMS_GPU
 
 
-@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "rwkv7-bf16-Q4_K_M.gguf"])
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", pytest.param("rwkv7-bf16-Q4_K_M.gguf", marks=pytest.mark.slow)])
 def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, name, rounding):
     with GGUFFile.open(golden(name)) as file:
         model = load_model(file)
@@ -158,6 +159,7 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
     assert drift[-1] < 2 * drift[0]
 
 
+@pytest.mark.parametrize("device", ["fast", "portable"], indirect=True, scope="module")  # of many buffers, and of few
 def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_several(device):
     """And to another slot."""
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
@@ -251,11 +253,11 @@ def test_batched_on_the_gpu_equals_alone_on_the_cpu(device, tiny):
 
 
 @pytest.mark.parametrize("ranks", [(5, 7, 9, 3), (1, 33, 2, 65)], ids=str)
-def test_loras_may_be_of_any_rank(device, tmp_path, ranks):
+def test_loras_may_be_of_any_rank(fast_device, tmp_path, ranks):
     model, weights = opened(write(tmp_path, tiny_tensors(ranks=ranks)))
     expected = feed(OnCpu(model, weights), tokens(6), [6])
     for chunks in ([6], [5, 1]):
-        got = feed(OnGpu(model, weights, device, max(chunks)), tokens(6), chunks)
+        got = feed(OnGpu(model, weights, fast_device, max(chunks)), tokens(6), chunks)
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
 
 
@@ -359,10 +361,10 @@ def without_gate() -> Tensors:
     return tensors
 
 
-def test_a_model_without_gates_runs(device, tmp_path):
+def test_a_model_without_gates_runs(fast_device, tmp_path):
     model, weights = opened(write(tmp_path, without_gate()))
     expected = feed(OnCpu(model, weights), tokens(6), [6])
-    got = feed(OnGpu(model, weights, device, 6), tokens(6), [6])
+    got = feed(OnGpu(model, weights, fast_device, 6), tokens(6), [6])
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
 
 

@@ -1,7 +1,7 @@
 """Every matrix kernel, in every format, epilogue and awkward shape, against the reference."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,21 +23,29 @@ from tests.recording import KERNEL_OF, gemm_configs, run_plan
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S"))
+FLOATS_AND_RUNS_OF_16 = tuple(BY_NAME[name] for name in ("F32", "Q6_K"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
-# Two of floats, of which the last serves decoding, and two of integers; tiles, slow to compile, decode as gemv does.
-IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pass", "gemv_int", "gemm_int8")]
+# Of floats, of integers, and what serves decoding; tiles, slow to compile, decode as gemv or as gemv_int does.
+IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pass", "gemv_int")]
 
 
 def formats(kind: str) -> list[Format]:
-    """Some kernels meet every format that they take; the others one of each way to decode."""
+    """Some kernels meet every format that they take. Of the others the first configuration meets each way to decode."""
     takes = formats_of(KERNEL_OF[kind])
-    return takes if kind in IN_EVERY_FORMAT else [fmt for fmt in takes if fmt in EACH_WAY]
+    some = EACH_WAY if kind in FIRST.values() else FLOATS_AND_RUNS_OF_16
+    return takes if kind in IN_EVERY_FORMAT else [fmt for fmt in takes if fmt in some]
 
 
 def by_kind(*values: str) -> list[tuple[str, str]]:
     """A kernel's first configuration meets all of these values, the others the first of them."""
     return [(kind, value) for kind in KINDS for value in (values if kind in FIRST.values() else values[:1])]
+
+
+def by_shape(shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
+    """A kernel's first configuration meets all of these shapes. Others meet the last, unless they are for many rows."""
+    last = [(kind, shapes[-1]) for kind in KINDS if kind not in FIRST.values() and "tile" not in kind]
+    return [*((kind, shape) for kind in KINDS if kind in FIRST.values() for shape in shapes), *last]
 
 
 DECODED = [(kind, fmt) for kind in KERNEL_OF for fmt in formats(kind)]
@@ -49,8 +57,18 @@ NORMED = [
     for name in (("Q4_K", "Q6_K", "F32") if kind in FIRST.values() else ("Q4_K",))
     if BY_NAME[name] in formats_of(kernel)
 ]
-# A kernel of each way to stage x, with those of few rows.
-STAGED = [*(FIRST[f"linear/{name}"] for name in ("gemv", "gemv_int", "gemm_lane", "gemm_tile")), "skinny_whole_rows"]
+F32, F16 = BY_NAME["F32"], BY_NAME["F16"]
+AWKWARD = [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))]
+# A kernel's first configuration meets all of it in both formats, the others some.
+NOT_DIVIDED = [
+    (kind, *case)
+    for kind in KINDS
+    for case in (
+        [(rows, shape, fmt) for rows, shape in AWKWARD for fmt in (F32, F16)]
+        if kind in FIRST.values()
+        else [(2, (3, 33), F32), (17, (33, 95), F16), (66, (130, 36), F32)]
+    )
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -124,8 +142,10 @@ def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
-    # Kernels of few rows compile a shader for each activation: with one format they meet all.
-    activations = ACTIVATIONS if fmt.name in ("F32", "Q4_K") else ACTIVATIONS[:2]
+    # Kernels of few rows compile a shader for each activation: test_epilogues has all, but not of kernels of integers.
+    config = tuning.linear[0][1]
+    first = gemm_configs(device)[FIRST[config.kernel]] == config
+    activations = ACTIVATIONS if first and config.entry.integers_only and fmt.name == "Q4_K" else ("silu",)
 
     def says(g, x, add):
         return {then: g.linear(x, w, then=then, bias=b, add=add) for then in activations}
@@ -155,22 +175,11 @@ def test_formats_of_each_way_in_every_kernel_in_the_other_modes(device, tuning, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "fmt"),
-    [(kind, fmt) for kind in STAGED for fmt in (FORMATS.values() if kind == STAGED[0] else EACH_WAY)],
-    ids=lambda each: getattr(each, "name", each),
+    ("tuning", "rows", "shape", "fmt"),
+    NOT_DIVIDED,
+    indirect=["tuning"],
+    ids=[f"{kind}-{rows}-{shape}-{fmt.name}" for kind, rows, shape, fmt in NOT_DIVIDED],
 )
-def test_gate_and_up_in_pairs_in_every_format(fast_device, kind, fmt):
-    """One kernel meets every format, the others one of each way to decode."""
-    if kind not in gemm_configs(fast_device):
-        pytest.skip("this device has no subgroups of 8 lanes")
-    tuning = Tuning(8, 64, "workgroup", ((MANY, gemm_configs(fast_device)[kind]),))
-    bench = Bench(fast_device, tuning, 3)
-    w = bench.matrix("w", fmt, (2 * 21, 512))
-    bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=small(bench.values["w"], 3))
-
-
-@pytest.mark.parametrize(("rows", "shape"), [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))])
-@pytest.mark.parametrize("fmt", [BY_NAME["F32"], BY_NAME["F16"]], ids=lambda fmt: fmt.name)
 def test_awkward_shapes(device, tuning, rows, shape, fmt):
     bench = Bench(device, tuning, rows)
     w = bench.matrix("w", fmt, shape)
@@ -203,7 +212,7 @@ def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(devic
     assert ("words" in {binding.name for binding in dispatch.pipeline.bindings.values()}) == (can and has_small)
 
 
-@pytest.mark.parametrize("outs", [(64,), (33,), (64, 96, 7)], ids=str)
+@pytest.mark.parametrize(("tuning", "outs"), by_shape([(64,), (33,), (64, 96, 7)]), indirect=["tuning"], ids=str)
 def test_a_plan_of_one_row(device, tuning, outs):
     """Whole blocks of one matrix, a part of one, and several at once: what a kernel is told before it is compiled."""
     bench = Bench(device, tuning, 1, spare=0)
@@ -224,8 +233,8 @@ def test_long_rows_of_odd_length(fast_device):
 @pytest.mark.parametrize(("tuning", "then"), by_kind(*ACTIVATIONS), indirect=["tuning"])
 def test_epilogues(device, request, tuning, then):
     ways = list(itertools.product((False, True), repeat=2))  # each a shader
-    if request.node.callspec.params["tuning"] not in FIRST.values():
-        ways = [ways[0], ways[-1]]
+    if request.node.callspec.params["tuning"] not in FIRST.values() or then != ACTIVATIONS[0]:
+        ways = ways[-1:]
     for with_bias, with_add in ways:
         bench = Bench(device, tuning, 3)
         w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))
@@ -238,21 +247,27 @@ def test_epilogues(device, request, tuning, then):
         )
 
 
-@pytest.mark.parametrize(("tuning", "name"), by_kind("Q4_K", "Q6_K", "F32"), indirect=["tuning"])
+@pytest.mark.parametrize(("tuning", "name"), by_kind("Q4_K", "Q6_K", "F32", "F16", "IQ2_S"), indirect=["tuning"])
 def test_gate_and_up_in_pairs(device, tuning, name):
     bench = Bench(device, tuning, 3)
-    w = bench.matrix("w", BY_NAME[name], (2 * 45, 256))
-    bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=normal(3, 256) / 50)
+    w = bench.matrix("w", BY_NAME[name], (2 * 45, 512))
+    bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=small(bench.values["w"], 3))
 
 
 @pytest.mark.parametrize(("tuning", "name"), NORMED, indirect=["tuning"])
-def test_a_norm_on_the_way_in(device, tuning, name):
+def test_a_norm_on_the_way_in(device, request, tuning, name):
     """RMS norm in the prologue of each kind of product, or before it where the kernel sees no whole rows."""
+    in_pairs = request.node.callspec.params["tuning"] in FIRST.values()
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 21, 256))
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (256,)), 1e-6)
     x = normal(3, 256) * np.array([[1e-3], [1], [30]], np.float32)
-    bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm), "z": g.glu(x, w, "silu", norm=norm)}, x=x)
+
+    def says(g, x):
+        y = {"y": g.linear(x, w, norm=norm)}
+        return y | {"z": g.glu(x, w, "silu", norm=norm)} if in_pairs else y
+
+    bench.check(says, x=x)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""The shaders of the doctor's trials: they have every part of every hole, and are valid for every driver."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rwkv_gpu.gpu.shader import PRELUDE, Linked
+from rwkv_gpu.kernels.registry import variants
+from tests.gpu.test_translate import ON_MATRIX_UNITS, invalid, needs_naga, translate
+from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
+
+every_device = pytest.mark.parametrize("linked", CLAIMS, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def linked(request, fast_device) -> Iterator[tuple[str, list[Linked]]]:
+    """What a device with such capabilities would run."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield request.param, linked_by_trials(fast_device, patch, CLAIMS[request.param])
+
+
+@pytest.fixture(scope="module")
+def valid() -> set[str]:
+    """Shaders that naga was seen to take."""
+    return set()
+
+
+def tried(linked: Linked) -> Iterator[tuple[str, str]]:
+    """The kernels of a shader, each with the parts that stand behind it."""
+    kernel = ""
+    for file, _ in linked.origins:
+        name = file.removesuffix(".wgsl")
+        if file != PRELUDE and kernel:
+            yield kernel, name
+        kernel = "" if file == PRELUDE else kernel or name
+
+
+@every_device
+def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_device, linked):
+    _, every = linked
+    found = {pair for one in every for pair in tried(one)}
+    assert set(variants(fast_device.capabilities)) - found == set()
+
+
+@needs_naga
+@every_device
+def test_every_registered_kernel_translates(linked, tmp_path, valid):
+    """All that the doctor's trials link, so every part of every hole: no plan of a model may have them.
+
+    Kernels on matrix units are for Vulkan alone, so those are valid.
+    """
+    claims, every = linked
+    sources = {one.source for one in every}
+    on_matrix_units = {source for source in sources if ON_MATRIX_UNITS in source}
+    assert len(sources - on_matrix_units) > 100
+    assert len(on_matrix_units) > 20 or claims != "gpu with matrix units"
+    assert translate(tmp_path, sources - on_matrix_units - valid) == []
+    assert invalid(tmp_path, on_matrix_units) == []
+    valid |= sources

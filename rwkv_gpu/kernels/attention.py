@@ -43,13 +43,13 @@ ATTENTION = Kernel(
         *SCORES[:2],
         SINK.maybe(),
         GATE.maybe(),
-        ANSWER.maybe(),
+        ANSWER.only("floats").maybe(),
         READ,
         *STORED,
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments", *ROUNDING_IN_UNITS),
+    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments"),
     tolerance=CLOSE,
 )
 ATTENTION_DECODE = Kernel(

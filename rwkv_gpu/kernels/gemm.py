@@ -53,6 +53,7 @@ from .parts import (
     QUANTISING,
     QUANTISING_ROWS,
     RESIDUAL,
+    RESIDUAL_TO_NORM,
     ROUNDING,
     ROUNDING_IN_UNITS,
     ROW_BIAS,
@@ -458,6 +459,8 @@ def _candidates_by_subgroups(
 
 def _whole(hole: Hole) -> Hole:
     """A hole of a kernel whose columns are never cut, and whose matrices are known when it is compiled."""
+    if hole is RESIDUAL:
+        return replace(RESIDUAL, parts=(*RESIDUAL.parts, RESIDUAL_TO_NORM))
     if hole is TABLE:
         return TABLE.only("constant")
     return hole.but("partial_sums") if hole.name == EPILOGUE.name else hole

@@ -55,10 +55,11 @@ RESIDUAL = Hole(
     "residual",
     tuple(
         f"linear/epilogue/{part}"
-        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows", "residual_to_norm")
+        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows")
     ),
     optional=True,  # only of `rows` and `scaled_rows`
 )
+RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # of products on matrix units whose sums are normed next
 PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
 EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
 TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))

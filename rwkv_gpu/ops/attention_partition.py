@@ -175,6 +175,11 @@ def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> i
     return 2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries + 16
 
 
+def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabilities) -> bool:
+    """Whether several lanes have a key together, in a step of one row for each sequence."""
+    return _sharing_keys(how.heads // cache.heads, cache.size, tuning, can) is not None
+
+
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:
     """Heads of a workgroup, lanes that share a key, and lanes of a workgroup.
 

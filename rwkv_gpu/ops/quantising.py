@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..kernels.gemm_config import BYTES
+from .attention_partition import lanes_share_keys
 from .gemm import buffers_of, fit, owned_blocks, whole
 from .graph import Graph, Node
 from .nodes import Attend, Conv1d, GatedDeltaRule, Gemm, Norm, NormPrologue, Quantise, Ssd, TimeMix, TokenShift, Wkv6
@@ -131,8 +132,10 @@ def can_round(graph: Graph, node: Node, norm: Rms | None, target: Target) -> boo
         return plain and adds and room and columns % MATRIX_STEP == 0
     if not isinstance(op, Attend | Conv1d | Ssd | GatedDeltaRule | Wkv6) or norm or op.quantises:
         return False
-    by_row = graph.shape.decode if isinstance(op, Attend) else graph.shape.row_each
-    buffers = ATTENTION_BUFFERS if isinstance(op, Attend) else RECURRENCE_BUFFERS + 1
+    by_row, buffers = graph.shape.row_each, RECURRENCE_BUFFERS + 1
+    if isinstance(op, Attend):
+        shares = lanes_share_keys(op.cache, op.how, target.tuning, target.can)
+        by_row, buffers = graph.shape.decode and shares, ATTENTION_BUFFERS
     return by_row and op.y.shape[1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= buffers
 
 

@@ -76,16 +76,19 @@ def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
     assert text.split("\n")[whole.locate(line)[1] - 1] == "const C4 = COLUMNS / 4u;"
 
 
-def test_pipelines_are_cached_by_content(device):
+def add(**constants: int) -> Linked:
     parts = ["dense/binary/add", "lib/lanes/plain", "lib/step"]
-    first = device.pipeline(link("dense/map_binary", parts, {"D": 5, "WG": 64, "Z": 5, "FIRST": 0}))
-    assert device.pipeline(link("dense/map_binary", parts, {"FIRST": 0, "Z": 5, "WG": 64, "D": 5})) is first
-    assert device.pipeline(link("dense/map_binary", parts, {"D": 6, "WG": 64, "Z": 6, "FIRST": 0})) is not first
+    return link("dense/map_binary", parts, {"WG": 64, "FIRST": 0, "REPEATED": 5, **constants})
+
+
+def test_pipelines_are_cached_by_content(device):
+    first = device.pipeline(add(D=5, Z=5))
+    assert device.pipeline(add(Z=5, D=5)) is first
+    assert device.pipeline(add(D=6, Z=6)) is not first
 
 
 def sums(*widths: int) -> list[Linked]:
-    parts = ["dense/binary/add", "lib/lanes/plain", "lib/step"]
-    return [link("dense/map_binary", parts, {"D": width, "WG": 64, "Z": width, "FIRST": 0}) for width in widths]
+    return [add(D=width, Z=width) for width in widths]
 
 
 def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):

@@ -16,7 +16,7 @@ from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
 from ...ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight
 from ..trials import Past, Stored, Trial
-from .common import normal
+from .common import normal, read_on_units
 
 STEPS = {"prefill": (0, 70), "next chunk": (130, 70), "decode": (40, 1), "long decode": (700, 1)}
 SIZES: tuple[tuple[KVType, int, int], ...] = (
@@ -63,6 +63,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for step, (start, count) in STEPS.items():
             if count == 1:
                 yield _surrounded(name, tuning, step, start, on_units=name == UNITS)
+                yield from read_on_units(_trial(name, tuning, "f16", 64, 6, step, start, 1, False), 6 * 64, can)
         for what, option in OPTIONS.items():
             for step, (start, count) in STEPS.items():
                 if count == 1 or name == "own keys":

@@ -7,7 +7,8 @@ import numpy as np
 
 from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
-from ...kernels.registry import gemm_trials
+from ...kernels.parts import SUMS_ROUNDED
+from ...kernels.registry import gemm_trials, takes
 from ...ops.batch import Batch
 from ..trials import Array, Stored, Trial
 
@@ -27,6 +28,19 @@ def read_as_integers(trial: Trial, width: int, can: Capabilities) -> Iterator[Tr
     if config is not None:
         yield replace(
             trial, what=f"{trial.what}, quantised", tuning=replace(trial.tuning.only(config), quantising_recurrences=0),
+            says=lambda g, w, /, **x: g.linear(trial.says(g, w, **x), w["m"]),
+            weights={**trial.weights, "m": Stored.random(BY_NAME["Q8_0"], 70, width)},
+            allowed=10 * config.tolerance.result,
+        )  # fmt: skip
+
+
+def read_on_units(trial: Trial, width: int, can: Capabilities) -> Iterator[Trial]:
+    """The same, but a product on matrix units reads what it gives as float16, which whoever makes that writes."""
+    trials = gemm_trials(can).values()
+    config = next((config for kernel, config in trials if takes(kernel.name, SUMS_ROUNDED)), None)
+    if config is not None:
+        yield replace(
+            trial, what=f"{trial.what}, rounded", tuning=trial.tuning.only(config),
             says=lambda g, w, /, **x: g.linear(trial.says(g, w, **x), w["m"]),
             weights={**trial.weights, "m": Stored.random(BY_NAME["Q8_0"], 70, width)},
             allowed=10 * config.tolerance.result,

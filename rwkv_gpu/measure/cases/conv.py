@@ -9,7 +9,7 @@ from ...kernels.kernel import EXACT
 from ...ops.batch import Batch
 from ...ops.vocabulary import State
 from ..trials import Past, Stored, Trial
-from .common import decode_batch, normal
+from .common import decode_batch, normal, read_on_units
 
 RAGGED = ((3, 0, 9), (0, 5, 1), (1, 9, 3), (2, 1, 2))  # slot, start, tokens
 CHANNELS, FIRST, COLUMNS = 75, 6, 90
@@ -34,3 +34,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             {"x": normal(batch.rows, 3 * CHANNELS)}, {"w": Stored.of(normal(CHANNELS * width, seed=1))},
             EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
         )  # fmt: skip
+    state, batch = State("past", (2, 64)), batches["decode"]
+    plain = Trial(
+        "conv1d", "decode, gated", "", default_tuning(can), lambda g, w, x: g.conv1d(x, w["w"], state, gated=True),
+        {"x": normal(batch.rows, 3 * 64)}, {"w": Stored.of(normal(64 * 3, seed=1))},
+        EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+    )  # fmt: skip
+    yield from read_on_units(plain, 64, can)

@@ -1,6 +1,7 @@
 """Trials of what treats every row alike: element by element, rows of an embedding, norms."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,9 +11,9 @@ from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
-from ...ops.vocabulary import ACTIVATIONS, LayerNorm
+from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms
 from ..trials import Past, Stored, Trial
-from .common import F32, decode_batch, normal
+from .common import F32, decode_batch, normal, read_on_units
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -77,6 +78,14 @@ def _normed(g: Any, w: Mapping[str, Any], ids: Any) -> Any:
     return g.embed(w["w"], ids, norm=LayerNorm(w["gain"], w["shift"], 1e-5))
 
 
+def _sum(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+    return g.rms_norm(x, w["gain"], 1e-6, add=x)
+
+
+def _normed_sum(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+    return g.linear(_sum(g, w, x), w["m"], norm=Rms(w["shift"], 1e-6))
+
+
 def _rows(can: Capabilities) -> Iterator[Trial]:
     """What reduces over rows, of widths that are read by fours and of others."""
     for (name, tuning), width in product(reductions(can).items(), (256, 257)):
@@ -94,5 +103,8 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
             "layer_norm", f"{what}, without bias", name, tuning,
             lambda g, w, x: g.layer_norm(x, w["gain"], None, 1e-5), **how,
         )  # fmt: skip
+        if width == 256:
+            again = Trial("rms_norm", f"{what}, normed again", name, tuning, _sum, **how)
+            yield from (replace(one, says=_normed_sum) for one in read_on_units(again, width, can))
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})

@@ -15,7 +15,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import DeltaRule, State
 from ..trials import Past, Stored, Trial
-from .common import BY_NAME, F32, decode_batch, normal, read_as_integers
+from .common import BY_NAME, F32, decode_batch, normal, read_as_integers, read_on_units
 
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS, KEY_HEADS = 4, 2
@@ -40,6 +40,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     tuning = next(iter(reductions(can).values()))
     for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning)):
         yield from read_as_integers(trial, HEADS * 32, can)
+        yield from read_on_units(trial, HEADS * 32, can)
 
 
 def _mixes(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:

@@ -12,7 +12,7 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import State, StateSpace
 from ..trials import Past, Stored, Trial
-from .common import decode_batch, normal, read_as_integers
+from .common import decode_batch, normal, read_as_integers, read_on_units
 
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
@@ -29,7 +29,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _ssd("", by_token, sizes, step, batch)
     for name, tuning in in_chunks(can).items():
         yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
-    yield from read_as_integers(_ssd("", by_token, HEADS[0], "decode", batches["decode"]), 256, can)
+    for read in (read_as_integers, read_on_units):
+        yield from read(_ssd("", by_token, HEADS[0], "decode", batches["decode"]), 256, can)
     yield _convolved(can)
     if can.fragment:
         long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from .values import Value
+from .values import Quantised, Value
 from .vocabulary import Cache, State
 
 Resource = Value | State | Cache
@@ -65,6 +65,16 @@ class MakesY(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y,)
+
+
+class MayQuantise(MakesY):
+    """What one has that may also write it as integers or as float16, for the product that reads it."""
+
+    quantises: Quantised | None
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y, self.quantises.value) if self.quantises else (self.y,)
 
 
 class MakesYOfX(MakesY):

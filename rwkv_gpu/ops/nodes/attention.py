@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import MakesY, MakesYOfX, Op
+from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Quantised, Value
 from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 
 @dataclass(frozen=True)
-class Attend(MakesY):
+class Attend(MayQuantise):
     """Every row's look back over the pages of its sequence, which hold its own k and v then, too"""
 
     qkv: Value  # a stack of the three; q alone where the cache is only read
@@ -23,10 +23,6 @@ class Attend(MakesY):
     @property
     def reads(self) -> tuple[Value, ...]:
         return (self.qkv,) if self.gate is None else (self.qkv, self.gate)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y, self.quantises.value) if self.quantises else (self.y,)
 
     @property
     def fused(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...gpu.shader import Constant
-from ..graph import MakesY, MakesYOfX, Op
+from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
 from ..vocabulary import LayerNorm, Rms, Weight
 
@@ -33,7 +33,7 @@ class Embed(MakesY):
 
 
 @dataclass(frozen=True)
-class Norm(MakesY):
+class Norm(MayQuantise):
     """y = after · (scale · norm(x) + add), by row"""
 
     x: Value
@@ -53,10 +53,6 @@ class Norm(MakesY):
     @property
     def reads(self) -> tuple[Value, ...]:
         return (self.x,) if self.add is None else (self.x, self.add)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y, self.quantises.value) if self.quantises else (self.y,)
 
     @property
     def fused(self) -> tuple[str, ...]:

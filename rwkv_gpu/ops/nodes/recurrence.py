@@ -2,22 +2,11 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op, ReplacesState
+from ..graph import MayQuantise, Op, ReplacesState
 from ..values import Quantised, Value
 from ..vocabulary import Cache, DeltaRule, State, Weight
 from .conv import Conv1d
 from .linear import Gemm
-
-
-class MayQuantise(Op):
-    """What a recurrence has that may write its answer as integers, too."""
-
-    y: Value
-    quantises: Quantised | None
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y, self.quantises.value) if self.quantises else (self.y,)
 
 
 class MayConvolve(MayQuantise):

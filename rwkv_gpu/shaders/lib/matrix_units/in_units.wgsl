@@ -4,4 +4,10 @@
 // becomes the largest: neither is seen in what a model computes, whose sums are of many such numbers.
 const LARGEST_HALF = 65504.0;
 
+// The word of a number and of that two lanes further: four neighbouring lanes have a four, of which the first two write two each.
+fn word_of_two(value: f32) -> u32 {
+    let own = in_units(vec4f(value)).x;
+    return pack2x16float(vec2f(own, subgroupShuffleXor(own, 2u)));
+}
+
 fn in_units(values: vec4f) -> vec4f { return clamp(values / UNIT, vec4f(-LARGEST_HALF), vec4f(LARGEST_HALF)); }

@@ -63,6 +63,7 @@ from .parts import (
     SUMS_LEFT,
     TABLE,
     TILED,
+    TO_NORM,
     UNIT,
     WORDS,
 )
@@ -475,7 +476,7 @@ SUBGROUP_GEMM = replace(
         UNIT,
         KEPT_SUMS,
     ),
-    shared=(*SKINNY_GEMM_MATRIX.shared, *ROUNDING_IN_UNITS),
+    shared=(*SKINNY_GEMM_MATRIX.shared, *ROUNDING_IN_UNITS, TO_NORM),
     core=("lib/matrix_units/halves",),
     part_needs={**SKINNY_GEMM_MATRIX.part_needs, SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
     trials=_subgroup_trials,

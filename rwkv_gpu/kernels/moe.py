@@ -29,8 +29,10 @@ from .parts import (
     PLAIN,
     PLAIN_RESIDUAL,
     PLAIN_ROWS,
+    ROUNDING_IN_UNITS,
     ROWS,
     SUM,
+    TO_NORM,
     WORDS,
 )
 
@@ -221,9 +223,11 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         *WRITING,
         DECODED_WEIGHTS.maybe(),
         Hole("decoded run", ("moe/weights_of_fours", "lib/matrix_units/of_e2m1")),
+        Hole("unit", ("moe/unit/row", "moe/unit/all")),
+        Hole("kept", ("moe/kept/none", "moe/kept/rounded")),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, "moe/matrix_fragments", "moe/matrix_tile"),
+    shared=(*MATRICES, *TILES, *ROUNDING_IN_UNITS, "moe/matrix_fragments", "moe/matrix_tile"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=TWICE_F16,
     trials=_matrix_trials,
@@ -252,7 +256,13 @@ EXPERT_SUM_GEMV_INT = Kernel(
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
 CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
 EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
-EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (RESIDUAL, SHARES, PLAIN), tolerance=CLOSE)
+EXPERT_GATHER = Kernel(
+    "moe/expert_gather",
+    "experts",
+    (RESIDUAL, SHARES, Hole("next", ("moe/next/none", "moe/next/norm")), PLAIN),
+    (TO_NORM, *ROUNDING_IN_UNITS),
+    tolerance=CLOSE,
+)
 ROUTE = Kernel("moe/route", "route", (GATING, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE)
 ROUTE_RANK = Kernel(
     "moe/route_rank", "route", (GATING, CHOOSING, GROUPS, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE

@@ -76,6 +76,7 @@ IN_UNITS = "lib/matrix_units/in_units"  # numbers of whose row nobody knows the 
 ROUNDING_IN_UNITS = ROUNDED, IN_UNITS
 SUMS_LEFT, SUMS_ROUNDED = "lib/matrix_units/sums_left", "lib/matrix_units/sums_rounded"
 SUMS_TO_NORM = "lib/matrix_units/sums_to_norm"
+TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
 KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM))
 
 # How lanes of a workgroup come together.
@@ -107,6 +108,8 @@ PART_NEEDS: dict[str, Needs] = {
     ROUNDING: Needs(f16=True, matrix_units=True),
     SUMS_ROUNDED: Needs(lanes=4, f16=True, matrix_units=True),
     SUMS_TO_NORM: Needs(lanes=16, f16=True, matrix_units=True),
+    "moe/kept/rounded": Needs(lanes=4, f16=True, matrix_units=True, buffers=9),
+    "moe/next/norm": Needs(lanes=16, f16=True, matrix_units=True),
     "lib/matrix_units/unit_of_norm": Needs(lanes=16, f16=True, matrix_units=True),
     "attention/answer/rounded": Needs(buffers=14, f16=True, matrix_units=True),
     QUANTISING_ROWS: Needs(lanes=8),

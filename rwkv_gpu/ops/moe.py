@@ -174,6 +174,16 @@ def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | Non
     return config if config.sums and len(every) == 1 and fits else None
 
 
+def multiplies_rounded(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> bool:
+    """Whether all of its dispatches multiply float16 on matrix units."""
+    if isinstance(op, ExpertSum):
+        every = () if sums_at_once(op, rows, target) else matrices_of(op.down, target)
+    else:
+        every = complete(op, target) or tuple(one for w in op.weights for one in matrices_of(w, target))
+    choices = rows * op.routing.experts.shape[1]
+    return bool(every) and all(expert_config(one, choices, target).fragment for one in every)
+
+
 def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
     """Choices of one expert that the kernel of an op takes at a time: 1 as they come, else sorted."""
     if isinstance(op, ExpertProducts):

@@ -6,8 +6,23 @@ from dataclasses import dataclass
 from ..kernels.gemm_config import BYTES
 from .attention_partition import lanes_share_keys
 from .gemm import buffers_of, fit, owned_blocks, whole
-from .graph import Graph, Node
-from .nodes import Attend, Conv1d, GatedDeltaRule, Gemm, Norm, NormPrologue, Quantise, Ssd, TimeMix, TokenShift, Wkv6
+from .graph import Graph, Node, Op
+from .moe import multiplies_rounded, sums_at_once
+from .nodes import (
+    Attend,
+    Conv1d,
+    ExpertProducts,
+    ExpertSum,
+    GatedDeltaRule,
+    Gemm,
+    Norm,
+    NormPrologue,
+    Quantise,
+    Ssd,
+    TimeMix,
+    TokenShift,
+    Wkv6,
+)
 from .rwkv import takes_one_row
 from .state_space import spread
 from .target import Target
@@ -120,9 +135,20 @@ def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Qua
     return Quantised(Value((rows, -(-2 * end // rows))), starts, 0, by_rows=not fragment)
 
 
-def can_round(graph: Graph, node: Node, norm: Rms | None, target: Target) -> bool:
+def each(x: Value) -> int:
+    """Rows of x for a row of the step, as products with experts make them."""
+    return x.shape[1] if len(x.shape) > 2 else 1
+
+
+def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> bool:
     """Whether a node that sees no whole rows can write its only value as float16 in units, for a norm if need be."""
-    op = node.op
+    op, norm = node.op, wanted.norm
+    if norm and norm.weight is None:
+        return False
+    if isinstance(op, ExpertProducts | ExpertSum):
+        return _experts_round(op, node.rows, wanted, target)
+    if wanted.out.by_rows:
+        return False
     if isinstance(op, Gemm) and op.config and op.config.kernel in BY_SUBGROUPS:
         [product, *others] = op.products
         columns = product.weight.shape[0] // (2 if op.pairs else 1)
@@ -145,22 +171,29 @@ def rounds_normed(op: Norm, norm: Rms | None) -> bool:
     return plain and norm is not None and norm.weight is not None
 
 
-def reads_units(op: Gemm, norm: Rms | None, target: Target) -> bool:
+def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, target: Target) -> bool:
+    """Whether products with experts can write their rows as float16, and their sum for the norm that comes next."""
+    able = op.y.shape[-1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= BUFFERS and not op.quantises
+    if isinstance(op, ExpertProducts):
+        return able and wanted.norm is None and wanted.out.by_rows and multiplies_rounded(op, rows, target)
+    able = able and wanted.norm is not None and not wanted.out.by_rows
+    return able and not sums_at_once(op, rows, target) and target.can.subgroup_width >= target.can.fragment
+
+
+def reads_units(op: Op, norm: Rms | None) -> bool:
     """Whether a product can multiply float16 in units, and norm them if need be."""
-    if op.config is None or op.config.kernel not in BY_SUBGROUPS:
-        return False
-    config, _ = fit(op, op.config, target)
-    subgroups = config.wg // config.subgroup_width
-    memory = config.workgroup_bytes + (4 * config.tb * subgroups if norm else 0)
-    return memory <= target.can.max_workgroup_memory
+    if isinstance(op, ExpertProducts | ExpertSum):
+        return norm is None
+    return isinstance(op, Gemm) and op.config is not None and op.config.kernel in BY_SUBGROUPS
 
 
-def rounded_in_units(width: int, rows: int, fragment: int, norm: Rms | None) -> Quantised:
-    """Where an x lies as float16 in fragments, in units. To be normed, it has sums of squares behind."""
-    padded = fragments_of(rows, fragment) * fragment
+def rounded_in_units(wanted: Quantise, rows: int, fragment: int) -> Quantised:
+    """Where an x lies as float16 in units: in rows or fragments. Behind what is normed next are sums of squares."""
+    width, rows, norm = wanted.x.shape[-1], rows * each(wanted.x), wanted.norm
+    padded = rows if wanted.out.by_rows else fragments_of(rows, fragment) * fragment
     words = padded * (width // 2 + (width // fragment if norm else 0))
     unit, eps = (UNIT, None) if norm is None else (UNIT_TO_NORM, norm.eps)
-    return Quantised(Value((rows, -(-words // rows))), {0: 0}, 0, by_rows=False, unit=unit, eps=eps)
+    return Quantised(Value((rows, -(-words // rows))), {0: 0}, 0, wanted.out.by_rows, unit=unit, eps=eps)
 
 
 def fragments_of(rows: int, fragment: int) -> int:

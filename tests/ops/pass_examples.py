@@ -8,7 +8,7 @@ import numpy as np
 
 from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.kernels.defaults import hardware
-from rwkv_gpu.kernels.expert_config import expert_gemv
+from rwkv_gpu.kernels.expert_config import ExpertConfig, ExpertMatrixTile, expert_gemm_matrix, expert_gemv
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm, subgroup_gemm
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import (
@@ -42,6 +42,7 @@ class Example:
     max_pages: int = 1  # of a sequence; it uses one
     ids: bool = False  # whether x are token ids
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
+    experts: Callable[[Capabilities], ExpertConfig] | None = None  # of all experts
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
     matrix_units: bool = False  # whether only they run it
     deviation: float = 1.0  # of x
@@ -50,6 +51,8 @@ class Example:
     def tuning(self, can: Capabilities) -> Tuning:
         """As hardware does it, whatever the device is."""
         tuning = replace(hardware(replace(can, software=False)), **self.change)
+        if self.experts:
+            tuning = replace(tuning, experts=((MANY, self.experts(can)),), experts_short=())
         return tuning.only(self.config(can)) if self.config else tuning
 
     def x(self) -> np.ndarray:
@@ -176,6 +179,12 @@ def mixture(g, w, _, x):
     return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
 
 
+def normed_mixture(g, w, _, x):
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
+    y = g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing, add=x)
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
 def scaled_norm(g, w, _, x):
     y = g.rms_norm(g.linear(x, w["down"]), w["gain"], 1e-6, add=x)
     return {"y": g.scale(y, 0.3)}
@@ -294,6 +303,10 @@ def integers(_: Capabilities) -> GemmConfig:
 
 def by_subgroups(can: Capabilities) -> GemmConfig:
     return subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 2, max_workgroups=MANY)
+
+
+def experts_by_fragments(can: Capabilities) -> ExpertConfig:
+    return expert_gemm_matrix(can.fragment or 16, can.subgroup_size or 32, ExpertMatrixTile(1, 1, 4))
 
 
 def copied(can: Capabilities) -> GemmConfig:
@@ -538,6 +551,13 @@ ROUNDED = {
         **{**BY_SUBGROUPS, "rows": 20},
     ),
     "attention": Example(attended, {**vectors("gain"), **HEADS, "out": PACKED}, caches=(KV,), **BY_SUBGROUPS),
+    "experts": Example(mixture, EXPERTS, experts=experts_by_fragments, **BY_SUBGROUPS),
+    "a sum of experts that is normed": Example(
+        normed_mixture,
+        EXPERTS | dict.fromkeys(("gate", "up"), ("F16", (4, 32, D))) | {"down": ("F16", (4, D, 32)), "b": PACKED},
+        experts=experts_by_fragments,
+        **BY_SUBGROUPS,
+    ),
     "a convolution": Example(
         read_after_convolution,
         {**vectors("gain"), "taps": ("F32", (4 * D,)), "out": PACKED},

@@ -14,7 +14,8 @@ from ...kernels.expert_config import ExpertConfig, ExpertKernel
 from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT
-from ...kernels.registry import expert_trials
+from ...kernels.registry import expert_trials, gemm_trials
+from ...ops.quantising import BY_SUBGROUPS
 from ...ops.vocabulary import Gating, Rms, Routing
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
@@ -127,6 +128,14 @@ def _ways(
         weights = _experts(F32, F32, 90) | {"down": Stored.random(F32, 5, 130, 90, seed=2)}
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
         yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
+    by_subgroups = next((one for _, one in gemm_trials(can).values() if one.kernel in BY_SUBGROUPS), None)
+    if config.fragment and by_subgroups:
+        weights = _experts(q4, q4) | {"down": Stored.random(q4, 5, 256, 256), "m": Stored.random(q8, 70, 256)}
+        inputs = {one: array for one, array in _inputs().items() if one != "add"}
+        yield Trial(
+            "experts", "normed next", name, tuning.only(by_subgroups), _normed_next, inputs, weights,
+            10 * config.tolerance.result,
+        )  # fmt: skip
     for what, says in (("biases and clamps", _biased), ("halves, scaled", _scaled), ("without a gate", _ungated)):
         yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
     if config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1:
@@ -141,6 +150,13 @@ def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array)
     routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
     inner = g.expert_glu(x, w["gate"], w["up"], routing, "clamped_swiglu", bias=biases)
     return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
+
+
+def _normed_next(g: Any, w: Any, x: Array, experts: Array, shares: Array) -> Any:
+    routing = Routing(experts, shares)
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu")
+    y = g.expert_sum(inner, w["down"], routing, add=x)
+    return g.linear(y, w["m"], norm=Rms(w["gain"], 1e-6))
 
 
 def _scaled(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:

@@ -38,8 +38,8 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             found = rounded_rows({0: width}, node.rows * heads)
             round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)
             operands = {"x": found.value}
-            parts += decoded_parts(matrices.shards[0])
-            constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": node.rows * heads}
+            parts += [*decoded_parts(matrices.shards[0]), "moe/unit/row", "moe/kept/none"]
+            constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": node.rows * heads}
         else:
             parts += _reading(matrices, config, stride, runs)
         if runs is not None:

@@ -8,7 +8,7 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import ADAPTERS_UP, IN_UNITS, ROUNDED, SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM
+from ...kernels.parts import ADAPTERS_UP, ROUNDING_IN_UNITS, SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM, TO_NORM
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -234,7 +234,8 @@ def _rounded(op: Gemm, rows: int) -> tuple[list[str], dict[str, Constant]]:
     constants |= {"X_EPS": float(x.eps)} if x.eps is not None else {}
     if y is None:
         return [*parts, SUMS_LEFT], constants
-    parts += [SUMS_ROUNDED if y.eps is None else SUMS_TO_NORM, ROUNDED, IN_UNITS]
+    parts += [SUMS_ROUNDED] if y.eps is None else [SUMS_TO_NORM, TO_NORM]
+    parts += ROUNDING_IN_UNITS
     return parts, constants | {"UNIT": y.unit, "ROUNDED_ROWS": rows}
 
 

@@ -6,15 +6,16 @@ from typing import TypeVar
 
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
+from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
-from ..values import JoinedVectors, Operand, Value
+from ..values import JoinedVectors, Operand, Quantised, Value
 from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .linear import decoded_weights, w_exponent
-from .quantising import round_rows
+from .quantising import in_units, round_rows
 
 SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
@@ -31,6 +32,7 @@ class Result:
     then: Glu = "none"
     biases: tuple[Weight, ...] = ()
     scale: Value | None = None  # of x, by choice
+    quantises: Quantised | None = None  # what it writes beside y
     operands: dict[str, Operand] = field(default_factory=dict)
 
     @property
@@ -80,8 +82,9 @@ def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     scale = op.routing.shares if op.scaled else None
     _, whole = products_config(op, node.rows, to.target)
     if whole:
-        x = _rows_of(to, node, whole[0], op.x, used, rows)
-        result = Result("glu" if op.gated else "plain", op.then, op.biases, scale, {"x": x, "y": op.y})
+        x = _rows_of(to, node, whole[0], op, used, rows)
+        kind = "glu" if op.gated else "plain"
+        result = Result(kind, op.then, op.biases, scale, op.quantises, {"x": x, "y": op.y})
         for matrices in whole:
             _by_choice(to, node, op, matrices, result, uses, op.norm)
             op = replace(op, route=None)
@@ -89,14 +92,14 @@ def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     gate = Value(op.y.shape)
     gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
     first, second = (op.biases[:1], op.biases[1:]) if op.biases else ((), ())
-    x = _rows_of(to, node, gates[0], op.x, used, rows)
+    x = _rows_of(to, node, gates[0], op, used, rows)
     for matrices in gates:
-        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, {"x": x, "y": gate}), uses)
+        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, None, {"x": x, "y": gate}), uses)
         op = replace(op, route=None)
-    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, rows)
+    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op, used, rows)
     for matrices in ups:
         operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
-        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, operands), uses)
+        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, op.quantises, operands), uses)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
@@ -106,19 +109,30 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     op = _sorted(to, node, op)
     products = Value((node.rows, op.h.shape[1], op.down.shape[1]))
     downs, used = matrices_of(op.down, to.target), op.h.shape[1]
-    h = _rows_of(to, node, downs[0], op.h, used, node.rows * used)
+    h = _rows_of(to, node, downs[0], op, used, node.rows * used)
     biases = (op.bias,) if op.bias else ()
     for matrices in downs:
         _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
     lanes = to.tuning.map_lanes
+    parts, constants, operands = _next(to, node, op)
     to.emit(
         node,
         op.down.name,
-        ("moe/expert_gather", _residual(op), _share(op), "lib/lanes/plain"),
-        {"M": op.down.shape[1], "USED": op.h.shape[1], "WG": lanes},
-        {**_added(op), **_shares(op), "x": products, "y": op.y},
+        ("moe/expert_gather", _residual(op), _share(op), *parts, "lib/lanes/plain"),
+        {"M": op.down.shape[1], "USED": op.h.shape[1], "WG": lanes} | constants,
+        {**_added(op), **_shares(op), "x": products, "y": op.y} | operands,
         groups=-(-node.rows * op.down.shape[1] // lanes),
     )
+
+
+def _next(to: Lowering, node: Node, op: ExpertSum) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
+    """What a sum links, is specialised by, and binds, for the norm that comes next."""
+    if op.quantises is None:
+        return ("moe/next/none",), {}, {}
+    assert op.next_gain is not None, "sums are rounded for a norm only"
+    constants, operands = in_units(to, op.quantises, node.rows)
+    parts = "moe/next/norm", TO_NORM, *ROUNDING_IN_UNITS
+    return parts, constants, operands | {"next_gain": to.vector(op.next_gain)}
 
 
 def _on_matrix_units(to: Lowering, node: Node, matrices: Matrices, used: int) -> bool:
@@ -132,13 +146,16 @@ def decoded_parts(shard: Shard) -> tuple[str, ...]:
     return decoded_weights(shard), "moe/weights_of_fours"
 
 
-def _rows_of(to: Lowering, node: Node, matrices: Matrices, x: Value, used: int, rows: int) -> Value:
+def _rows_of(to: Lowering, node: Node, matrices: Matrices, op: Mixture, used: int, rows: int) -> Value:
     """So many rows of x as the kernel reads them: as they are, or as float16."""
+    if op.quantised_x:
+        return op.quantised_x.value
     if not _on_matrix_units(to, node, matrices, used):
-        return x
+        return op.x
     widths = {0: matrices.width}
     found = rounded_rows(widths, rows)
-    round_rows(to, node, Quantise(x, tuple(widths.items()), found), rows)
+    norm = op.norm if isinstance(op, ExpertProducts) else None
+    round_rows(to, node, Quantise(op.x, tuple(widths.items()), found, norm), rows)
     return found.value
 
 
@@ -157,8 +174,6 @@ def _by_choice(
     config = expert_config(matrices, choices, to.target)
     operands = dict(result.operands)
     constants = matrices.constants | NUMBERS | config.constants | result.constants
-    if config.fragment:
-        constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
     constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
     parts = [
         *matrices.format_parts(floats=config.norms),
@@ -170,7 +185,10 @@ def _by_choice(
         *config.parts,
     ]
     if config.fragment:
-        parts += decoded_parts(matrices.shards[0])
+        own_parts, own_constants, written = _rounded(to, matrices, op, result, choices)
+        parts += [*decoded_parts(matrices.shards[0]), *own_parts]
+        constants |= own_constants | {"X_ROWS": choices // input_uses}
+        operands |= written
     if result.biases:
         operands["biases"] = _joined(result.biases)
     if result.scale is not None:
@@ -208,6 +226,20 @@ def _by_choice(
         row_flops=matrices.flops(used),
         shared_bytes=config.workgroup_bytes + 4 * matrices.width * config.norms + SPARE,  # a whole x at most is staged
     )
+
+
+def _rounded(
+    to: Lowering, matrices: Matrices, op: ExpertProducts | ExpertSum, result: Result, choices: int
+) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
+    """How rows of x as float16 are read, and whether the result is written as such, too."""
+    unit = op.quantised_x.unit if op.quantised_x else 0.0
+    constants: dict[str, Constant] = {"W_EXPONENT": w_exponent(matrices.shards[0])}
+    constants |= {"X_UNIT": unit} if unit else {}
+    parts = ["moe/unit/all" if unit else "moe/unit/row"]
+    if result.quantises is None:
+        return [*parts, "moe/kept/none"], constants, {}
+    own, operands = in_units(to, result.quantises, choices)
+    return [*parts, "moe/kept/rounded", *ROUNDING_IN_UNITS], constants | own, operands
 
 
 def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:

@@ -4,7 +4,7 @@ from ...gpu.shader import Constant
 from ...kernels.parts import QUANTISING_ROWS, ROUNDING
 from ..graph import Node
 from ..nodes import Quantise
-from ..quantising import fragments_of
+from ..quantising import each, fragments_of
 from ..values import Operand, Quantised, UniformTable
 from .context import Lowering
 
@@ -14,7 +14,7 @@ STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # 
 def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     """Rows of x as integers, by a workgroup for each row of each x."""
     if not op.out.size:
-        round_rows(to, node, op, node.rows)
+        round_rows(to, node, op, node.rows * each(op.x))
         return
     norm, own, gain = to.rms_norm(op.norm)
     operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": _widths(op)}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from ...gpu.weights import ExpertCache
-from ..graph import MakesY, Op
-from ..values import Value
+from ..graph import MayQuantise, Op
+from ..values import Quantised, Value
 from ..vocabulary import Gating, Glu, Rms, Routing, Weight
 
 
@@ -88,6 +88,8 @@ class ExpertProducts(Op):
     norm: Rms | None = None
     route: Route | None = None
     sorted: SortChoices | None = None
+    quantised_x: Quantised | None = None  # what it reads in place of x
+    quantises: Quantised | None = None  # what it writes beside y
 
     @property
     def input_uses(self) -> int:
@@ -103,11 +105,13 @@ class ExpertProducts(Op):
     def reads(self) -> tuple[Value, ...]:
         routing = (self.route.logits,) if self.route else (self.routing.experts,)
         scales = (self.routing.shares,) if self.scaled else ()
-        return (self.x, *routing, *scales, *(self.sorted.writes if self.sorted else ()))
+        x = self.quantised_x.value if self.quantised_x else self.x
+        return (x, *routing, *scales, *(self.sorted.writes if self.sorted else ()))
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return (self.y, *(self.route.writes if self.route else ()))
+        rounded = (self.quantises.value,) if self.quantises else ()
+        return (self.y, *rounded, *(self.route.writes if self.route else ()))
 
     @property
     def label(self) -> str:
@@ -115,11 +119,12 @@ class ExpertProducts(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("norm",) * (self.norm is not None) + ("route",) * (self.route is not None)
+        found = {"norm": self.norm, "route": self.route, "quantised_x": self.quantised_x, "quantise": self.quantises}
+        return tuple(name for name, there in found.items() if there is not None)
 
 
 @dataclass(frozen=True)
-class ExpertSum(MakesY):
+class ExpertSum(MayQuantise):
     """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t] + gate[t] · shared[t], e = experts[t, j]"""
 
     h: Value
@@ -132,10 +137,18 @@ class ExpertSum(MakesY):
     sorted: SortChoices | None = None
     shared: Value | None = None  # what a shared expert answers, where something is added, too
     gate: Value | None = None  # [T, 1], of it
+    quantised_x: Quantised | None = None  # what it reads in place of h
+    quantises: Quantised | None = None  # what it writes beside y
+    next_gain: Weight | None = None  # of the norm that what it quantises goes through next
+
+    @property
+    def x(self) -> Value:
+        """What its matrix multiplies."""
+        return self.h
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        read = [self.h, self.routing.experts]
+        read = [self.quantised_x.value if self.quantised_x else self.h, self.routing.experts]
         if self.weighted:
             read.append(self.routing.shares)
         read += [value for value in (self.add, self.shared, self.gate) if value is not None]
@@ -147,4 +160,5 @@ class ExpertSum(MakesY):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("gate",) * (self.gate is not None)
+        found = {"gate": self.gate, "quantised_x": self.quantised_x, "quantise": self.quantises}
+        return tuple(name for name, there in found.items() if there is not None)

@@ -10,15 +10,15 @@
 An RMS norm costs a product little: the gain goes to x, and the root to the sums at the end. A layer norm needs the mean
 first, which only a step of one row finds fast enough.
 
-Condition: the kernel of the product sees whole rows of x; the norm has a weight and adds nothing. A norm that other ops
-read, too, stays for them.
+Condition: the kernel of the product, or what rounds rows for it, sees whole rows of x; the norm has a weight and adds
+nothing. A norm that other ops read, too, stays for them.
 """
 
 from dataclasses import replace
 
 from ..gemm import choose, gemm_op, norms_whole_rows
 from ..graph import Graph, Node, Op
-from ..moe import products_config
+from ..moe import multiplies_rounded, products_config
 from ..nodes import AdapterDown, ExpertProducts, Norm, NormPrologue
 from ..target import Target
 from ..vocabulary import Rms
@@ -71,5 +71,6 @@ def _into_adapters(op: AdapterDown, norm: Norm) -> Op | None:
 
 def _into_experts(reader: Node, op: ExpertProducts, norm: Norm, target: Target) -> Op | None:
     config, whole = products_config(op, reader.rows, target)
-    able = whole and config.norms and norm.x.shape[1] % 32 == 0
+    able = (whole and config.norms) or multiplies_rounded(op, reader.rows, target)
+    able = able and norm.x.shape[1] % 32 == 0
     return replace(op, x=norm.x, norm=norm.how) if able and isinstance(norm.how, Rms) else None

@@ -20,14 +20,14 @@ A norm that makes x, maybe the sum of one and a residual, sees whole rows, and d
 
 Condition: x is whole steps of 64 columns wide. A product of `subgroup_gemm` or `line_gemm` makes it, or attention, a
 recurrence or a convolution of one row for each sequence, and all that read it are such products. Before another norm, x
-is the sum of a product and a residual.
+is the sum of a residual and a product, or answers of experts. Products with experts on matrix units do it for those of
+`down`.
 """
 
 from dataclasses import replace
 
-from ..gemm import gemm_op
 from ..graph import Graph, Node, Op
-from ..nodes import Gemm, Norm, Quantise
+from ..nodes import ExpertProducts, ExpertSum, Gemm, Norm, Quantise
 from ..quantising import can_round, reads_units, rounded_in_units, rounds_normed
 from ..target import Target
 from ..values import Quantised
@@ -45,7 +45,7 @@ def run(graph: Graph, target: Target) -> int:
 
 def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
     makers = graph.writers(op.x)
-    if len(makers) != 1 or op.widths != ((0, op.x.shape[1]),) or op.x.offset:
+    if len(makers) != 1 or op.widths != ((0, op.x.shape[-1]),) or op.x.offset:
         return False
     [maker] = makers
     if isinstance(maker.op, Norm) and rounds_normed(maker.op, op.norm):
@@ -53,20 +53,19 @@ def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
         graph.remove(node)
         return True
     readers = graph.readers(op.out.value)
-    products = [gemm for gemm in map(gemm_op, readers) if gemm and reads_units(gemm, op.norm, target)]
-    if len(products) < len(readers) or not can_round(graph, maker, op.norm, target):
+    if not all(reads_units(reader.op, op.norm) for reader in readers) or not can_round(graph, maker, op, target):
         return False
-    config = products[0].config
-    assert config is not None
-    out = rounded_in_units(op.x.shape[1], node.rows, config.fragment, op.norm)
+    configs = [reader.op.config for reader in readers if isinstance(reader.op, Gemm)]
+    out = rounded_in_units(op, node.rows, configs[0].fragment if configs and configs[0] else 0)
     graph.replace(maker, _rounding(maker.op, out, op.norm))
-    for reader, product in zip(readers, products, strict=True):
-        graph.replace(reader, replace(product, quantised_x=out))
+    for reader in readers:
+        assert isinstance(reader.op, Gemm | ExpertProducts | ExpertSum)
+        graph.replace(reader, replace(reader.op, quantised_x=out))
     graph.remove(node)
     return True
 
 
 def _rounding(op: Op, out: Quantised, norm: Rms | None) -> Op:
-    if isinstance(op, Gemm):
+    if isinstance(op, Gemm | ExpertSum):
         return replace(op, quantises=out, next_gain=norm.weight if norm else None)
     return replace(op, quantises=out)  # type: ignore[call-arg]

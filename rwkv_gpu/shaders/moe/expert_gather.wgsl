@@ -1,4 +1,5 @@
 // y[t, m] = sum_j shares[t, j] · x[t, j, m] + residual[t, m]      one lane per element
+// needs next: keep
 // needs residual: residual_at
 // needs shares: share_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, USED, M]
@@ -6,13 +7,14 @@
 
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;
-    if i >= step.rows * M {
-        return;
-    }
-    let t = i / M;
     var sum = 0.0;
-    for (var j = 0u; j < USED; j++) {
-        sum = fma(share_at(t * USED + j), x[(t * USED + j) * M + i % M], sum);
+    if i < step.rows * M {
+        let t = i / M;
+        for (var j = 0u; j < USED; j++) {
+            sum = fma(share_at(t * USED + j), x[(t * USED + j) * M + i % M], sum);
+        }
+        sum += residual_at(i);
+        y[i] = sum;
     }
-    y[i] = sum + residual_at(i);
+    keep(i, sum);
 }

@@ -3,10 +3,11 @@
 // Each weight is decoded once for all of these choices. Fragments of x that have no choice are neither copied nor
 // multiplied, so that a tile may be as large as the largest expert wants it.
 // needs choices: choice_at, tile_at
+// needs kept: keep
 // needs moe/matrices: row_runs
 // needs moe/matrix_fragments: multiply
-// needs moe/matrix_tile: scale_at
 // needs moe/write: write
+// needs unit: scale_at
 const LANES = 1u;       // that have rows to themselves
 
 var<private> tile: Tile;
@@ -23,13 +24,18 @@ fn run(group: u32, lane: u32) {
 
 fn w_run(row: u32) -> u32 { return row_runs(tile.expert, m0, row); }
 
-// The row of x for the choice at a place of the tile.
-fn x_row(place: u32) -> u32 { return choice_at(tile.first + min(place, tile.count - 1u)) / INPUT_USES; }
+// The choice at a place of the tile, beyond its end the last, and its row of x.
+fn choice_of(place: u32) -> u32 { return choice_at(tile.first + min(place, tile.count - 1u)); }
 
-fn put(m: u32, t: u32, first: f32, second: f32) {
+fn x_row(place: u32) -> u32 { return choice_of(place) / INPUT_USES; }
+
+fn put(m: u32, t: u32, first: f32, second: f32, wanted: bool) {
     let row = m0 + m / MATRICES;
-    if row < M && t < tile.count {
+    let there = wanted && row < M && t < tile.count;
+    var value = 0.0;
+    if there {
         let scale = scale_at(x_row(t));
-        write(tile, t, row, scale * first, scale * second);
+        value = write(tile, t, row, scale * first, scale * second);
     }
+    keep(choice_of(t), row, value, there);
 }

@@ -132,7 +132,8 @@ fn multiply(lane: u32) {
 // The sums of all rows with one fragment of x, from workgroup memory, where they are [t, m].
 fn put_fragments(j: u32, lane: u32) {
     workgroupBarrier();
-    for (var n = lane; n < R / MATRICES * S; n += WG) {
+    for (var base = 0u; base < R / MATRICES * S; base += WG) {
+        let n = min(base + lane, R / MATRICES * S - 1u);
         let m = n % (R / MATRICES) * MATRICES;
         let t = n / (R / MATRICES);
         var sums = vec2f();
@@ -140,7 +141,7 @@ fn put_fragments(j: u32, lane: u32) {
             let at = (k * R / S + m / S) * S * S + t * S + m % S;
             sums += vec2f(y_tile[at], y_tile[at + MATRICES - 1u]);
         }
-        put(m, j * S + t, sums.x, sums.y);
+        put(m, j * S + t, sums.x, sums.y, base + lane < R / MATRICES * S);
     }
     workgroupBarrier();
 }

@@ -6,7 +6,7 @@
 // needs format: scale_of
 enable wgpu_cooperative_matrix;
 
-@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // [T, K / 4] rows, then [T] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 
 const C4 = COLUMNS / 4u;
 const UNITS = COLUMNS / 32u;            // of a row in a step: a lane decodes 32 weights
@@ -52,6 +52,3 @@ fn copy_down(values: vec4<f16>, e: u32) {
         x_step[e / C4 * STRIDE + e % C4] = values;
     }
 }
-
-// What sums of row t are multiplied by.
-fn scale_at(t: u32) -> f32 { return ldexp(1.0, i32(x[ROUNDED_ROWS * PADDED4 + t].x) - i32(W_EXPONENT)); }

@@ -5,11 +5,13 @@
 // needs result: result
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
-// Row m of the choice at a place of a tile; `first` and `second` are the sums of its one or two matrices.
-fn write(tile: Tile, place: u32, m: u32, first: f32, second: f32) {
+// Row m of the choice at a place of a tile; `first` and `second` are the sums of its one or two matrices. What was written.
+fn write(tile: Tile, place: u32, m: u32, first: f32, second: f32) -> f32 {
     let n = choice_at(tile.first + place);
     let row = (shard.first + tile.expert) * M + m;
     let scale = input_scale(n);
     let one = fma(scale, first, bias_of(0u, row));
-    y[n * M + m] = result(one, fma(scale, second, bias_of(MATRICES - 1u, row)), n * M + m);
+    let value = result(one, fma(scale, second, bias_of(MATRICES - 1u, row)), n * M + m);
+    y[n * M + m] = value;
+    return value;
 }

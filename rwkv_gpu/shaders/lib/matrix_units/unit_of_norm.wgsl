@@ -1,9 +1,7 @@
 // All rows of float16 are multiples of one unit, and are to be normed: behind them are sums of squares, of each S columns of
-// every row, of which the sum is wanted only when those of products are there.
+// every row, of which the sum is wanted only when those of products are there. Until then `y_tile` has them.
 const QUADS = TB / 4u;                  // rows by fours
 const AT_A_TIME = 4u;                   // of their sums that a lane asks for
-
-var<workgroup> squares: array<vec4f, WG / SUBGROUP * QUADS>;
 
 const_assert WG % QUADS == 0u && SUBGROUP % QUADS == 0u;
 
@@ -22,7 +20,9 @@ fn find_scales(lane: u32) {
         sum += subgroupShuffleXor(sum, d);
     }
     if lane % SUBGROUP < QUADS {
-        squares[lane / SUBGROUP * QUADS + lane % SUBGROUP] = sum;
+        for (var r = 0u; r < 4u; r++) {
+            y_tile[lane / SUBGROUP * TB + lane % SUBGROUP * 4u + r] = sum[r];
+        }
     }
 }
 
@@ -31,13 +31,14 @@ fn squares_at(first: u32, n: u32, count: u32) -> vec4f {
     return select(vec4f(), bitcast<vec4f>(x[first + (at / QUADS * X_ROWS + t0) / 4u + at % QUADS]), n < count);
 }
 
-// Behind a barrier.
+// Between barriers.
 fn settle_scales(lane: u32) {
     for (var r = lane; r < TB; r += WG) {
         var sum = 0.0;
         for (var i = 0u; i < WG / SUBGROUP; i++) {
-            sum += squares[i * QUADS + r / 4u][r % 4u];
+            sum += y_tile[i * TB + r];
         }
         x_scales[r] = X_UNIT / W_SCALE * inverseSqrt(sum / f32(matrix.k) + X_EPS);
     }
+    workgroupBarrier();
 }

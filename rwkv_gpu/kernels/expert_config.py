@@ -30,6 +30,7 @@ class ExpertConfig:
     fragment: int = 0  # side of the matrices that matrix units multiply, where expert_gemm_matrix has them do it
     fragments_of_w: int = 1  # that a subgroup has there, along its rows
     columns: int = 64  # that expert_gemm_matrix stages at a time
+    ahead: int = 1  # steps that are on their way there: several, where it has one fragment of W and one of x
     max_workgroups: int = MANY  # of expert_gemv_int, which then go through several blocks of rows
 
     @property
@@ -173,6 +174,7 @@ class ExpertMatrixTile:
     along_m: int = 4  # subgroups that share out rows of W
     along_k: int = 1  # columns of a step: their sums meet in the end
     columns: int = 64  # of a step
+    ahead: int = 1  # steps on their way
 
 
 def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: ExpertMatrixTile) -> ExpertConfig:
@@ -186,6 +188,7 @@ def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: ExpertMatrixTil
         fragment=fragment,
         fragments_of_w=tile.fragments_of_w,
         columns=tile.columns,
+        ahead=tile.ahead,
     )
 
 
@@ -196,6 +199,7 @@ def expert_tile(config: ExpertConfig) -> dict[str, Constant]:
         "FM": config.fragments_of_w,
         "ALONG_K": config.wg // config.subgroup_width * config.fragments_of_w * config.fragment // config.r,
         "COLUMNS": config.columns,
+        **({"AHEAD": config.ahead} if config.ahead > 1 else {}),
     }
 
 

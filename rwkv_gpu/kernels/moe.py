@@ -198,6 +198,8 @@ def _matrix_trials(can: Capabilities) -> dict[str, ExpertConfig]:
         "expert_gemm_matrix": ExpertMatrixTile(2, 4, 2, 2),
         "expert_gemm_matrix_ahead": ExpertMatrixTile(1, 2, 2, columns=128),
         "expert_gemm_matrix_high": ExpertMatrixTile(4, 1, 1, 2),
+        "expert_gemm_matrix_two_ahead": ExpertMatrixTile(1, 1, 2, 2, ahead=2),
+        "expert_gemm_matrix_four_ahead": ExpertMatrixTile(1, 1, 4, ahead=4),
     }
     return {name: expert_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
 
@@ -208,6 +210,7 @@ def _matrix_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
 
 MATRIX_TILES = (  # that `tune` tries, for few choices of an expert and for many
     ExpertMatrixTile(1, 1, 4),
+    ExpertMatrixTile(1, 1, 4, ahead=4),
     ExpertMatrixTile(2, 2, 4),
     ExpertMatrixTile(2, 2, 4, 2),
     ExpertMatrixTile(1, 4, 8),
@@ -223,17 +226,23 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         *WRITING,
         DECODED_WEIGHTS.maybe(),
         Hole("decoded run", ("moe/weights_of_fours", "lib/matrix_units/of_e2m1")),
+        Hole("fragments", ("moe/matrix_fragments", "moe/matrix_ahead")),
         Hole("unit", ("moe/unit/row", "moe/unit/all")),
         Hole("kept", ("moe/kept/none", "moe/kept/rounded")),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, *ROUNDING_IN_UNITS, "moe/matrix_fragments", "moe/matrix_tile"),
+    shared=(*MATRICES, *TILES, *ROUNDING_IN_UNITS, "lib/matrix_units/halves", "moe/matrix_sums", "moe/matrix_tile"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=TWICE_F16,
     trials=_matrix_trials,
     candidates=_matrix_candidates,
     block=lambda c: c.r,
-    links=lambda _: ("moe/matrix_fragments", "moe/matrix_tile"),
+    links=lambda c: (
+        "lib/matrix_units/halves",
+        f"moe/matrix_{'ahead' if c.ahead > 1 else 'fragments'}",
+        "moe/matrix_sums",
+        "moe/matrix_tile",
+    ),
     workgroup_bytes=expert_tile_bytes,
 )
 

@@ -5,7 +5,7 @@
 // needs choices: choice_at, tile_at
 // needs kept: keep
 // needs moe/matrices: row_runs
-// needs moe/matrix_fragments: multiply
+// needs fragments: multiply
 // needs moe/write: write
 // needs unit: scale_at
 const LANES = 1u;       // that have rows to themselves

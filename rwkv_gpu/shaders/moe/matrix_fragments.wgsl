@@ -3,18 +3,12 @@
 // Subgroups share out rows of W, and the columns of a step; the next step is loaded meanwhile. Each fragment has a name, as
 // drivers keep arrays of fragments in memory. Those beyond FM and `live` are never computed.
 // needs format: run_raw
-// needs moe/expert_gemm_matrix: put, w_run, x_row
+// needs lib/matrix_units/halves: halves
+// needs moe/expert_gemm_matrix: w_run, x_row
+// needs moe/matrix_sums: put_fragments
 // needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_here
-const ALONG_M = R / (FM * S);           // subgroups that share out rows
-const OWN4 = C4 / ALONG_K;              // vectors of a step that a subgroup multiplies
-const STEPS = (K + COLUMNS - 1u) / COLUMNS;
 const_assert FM == 1u || FM == 2u || FM == 4u;
 const_assert TB <= 4u * S;
-const_assert WG == SUBGROUP * ALONG_M * ALONG_K;
-const_assert OWN4 * 4u % S == 0u;
-
-var<workgroup> live: vec4u;     // fragments of x that have choices; 16 bytes, so that tiles beside it lie at multiples of that
-var<workgroup> y_tile: array<f32, FM * S * S * ALONG_M * ALONG_K>;
 
 fn multiply(lane: u32) {
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
@@ -46,7 +40,7 @@ fn multiply(lane: u32) {
     }
     for (var n = 0u; n < X_LOADS; n++) {
         if n * WG / C4 < count * S {
-            fours[n] = x[x_from[n] + x_here(0u, n * WG + lane)];
+            fours[n] = halves(x[x_from[n] + x_here(0u, n * WG + lane)]);
         }
     }
     for (var s = 0u; s < STEPS; s++) {
@@ -70,7 +64,7 @@ fn multiply(lane: u32) {
         }
         for (var n = 0u; n < X_LOADS; n++) {
             if n * WG / C4 < count * S {
-                fours[n] = x[x_from[n] + x_here(next, n * WG + lane)];
+                fours[n] = halves(x[x_from[n] + x_here(next, n * WG + lane)]);
             }
         }
         for (var k = 0u; k < OWN4; k += S / 4u) {
@@ -127,21 +121,4 @@ fn multiply(lane: u32) {
         if FM > 2u { coopStore(c23, &y_tile[place + 2u * S * S], S); coopStore(c33, &y_tile[place + 3u * S * S], S); }
         put_fragments(3u, lane);
     }
-}
-
-// The sums of all rows with one fragment of x, from workgroup memory, where they are [t, m].
-fn put_fragments(j: u32, lane: u32) {
-    workgroupBarrier();
-    for (var base = 0u; base < R / MATRICES * S; base += WG) {
-        let n = min(base + lane, R / MATRICES * S - 1u);
-        let m = n % (R / MATRICES) * MATRICES;
-        let t = n / (R / MATRICES);
-        var sums = vec2f();
-        for (var k = 0u; k < ALONG_K; k++) {
-            let at = (k * R / S + m / S) * S * S + t * S + m % S;
-            sums += vec2f(y_tile[at], y_tile[at + MATRICES - 1u]);
-        }
-        put(m, j * S + t, sums.x, sums.y, base + lane < R / MATRICES * S);
-    }
-    workgroupBarrier();
 }

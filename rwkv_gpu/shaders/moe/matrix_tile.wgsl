@@ -6,7 +6,7 @@
 // needs format: scale_of
 enable wgpu_cooperative_matrix;
 
-@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
+@group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 
 const C4 = COLUMNS / 4u;
 const UNITS = COLUMNS / 32u;            // of a row in a step: a lane decodes 32 weights

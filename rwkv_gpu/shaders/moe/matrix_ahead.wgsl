@@ -1,0 +1,82 @@
+// The sums of a tile of R rows of W by one fragment of x, with AHEAD steps on their way
+//
+// So few choices are so little work that a step would wait for what was asked for in the one before. Each step on its way has
+// registers of its own: numbers that move from some to others are waited for.
+// needs format: run_raw
+// needs lib/matrix_units/halves: halves
+// needs moe/expert_gemm_matrix: w_run, x_row
+// needs moe/matrix_sums: put_fragments
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_here
+const_assert FM == 1u && TB == S && (AHEAD == 2u || AHEAD == 4u);
+
+struct Loads {
+    w: array<Raw, W_LOADS * PARTS>,
+    x: array<vec2u, X_LOADS>,
+}
+
+var<private> w_from: array<u32, W_LOADS>;
+var<private> x_from: array<u32, X_LOADS>;
+
+fn multiply(lane: u32) {
+    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    if workgroupUniformLoad(&live).x == 0u {
+        return;
+    }
+    for (var n = 0u; n < W_LOADS; n++) {
+        w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + (n * WG + lane) % C4;
+    }
+    var sums = Sums();
+    var first = loads_of(0u, lane); var second = loads_of(min(1u, STEPS - 1u), lane);
+    var third: Loads; var fourth: Loads;
+    if AHEAD > 2u {
+        third = loads_of(min(2u, STEPS - 1u), lane);
+        fourth = loads_of(min(3u, STEPS - 1u), lane);
+    }
+    for (var s = 0u; s < STEPS; s += AHEAD) {
+        take(s, &first, &sums, lane);
+        if s + 1u < STEPS { take(s + 1u, &second, &sums, lane); }
+        if AHEAD > 2u && s + 2u < STEPS { take(s + 2u, &third, &sums, lane); }
+        if AHEAD > 2u && s + 3u < STEPS { take(s + 3u, &fourth, &sums, lane); }
+    }
+    coopStore(sums, &y_tile[lane / SUBGROUP * S * S], S);
+    put_fragments(0u, lane);
+}
+
+fn loads_of(s: u32, lane: u32) -> Loads {
+    var loads: Loads;
+    for (var n = 0u; n < W_LOADS; n++) {
+        for (var p = 0u; p < PARTS; p++) {
+            loads.w[n * PARTS + p] = run_raw(w_from[n] + here(s, n * WG + lane) + p);
+        }
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        loads.x[n] = x[x_from[n] + x_here(s, n * WG + lane)];
+    }
+    return loads;
+}
+
+// One step, and the loads of the one that comes next in these registers.
+fn take(s: u32, loads: ptr<function, Loads>, sums: ptr<function, Sums>, lane: u32) {
+    workgroupBarrier();
+    for (var n = 0u; n < W_LOADS; n++) {
+        for (var p = 0u; p < PARTS; p++) {
+            put_down((*loads).w[n * PARTS + p], w_from[n] + here(s, n * WG + lane) + p, s, n * WG + lane, p);
+        }
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        copy_down(halves((*loads).x[n]), n * WG + lane);
+    }
+    workgroupBarrier();
+    if s + AHEAD < STEPS {
+        *loads = loads_of(s + AHEAD, lane);
+    }
+    let own_m = lane / SUBGROUP % ALONG_M * S;
+    let from4 = lane / SUBGROUP / ALONG_M * OWN4;
+    for (var k = 0u; k < OWN4; k += S / 4u) {
+        let a = coopLoadT<Left>(&w_step[own_m * STRIDE + from4 + k], STRIDE);
+        *sums = coopMultiplyAdd(a, coopLoad<Right>(&x_step[from4 + k], STRIDE), *sums);
+    }
+}

@@ -30,8 +30,8 @@ def test_the_peak_is_what_fit_promises(adapter, name):
 def opened_with(tmp_path, file: GGUFFile) -> tuple[Adapters, Model]:
     """A model with an adapter of all its matrices."""
     parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
-    adapters = adapters_of(str(write(tmp_path, "llama", "one", rank=32, parts=parts)), file)
-    file.adapted = adapters.names
+    adapters = adapters_of(str(write(tmp_path, "llama", "one", rank=64, parts=parts)), file)
+    file.apart = adapters.apart
     return adapters, load_model(file)
 
 

@@ -120,7 +120,7 @@ def main(
     for kind in ("none", *matrices.split(",")):
         with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file:
             some = [] if kind == "none" else [random_adapter(n, file, kind, rank) for n in range(count)]
-            file.adapted = Adapters(some).names  # as `load` does
+            file.apart = Adapters(some).apart  # as `load` does
             loaded = load_model(file)
             context = min(256, loaded.context or 256)
             device = Device(adapter, matrix_units=matrix_units)

@@ -77,7 +77,7 @@ def command(
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
         adapters = adapters_of(named_adapters(lora), file)
-        file.adapted = adapters.names
+        file.apart = adapters.apart
         target = load_model(file)
         draft_path = ModelName.path(draft)
         drafts = stack.enter_context(

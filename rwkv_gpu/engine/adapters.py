@@ -16,11 +16,13 @@ from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.planes import dequantise_rows
 from ..models.registry import Model
 from ..ops.adapted import LowRank, adapted_rows
-from ..ops.vocabulary import Weight
+from ..ops.vocabulary import Alternating, Weight
 
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
 FOURS = 4  # columns that kernels read at once
+MOST_ALTERNATING = 512  # columns of gate and up in one matrix: B takes 59 MB of the 128 that every device binds
+MOST_CHANGE = 2.0**14  # of a weight; what is larger would not fit into float16
 MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
@@ -100,7 +102,10 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
             f"{path}: '{name}' has factors {list(a.shape)} and {list(b.shape)}, but the matrix is "
             f"{[*experts, rows, columns]}; take an adapter that was made for this model"
         )
-    return a, b * np.float32(alpha / rank) if alpha else b
+    b = b * np.float32(alpha / rank) if alpha else b
+    if float(np.abs(a).max()) * float(np.abs(b).max()) > MOST_CHANGE:
+        raise BadInput(f"{path}: '{name}' has factors whose products go beyond 16,384; train the adapter again")
+    return a, b
 
 
 def _floats(file: GGUFFile, tensor: TensorInfo) -> Array:
@@ -122,6 +127,11 @@ class Adapters:
         if twice is not None:
             raise BadInput(f"two LoRA adapters have the name {twice}; rename one of the files")
         self.rank = sum(one.rank for one in adapters)  # columns
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The matrices that must not stand in turns with others: such products bind all factors, or do not run."""
+        return self.names if self.rank > MOST_ALTERNATING else frozenset()
 
     @property
     def names(self) -> frozenset[str]:
@@ -159,34 +169,60 @@ class Adapters:
         values: dict[str, Array] = {}
         found = set()
         for weight in model.weights:
-            name, rows = adapted_rows(weight)
-            if name in self.names and len(weight.shape) == 2 + name.endswith(EXPERTS):
-                found.add(name)
-                table = name == TABLE
-                a, b = self._joined(name, range(weight.shape[1]) if table else rows, weight.shape[:-2])
-                a = np.ascontiguousarray(a.T) if table else a
-                parts = Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape)
-                factors[weight.name] = LowRank(*parts, table=table)
-                values |= dict(zip((part.name for part in parts), (a, b), strict=True))
+            parts = weight.parts if isinstance(weight, Alternating) else (weight,)
+            sources = [adapted_rows(part) for part in parts]
+            own = {name for name, _ in sources if name in self.names and fits(weight, name)}
+            if own:
+                found |= own
+                *arrays, b = self._arrays(weight, sources)
+                ends = "lora_a", "lora_a2"
+                first, *others = (
+                    Weight(f"{weight.name}.{end}", one.shape) for end, one in zip(ends, arrays, strict=False)
+                )
+                rows = Weight(f"{weight.name}.lora_b", b.shape)
+                factors[weight.name] = LowRank(first, rows, next(iter(others), None), weight.name == TABLE)
+                values |= dict(zip((one.name for one in (first, *others, rows)), (*arrays, b), strict=True))
         missing = self.names - found
         if missing:
             raise BadInput(f"a LoRA adapter adapts '{min(missing)}', which this model uses as a part of another matrix")
         return factors, values
 
-    def _joined(self, name: str, rows: Sequence[int], experts: tuple[int, ...]) -> tuple[Array, Array]:
+    def _arrays(self, weight: Weight, sources: Sequence[tuple[str, Sequence[int]]]) -> list[Array]:
+        """A of each matrix that a weight is made of, and the rows of B as they stand in it."""
+        *experts, count, width = weight.shape
+        if weight.name == TABLE:
+            a, b = self._joined(TABLE, (), range(width), count)
+            return [np.ascontiguousarray(a.T), b]
+        pairs = [self._joined(name, tuple(experts), range(count) if experts else rows, width) for name, rows in sources]
+        return [*(a for a, _ in pairs), np.stack([b for _, b in pairs], -2).reshape(*experts, count, -1)]
+
+    def _joined(self, name: str, experts: tuple[int, ...], rows: Sequence[int], width: int) -> tuple[Array, Array]:
         """A [R, K] and rows of B [M, R] of all adapters, or both of all experts; zeros where one does not adapt it."""
-        pairs = [one.factors.get(name) for one in self.adapters]
-        width = next(a.shape[-1] for a, _ in filter(None, pairs))
-        count = next(b.shape[-2] for _, b in filter(None, pairs)) if experts else len(rows)
-        a, b = np.zeros((*experts, self.rank, width), np.float32), np.zeros((*experts, count, self.rank), np.float32)
+        a = np.zeros((*experts, self.rank, width), np.float32)
+        b = np.zeros((*experts, len(rows), self.rank), np.float32)
         at = 0
-        for adapter, pair in zip(self.adapters, pairs, strict=True):
-            if pair is not None:
-                rank = pair[1].shape[-1]
-                a[..., at : at + rank, :] = pair[0]
-                b[..., at : at + rank] = pair[1] if experts else pair[1][rows]
+        for adapter in self.adapters:
+            if name in adapter.factors:
+                own_a, own_b = balanced(*adapter.factors[name])
+                rank = own_b.shape[-1]
+                a[..., at : at + rank, :] = own_a
+                b[..., at : at + rank] = own_b if experts else own_b[rows]
             at += adapter.rank
         return a, b
+
+
+def fits(weight: Weight, name: str) -> bool:
+    """Whether a weight is a matrix, or one for each expert, as factors of such a name are for."""
+    return len(weight.shape) == 2 + name.endswith(EXPERTS)
+
+
+def balanced(a: Array, b: Array) -> tuple[Array, Array]:
+    """The same product of factors that are about as large as each other, so that float16 holds both."""
+    largest = float(np.abs(a).max()), float(np.abs(b).max())
+    if not all(largest):
+        return np.zeros_like(a), np.zeros_like(b)
+    shift = round((math.log2(largest[1]) - math.log2(largest[0])) / 2)
+    return np.ldexp(a, shift), np.ldexp(b, -shift)
 
 
 NO_ADAPTERS = Adapters(())

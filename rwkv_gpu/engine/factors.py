@@ -31,5 +31,5 @@ def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
     for name, array in values.items():
         block = blocks.setdefault(".".join(name.split(".")[:2]), {})
         rows = array.reshape(-1, array.shape[-1])  # of all experts
-        block[name] = BY_NAME["F32"], rows.view(np.uint8), array.shape
+        block[name] = BY_NAME["F16"], rows.astype(np.float16).view(np.uint8), array.shape
     return iter(blocks.values())

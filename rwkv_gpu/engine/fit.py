@@ -341,7 +341,7 @@ def _scratch(
         if not model.last:
             return recorder.scratch_bytes(list(leaving.values()))
     elif factors:
-        rank = next(iter(factors.values())).b.shape[1]
+        rank = next(iter(factors.values())).b.shape[-1]
         scales = recorder.input("adapters", np.float32, (chunk_size, rank))
         logits = model.forward(AdaptedOps(recorder, factors, scales), ids)
     else:

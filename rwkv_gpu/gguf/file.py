@@ -47,7 +47,7 @@ class GGUFFile(Fields):
         self.path = parts[0].path
         self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
-        self.adapted: frozenset[str] = frozenset()  # matrices that have adapters beside them: each is used by itself
+        self.apart: frozenset[str] = frozenset()  # matrices that are used by themselves, not in turns with another
         self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
         self._sources = [part.source for part in parts]

@@ -35,7 +35,6 @@ from .gemm_config import (
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
 from .parts import (
-    ADAPTERS_UP,
     BIAS,
     DECODED_WEIGHTS,
     DECODING,
@@ -54,9 +53,9 @@ from .parts import (
     QUANTISING_ROWS,
     RESIDUAL,
     RESIDUAL_TO_NORM,
+    RESULTS,
     ROUNDING,
     ROUNDING_IN_UNITS,
-    ROW_BIAS,
     ROWS,
     STATISTICS,
     SUM,
@@ -149,8 +148,8 @@ SKINNY_GEMM = GemmKernel(
         PACKED_FORMAT,
         WORDS,
         TABLE.only("constant"),
-        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "quantise"),
-        ROW_BIAS,
+        EPILOGUE.only(*RESULTS, "quantise"),
+        BIAS,
         RESIDUAL,
         NORM.maybe(),
         ROWS.but("scalar").maybe(),
@@ -394,7 +393,7 @@ SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x
 SKINNY_GEMM_MATRIX = GemmKernel(
     name="linear/skinny_gemm_matrix",
     op="linear",
-    holes=(FORMAT, *TILED, ROW_BIAS, DECODED_WEIGHTS),
+    holes=(FORMAT, *TILED, BIAS, DECODED_WEIGHTS),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
     core=("lib/matrix_units/halves", SUMS_LEFT),
     needs=Needs(f16=True, matrix_units=True),
@@ -521,9 +520,8 @@ LINE_GEMM = replace(
 SPLITK_REDUCE = Kernel(
     "linear/splitk_reduce",
     "linear",
-    (EPILOGUE.only("rows", "scaled_rows", "gated_pairs"), ROW_BIAS, RESIDUAL, TABLE, PLAIN),
+    (EPILOGUE.only(*RESULTS), BIAS, RESIDUAL, TABLE, PLAIN),
     PRODUCT,
-    part_needs={ADAPTERS_UP: Needs(matrix_units=True)},  # of few rows, only kernels on matrix units cut columns
 )
 QUANTISE_ROWS = Kernel(
     "linear/quantise_rows",

@@ -6,6 +6,7 @@ from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
 from .kernel import Hole, Needs
 from .parts import (
+    BIAS,
     DECODING,
     EMIT,
     EPILOGUE,
@@ -18,7 +19,6 @@ from .parts import (
     PRODUCT,
     PROLOGUE,
     RESIDUAL,
-    ROW_BIAS,
     ROWS,
     STATISTICS,
     STRIDING,
@@ -198,7 +198,7 @@ GEMV_SINGLE_PASS = GemmKernel(
         WORDS,
         TABLE,
         EPILOGUE.only("rows", "scaled_rows"),
-        ROW_BIAS,
+        BIAS,
         RESIDUAL,
         NORM,
         ROWS.but("scalar"),

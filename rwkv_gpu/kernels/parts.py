@@ -43,14 +43,14 @@ NORMED_ROW = Hole(
 PROLOGUE = "linear/prologue/single_row", "linear/row_statistics/merge"
 
 # What becomes of its sums.
+RESULTS = "rows", "scaled_rows", "gated_pairs", "adapted_pairs"
 EPILOGUE = Hole(
     "epilogue",
-    tuple(f"linear/epilogue/{part}" for part in ("rows", "scaled_rows", "gated_pairs", "partial_sums", "quantise")),
+    tuple(f"linear/epilogue/{part}" for part in (*RESULTS, "partial_sums", "quantise")),
 )
-ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row; of kernels of few rows
-# Only of `rows`.
-BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias"), optional=True)
-ROW_BIAS = Hole(BIAS.name, (*BIAS.parts, ADAPTERS_UP), optional=True)
+ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
+# Only of `rows` and `adapted_pairs`.
+BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias", ADAPTERS_UP), optional=True)
 RESIDUAL = Hole(
     "residual",
     tuple(
@@ -88,8 +88,8 @@ SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 TILED = (WORDS.only("vec4s").maybe(), TABLE, EPILOGUE.but("quantise"), RESIDUAL, PLAIN)
 STRIDING = (
     TABLE,
-    EPILOGUE.only("rows", "scaled_rows", "gated_pairs"),
-    ROW_BIAS,
+    EPILOGUE.only(*RESULTS),
+    BIAS,
     RESIDUAL,
     NORM,
     ROWS,

@@ -190,7 +190,7 @@ def load(
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(file_path))
         adapters = adapters_of(lora, gguf, partial(_named, "lora", hub=files))
-        gguf.adapted = adapters.names
+        gguf.apart = adapters.apart
         model = load_model(gguf)
         initial = None
         if initial_state is not None:

@@ -126,7 +126,7 @@ def dispatches_of(
     adapters: Adapters = NO_ADAPTERS,
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
     """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
-    file.adapted = adapters.names
+    file.apart = adapters.apart
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
     config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)

@@ -287,7 +287,7 @@ def take_gates(
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if tensors.adapted(up):
+        if tensors.apart(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)

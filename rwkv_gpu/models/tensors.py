@@ -105,11 +105,11 @@ class Tensors:
 
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format, and can be one matrix."""
-        return not self.adapted(*names) and len({self._info(name, "").type for name in names}) == 1
+        return not self.apart(*names) and len({self._info(name, "").type for name in names}) == 1
 
-    def adapted(self, *names: str) -> bool:
-        """Whether an adapter adds to one of these tensors, so that its product must be one of its own."""
-        return not self._file.adapted.isdisjoint(names)
+    def apart(self, *names: str) -> bool:
+        """Whether one of these tensors must be a matrix of its own."""
+        return not self._file.apart.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
         """The only number of a tensor."""

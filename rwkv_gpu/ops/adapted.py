@@ -19,6 +19,7 @@ class LowRank:
 
     a: Weight  # [R, K]; of a table [V, R]; of experts [E, R, K]
     b: Weight  # [M, R]; of experts [E, M, R]
+    second: Weight | None = None  # A of the other of two matrices whose rows alternate; those of b do, too
     table: bool = False  # rows are read by token ids
 
 
@@ -95,6 +96,13 @@ class AdaptedOps:
         ys: tuple[Any, ...] = g.linears(xs, weights, bias=bias, norm=norm)
         ys = g.adapter_up(ys, [lows.get(i) for i in range(len(xs))], factors_b, then=thens)
         return ys
+
+    def glu(self, x: Any, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Any:
+        g, factors = self._ops, self._pair(weight)
+        if factors is None:
+            return g.glu(x, weight, then, norm=norm)
+        lows = g.adapter_down([x, x], [factors.a, factors.second], self._scales, norm=norm)
+        return g.adapter_glu(x, weight, lows, factors.b, then, norm=norm)
 
     def expert_glu(
         self,

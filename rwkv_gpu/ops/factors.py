@@ -8,7 +8,7 @@ from ..gpu.plan import Slice
 from .target import Target
 from .vocabulary import Weight
 
-FOURS = 16  # bytes that kernels read at once
+VEC4, FOUR = 16, 8  # bytes that kernels read at once: eight numbers, or four
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Factors:
     """Some factors of one width, in one binding."""
 
     slice: Slice
-    starts: tuple[int, ...]  # of each, in vec4s
-    stride: int  # of a row, in vec4s
+    starts: tuple[int, ...]  # of each, in bytes
+    stride: int  # of a row, in bytes
 
 
 def together(factors: Sequence[Weight], target: Target) -> Factors | None:
@@ -27,8 +27,8 @@ def together(factors: Sequence[Weight], target: Target) -> Factors | None:
     start = min(shard.slice.offset for shard in shards)
     nbytes = max(shard.slice.offset + shard.slice.nbytes for shard in shards) - start
     one_buffer = len(shards) == len(factors) and len({shard.slice.buffer for shard in shards}) == 1
-    if not one_buffer or nbytes > target.can.max_binding or width % 4 or fmt.name != "F32":
+    if not one_buffer or nbytes > target.can.max_binding or width % 4 or fmt.name != "F16":
         return None
     [row_bytes] = plane_row_bytes(fmt, width)
-    starts = tuple((shard.slice.offset - start) // FOURS for shard in shards)
-    return Factors(Slice(shards[0].slice.buffer, start, nbytes), starts, row_bytes // FOURS)
+    starts = tuple(shard.slice.offset - start for shard in shards)
+    return Factors(Slice(shards[0].slice.buffer, start, nbytes), starts, row_bytes)

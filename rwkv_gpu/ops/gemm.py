@@ -32,7 +32,9 @@ def result_of(op: Gemm) -> str:
     """The part that says what becomes of sums, without activation quantisation."""
     if op.by is not None:
         return "scaled_rows"
-    return "gated_pairs" if op.pairs else "rows"
+    if op.pairs:
+        return "adapted_pairs" if op.adapters else "gated_pairs"
+    return "rows"
 
 
 def choose(op: Gemm, rows: int, target: Target, *, quantised_for_free: bool = False) -> GemmConfig:

@@ -184,6 +184,21 @@ class Reference:
         y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]
         return y
 
+    def adapter_glu(
+        self,
+        x: Array,
+        weight: Weight,
+        lows: Sequence[Array],
+        factor: Weight,
+        then: Activation,
+        *,
+        norm: AnyNorm | None = None,
+    ) -> Array:
+        both = self.linear(x, weight, norm=norm)
+        gate, up = (both[:, i::2] + self.linear(low, factor)[:, i::2] for i, low in enumerate(lows))
+        y: Array = ACTIVATIONS[then](gate) * up
+        return y
+
     def activate(self, x: Array, then: Activation) -> Array:
         return ACTIVATIONS[then](x)
 

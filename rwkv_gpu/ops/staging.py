@@ -8,6 +8,7 @@ from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from ..kernels.gemm_config import BYTES, MANY, GemmConfig, spread_lines, spread_rows
 
+PAIRS = "gated_pairs", "adapted_pairs"  # what becomes of sums of gate and up
 LEAST_LANES = 8  # of a row of W; with fewer, what they load lies too far apart
 
 
@@ -68,7 +69,7 @@ def staging(
 
     Rows of gate and up alternate, so gated pairs want an even number of rows.
     """
-    if result == "gated_pairs":
+    if result in PAIRS:
         config = replace(config, r=config.r + config.r % 2)
     if config.kernel == "linear/skinny_gemm":
         return _in_pieces(config, widths)
@@ -93,11 +94,7 @@ def _takes_single_pass(config: GemmConfig, shards: Sequence[Shard], widths: Sequ
     packed = all(shard.packed and shard.run == 32 for shard in shards)
     blocks = sum(-(-shard.rows // config.block) for shard in shards)
     return (
-        config.prefetch_depth > 1
-        and result != "gated_pairs"
-        and one_width
-        and packed
-        and blocks <= config.max_workgroups
+        config.prefetch_depth > 1 and result not in PAIRS and one_width and packed and blocks <= config.max_workgroups
     )
 
 

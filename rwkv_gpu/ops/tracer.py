@@ -201,12 +201,28 @@ class Tracer:
         # They lie as what they are added to: kernels want some products in one stack.
         stacks = {x.root: Value(x.root.shape, size=x.root.size) for x in xs if x.base is not None}
         ys = [replace(x, base=stacks[x.root]) if x.base is not None else Value(x.shape) for x in xs]
-        self._append(AdapterUp(tuple(map(Adapted, xs, ys, lows, factors, then)), scale, add))
+        owned = [() if low is None else (low,) for low in lows]
+        self._append(AdapterUp(tuple(map(Adapted, xs, ys, owned, factors, then)), scale, add))
         return tuple(ys)
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
         y = Value((self.rows, weight.shape[0] // 2))
         self._append(Gemm((Product(self._normed(x, norm), weight, y, then),), pairs=True))
+        return y
+
+    def adapter_glu(
+        self,
+        x: Value,
+        weight: Weight,
+        lows: Sequence[Value],
+        factor: Weight,
+        then: Activation,
+        *,
+        norm: AnyNorm | None = None,
+    ) -> Value:
+        both, y = Value((self.rows, weight.shape[0])), Value((self.rows, weight.shape[0] // 2))
+        self._append(Gemm((Product(self._normed(x, norm), weight, both),)))
+        self._append(AdapterUp((Adapted(both, y, tuple(lows), factor, then),), pairs=True))
         return y
 
     def norm_shift_mix(

@@ -356,6 +356,18 @@ class Ops(Protocol[Tensor]):
     def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Tensor:
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 
+    def adapter_glu(
+        self,
+        x: Tensor,
+        weight: Weight,
+        lows: Sequence[Tensor],
+        factor: Weight,
+        then: Activation,
+        *,
+        norm: AnyNorm | None = None,
+    ) -> Tensor:
+        """y[t] = then(G h[t] + B_G low_0[t]) · (U h[t] + B_U low_1[t]), where rows of both B alternate in the factor"""
+
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
         decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³))),

@@ -19,6 +19,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.adapted import adapted_rows
+from rwkv_gpu.ops.vocabulary import Alternating
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
@@ -74,7 +75,7 @@ def write(
                 if tensor.name == TABLE:  # as converters write it
                     factors = {"a": (rows, rank), "b": (columns, rank)}
                 for end, shape in factors.items():
-                    values = (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+                    values = (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float16)  # as GPUs have it
                     writer.add_tensor(f"{tensor.name}.lora_{end}", values)
         for tensor_name, values in (more or {}).items():
             writer.add_tensor(tensor_name, values)
@@ -90,7 +91,7 @@ def adapted(model: str, specs, adapter=None, **how):
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         adapters = adapters_of(specs, file)
-        file.adapted = adapters.names
+        file.apart = adapters.apart
         if adapter is None:
             return HostRunner(file, load_model(file), adapters=adapters, **how)
         return GpuRunner(Device(adapter), file, load_model(file), adapters=adapters, **how)
@@ -99,16 +100,19 @@ def adapted(model: str, specs, adapter=None, **how):
 def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunner:
     """The same model with its matrices changed."""
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
-        file.adapted = adapters.names
+        file.apart = adapters.apart
         runner = HostRunner(file, load_model(file), slots=4, chunk_size=16, context=256, kv="f32")
     weights = dict(runner._weights)
     for weight in runner.model.weights:
-        name, rows = adapted_rows(weight)
-        for one in adapters.adapters:
-            if name in one.factors and one.name in wanted:
-                a, b = one.factors[name]
-                more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[list(rows)] @ a
-                weights[weight.name] = weights[weight.name] + more
+        parts = weight.parts if isinstance(weight, Alternating) else (weight,)
+        for place, part in enumerate(parts):
+            name, rows = adapted_rows(part)
+            for one in adapters.adapters:
+                if name in one.factors and one.name in wanted:
+                    a, b = one.factors[name]
+                    more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[list(rows)] @ a
+                    changed = weights[weight.name] = np.array(weights[weight.name])
+                    changed[place :: len(parts)] += more
     runner._weights = weights
     return runner
 

@@ -31,7 +31,7 @@ def opened_with(tmp_path, file: GGUFFile) -> tuple[Adapters, Model]:
     """A model with an adapter of all its matrices."""
     parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
     adapters = adapters_of(str(write(tmp_path, "llama", "one", rank=32, parts=parts)), file)
-    file.adapted = adapters.names
+    file.apart = adapters.apart
     return adapters, load_model(file)
 
 
@@ -40,7 +40,7 @@ def test_the_peak_is_it_with_adapters_too(adapter, tmp_path):
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, Device(adapter) as device:
         adapters, model = opened_with(tmp_path, file)
         promised = fit(device, file, model, Beside(adapters), **options)
-        assert promised.adapters > 0.06 * promised.needed  # twice the tolerance
+        assert promised.adapters > 0.04 * promised.needed  # more than the tolerance
         peak = peak_of(Engine(GpuRunner(device, file, model, adapters=adapters, **options)), device)
         assert abs(peak / promised.needed - 1) < 0.03, (dict(device.memory()), promised)
 

@@ -318,8 +318,9 @@ HEADS = {"q": ("F32", (D, D)), "k": ("F32", (32, D)), "v": ("F32", (32, D))}
 ADAPTED = {
     **vectors("gain"),
     **dict.fromkeys(("q", "v"), ("F32", (D, D))),
-    **dict.fromkeys(("s", "q.a", "v.a"), ("F32", (8, D))),
-    **dict.fromkeys(("q.b", "v.b"), ("F32", (D, 8))),
+    "s": ("F32", (8, D)),
+    **dict.fromkeys(("q.a", "v.a"), ("F16", (8, D))),
+    **dict.fromkeys(("q.b", "v.b"), ("F16", (D, 8))),
 }
 
 EXAMPLES = {

@@ -36,9 +36,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     )  # fmt: skip
 
 
-def factors(name: str, rows: int, width: int) -> dict[str, Stored]:
+def factors(name: str, rows: int, width: int, seed: int = 0) -> dict[str, Stored]:
     """A and B for a matrix."""
-    return {f"{name}.a": Stored.of(normal(COLUMNS, width) / 16), f"{name}.b": Stored.of(normal(rows, COLUMNS, seed=1))}
+    halves = (normal(COLUMNS, width, seed=seed) / 16, normal(rows, COLUMNS, seed=seed + 1))
+    return dict(zip((f"{name}.a", f"{name}.b"), (Stored.of(one.astype(np.float16)) for one in halves), strict=True))
 
 
 def mixed_scales(rows: int) -> npt.NDArray[np.float32]:

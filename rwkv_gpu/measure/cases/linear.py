@@ -11,7 +11,7 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
-from ...kernels.parts import ADAPTERS_UP, FORMAT, SUMS_ROUNDED
+from ...kernels.parts import FORMAT, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State
@@ -75,11 +75,11 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     """Bias, activation and residual; gate and up in pairs; rows that no vec4s fill."""
     tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
-    adds = takes(kernel.name, ADAPTERS_UP)
-    if adds:
-        for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
-            yield _adapted(name, replace(tuning, adapter_rows=MANY), fmt, rows, allowed, normed=normed)
-    for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none" or not adds), ("none", 1)):
+    fusing = replace(tuning, adapter_rows=MANY)
+    for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
+        yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
+    yield _adapted_pairs(name, fusing, fmt, rows, allowed)
+    for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none"), ("none", 1)):
         w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70))}
         x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
         yield Trial(
@@ -118,6 +118,18 @@ def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, 
         return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add, norm=norm)], lows, [w["w.b"]], then=["none"])[0]
 
     return Trial("adapter_up", f"bias, add, {'normed, ' * normed}{rows} rows", name, tuning, says, x, w, allowed)
+
+
+def _adapted_pairs(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float) -> Trial:
+    """Gate and up whose rows alternate, with what adapters give to some rows of both."""
+    w = {"w": Stored.random(fmt, 90, 512), **factors("w", 90, 512), "w.a2": factors("up", 90, 512, seed=2)["up.a"]}
+    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows)}
+
+    def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+        lows = g.adapter_down([x, x], [w["w.a"], w["w.a2"]], scales)
+        return g.adapter_glu(x, w["w"], lows, w["w.b"], "silu")
+
+    return Trial("adapter_glu", f"{rows} rows", name, tuning, says, x, w, allowed)
 
 
 def _one_format(kernel: GemmKernel) -> Format:

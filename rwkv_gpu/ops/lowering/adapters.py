@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...gpu.shader import Constant, Struct
-from ..factors import FOURS, together
+from ..factors import FOUR, VEC4, together
 from ..graph import Node
 from ..nodes import AdapterDown, Gemm, Product
 from ..values import JoinedVectors, Operand
@@ -30,9 +30,9 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
         "K": width,
         "COLUMN_FOURS": fours,
         "SHARES": shares,
-        "A_STRIDE": factors.stride,
-        "COLUMNS_AT": op.columns.offset // FOURS,
-        "INPUTS": tuple(Struct("AdapterInput", (a, x.offset // 4, low.offset // FOURS)) for a, x, low in inputs),
+        "A_STRIDE": factors.stride // VEC4,
+        "COLUMNS_AT": op.columns.offset // VEC4,
+        "INPUTS": tuple(Struct("AdapterInput", (a // VEC4, x.offset // 4, low.offset // VEC4)) for a, x, low in inputs),
     }
     x = op.xs[0].root
     operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
@@ -74,14 +74,15 @@ def up_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:
     factors = together(wanted, to.target)
     assert factors is not None
     starts, outputs, first = iter(factors.starts), [], 0
-    for product, low in zip(op.products, op.adapters.lows, strict=True):
-        own = (0, 0, 0) if low is None else (1, next(starts), low.offset // FOURS)
+    for product, lows in zip(op.products, op.adapters.lows, strict=True):
+        at = [low.offset // VEC4 for low in lows]
+        own = (1, next(starts) // FOUR, at[0], at[-1]) if at else (0, 0, 0, 0)
         outputs.append(Struct("AdapterOutput", (first, *own)))
         first += product.weight.shape[0]
     return {
         "COLUMN_FOURS": wanted[0].shape[1] // 4,
-        "B_STRIDE": factors.stride,
-        "COLUMNS_AT": op.adapters.columns.offset // FOURS,
+        "B_STRIDE": factors.stride // FOUR,
+        "COLUMNS_AT": op.adapters.columns.offset // VEC4,
         "ADAPTED": len(outputs),
         "OUTPUTS": tuple(outputs),
     }

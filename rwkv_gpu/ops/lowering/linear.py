@@ -91,7 +91,7 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     return [
         Bound(
             product.weight.name,
-            [Placed(s, width, x, s.first // pair, out // pair, 0 if op.pairs else s.first, product.then)],
+            [Placed(s, width, x, s.first // pair, out // pair, s.first, product.then)],
             operands | {"w": s.slice},
         )
         for s in to.weights[product.weight.name].shards
@@ -287,7 +287,7 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
         return ["linear/epilogue/quantise", "lib/activation"]
     parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
     if op.pairs:
-        return parts
+        return [*parts, ADAPTERS_UP] if op.adapters else parts
     residual = "residual" if op.add is not None else "no_residual"
     if op.saves:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"

@@ -41,26 +41,33 @@ class AdapterDown(Op):
 
 @dataclass(frozen=True)
 class Adapted:
-    """What becomes of one product: x + B low, or x where it has no adapters."""
+    """What becomes of one product: x + B low, or x where it has no adapters.
+
+    Where two matrices alternate, so do the rows of B, and each has a low of its own.
+    """
 
     x: Value
     y: Value
-    low: Value | None = None
+    lows: tuple[Value, ...] = ()
     factor: Weight | None = None  # B [M, R]
     then: Activation = "none"
 
 
 @dataclass(frozen=True)
 class AdapterUp(Op):
-    """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already"""
+    """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already
+
+    Of gate and up in pairs it is y = then(g) · u, of numbers g and u that alternate in the sum.
+    """
 
     products: tuple[Adapted, ...]
     scale: float = 1.0
     add: Value | None = None
+    pairs: bool = False
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        read = [value for one in self.products for value in (one.x, one.low) if value is not None]
+        read = [value for one in self.products for value in (one.x, *one.lows)]
         return (*read, self.add) if self.add is not None else tuple(read)
 
     @property

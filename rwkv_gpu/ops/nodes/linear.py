@@ -1,5 +1,6 @@
 """Matrix products, with all that passes fuse into them, and activation quantisation."""
 
+import itertools
 from dataclasses import dataclass
 
 from ...kernels.gemm_config import GemmConfig
@@ -52,7 +53,7 @@ class Product:
 class AdapterSums:
     """What the products of a `Gemm` add of adapters: B_i low_i each, or nothing."""
 
-    lows: tuple[Value | None, ...]
+    lows: tuple[tuple[Value, ...], ...]  # of each product: none, one, or one for each of two matrices that alternate
     factors: tuple[Weight | None, ...]
     columns: Value
 
@@ -88,7 +89,7 @@ class Gemm(Op):
         if self.prologue and self.prologue.statistics:
             read.append(self.prologue.statistics.value)
         if self.adapters:
-            read += [*filter(None, self.adapters.lows), self.adapters.columns]
+            read += [*itertools.chain(*self.adapters.lows), self.adapters.columns]
         return tuple(read)
 
     @property

@@ -15,6 +15,9 @@
         %5 = gemm(%1, %3)  [q.b]
         %6 = gemm(%2, %4)  [v.b]
 
+Gate and up in pairs are one matrix whose product has nothing to add to: there its kernel adds B (A x) in any step, as
+in `adapters_into_products`.
+
 Condition: none; it takes what `adapters_into_products` has left. Cannot be left out.
 """
 
@@ -23,11 +26,17 @@ from ..nodes import Adapted, AdapterDown, AdapterUp, Copy, Gemm, Map, Product
 from ..target import Target
 from ..tracer import MATRICES
 from ..values import Value, stack
+from .adapters_into_products import fuse
 
 
-def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
+def run(graph: Graph, target: Target) -> int:
     """Each factor becomes a product."""
     fired = 0
+    for node in list(graph.nodes):
+        if isinstance(node.op, AdapterUp) and node.op.pairs:
+            fused = fuse(graph, target, node, node.op)
+            assert fused, "gate and up alternate only where a device binds all factors"
+            fired += 1
     for node in list(graph.nodes):
         if isinstance(node.op, AdapterDown) and not node.op.whole:
             _down(graph, node, node.op)
@@ -59,13 +68,14 @@ def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
     if op.add is not None:
         steps.append(("add", (op.add,), 0.0))
     y = one.y if not steps else Value(one.x.shape)
-    if one.low is None or one.factor is None:
+    if one.factor is None:
         if not steps:
             graph.insert_before(node, Copy(one.x, y))
         y = one.x
     else:
         scale = op.scale if one.then == "none" else 1.0
-        graph.insert_before(node, Gemm((Product(one.low, one.factor, y),), add=one.x, scale=scale))
+        [low] = one.lows
+        graph.insert_before(node, Gemm((Product(low, one.factor, y),), add=one.x, scale=scale))
     for n, (f, more, number) in enumerate(steps, 1):
         x, y = y, one.y if n == len(steps) else Value(one.x.shape)
         graph.insert_before(node, Map(f, (x, *more), y, number))

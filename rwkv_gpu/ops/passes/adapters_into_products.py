@@ -13,17 +13,16 @@
 
 One dispatch makes A x of all matrices that read one x, only for rows that have such an adapter. The kernel of the
 product adds B (A x) in the place of a bias, over the columns that a row has. So no matrix costs dispatches of its own.
+Of gate and up, whose rows alternate, the rows of B do, too.
 
-Condition: at most `Tuning.adapter_rows` rows, of whole vec4s; the kernel is one of few rows; nothing else reads the
-product; and the device binds all of it.
+Condition: at most `Tuning.adapter_rows` rows, of whole vec4s; nothing else reads the product; and the device binds all
+of it.
 """
 
 from dataclasses import replace
 
-from ...kernels.parts import ADAPTERS_UP
-from ...kernels.registry import takes
 from ..factors import together
-from ..gemm import buffers_of, choose, gemm_op
+from ..gemm import buffers_of, gemm_op
 from ..graph import Graph, Node
 from ..nodes import AdapterDown, AdapterSums, AdapterUp, Gemm
 from ..target import Target
@@ -34,12 +33,13 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes):
         if isinstance(node.op, AdapterUp) and node.rows <= target.tuning.adapter_rows:
-            fired += _fuse(graph, target, node, node.op)
+            fired += fuse(graph, target, node, node.op)
     return fired
 
 
-def _fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:
-    downs = {graph.writer(one.low) for one in op.products if one.low is not None}
+def fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:
+    """Whether products add now what a node adds to them."""
+    downs = {graph.writer(low) for one in op.products for low in one.lows}
     makers = dict.fromkeys(graph.writer(one.x) for one in op.products)
     if len(downs) != 1:
         return False
@@ -76,17 +76,12 @@ def _adding(
         return None
     own = [adapted[one.y] for one in gemm.products]
     after = tuple(replace(one, y=then.y, then=then.then) for one, then in zip(gemm.products, own, strict=True))
-    fused = replace(gemm, products=after, add=op.add if gemm.add is None else gemm.add, scale=op.scale)
+    add = op.add if gemm.add is None else gemm.add
+    fused = replace(gemm, products=after, add=add, scale=op.scale, pairs=op.pairs)
     factors = [one.factor for one in own if one.factor]
     if not factors:
         return fused
-    sums = AdapterSums(tuple(one.low for one in own), tuple(one.factor for one in own), down.columns)
+    sums = AdapterSums(tuple(one.lows for one in own), tuple(one.factor for one in own), down.columns)
     fused = replace(fused, adapters=sums)
-    fits = buffers_of(fused, up.rows, target) <= target.can.max_storage_buffers and _kernel_adds(gemm, up.rows, target)
+    fits = buffers_of(fused, up.rows, target) <= target.can.max_storage_buffers
     return fused if fits and together(factors, target) else None
-
-
-def _kernel_adds(gemm: Gemm, rows: int, target: Target) -> bool:
-    """Whether each kernel that may be chosen later can add to a row what is its own."""
-    chosen = (choose(gemm, rows, target, quantised_for_free=free) for free in (False, True))
-    return all(takes(config.kernel, ADAPTERS_UP) for config in chosen)

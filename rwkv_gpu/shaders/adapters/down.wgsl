@@ -6,14 +6,16 @@
 // needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
 // needs norm: gained, root
 // needs rows: x4
-@group(0) @binding(1) var<storage, read> a: array<vec4f>;           // of each matrix [R, A_STRIDE]
+@group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
 @group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then [T] columns
 
+const EIGHTS = (K + 7u) / 8u;
+const EVEN = K % 8u == 0u;
 const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
 
 struct AdapterInput {
-    a: u32,     // where A starts, in vec4s
+    a: u32,     // where A starts, in eights
     x: u32,     // in floats
     low: u32,
 }
@@ -57,17 +59,20 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
     let row = own.a + 4u * c * A_STRIDE;
     var sums = vec4f();
     var squares = 0.0;
-    for (var k = lane; k < K / 4u; k += WG) {
-        let values = x4(own.x + t * K, 4u * k, K);
+    for (var e = lane; e < EIGHTS; e += WG) {
+        let first = x4(own.x + t * K, 8u * e, K);
+        let within = EVEN || 8u * e + 4u < K;
+        let second = select(vec4f(), x4(own.x + t * K, select(0u, 8u * e + 4u, within), K), within);
         if NORMED {
-            squares += dot(values, values);
+            squares += dot(first, first) + dot(second, second);
         }
-        let own_x = gained(values, 4u * k);
+        let near = gained(first, 8u * e);
+        let far = gained(second, select(0u, 8u * e + 4u, within));
         sums += vec4f(
-            dot(a[row + k], own_x),
-            dot(a[row + A_STRIDE + k], own_x),
-            dot(a[row + 2u * A_STRIDE + k], own_x),
-            dot(a[row + 3u * A_STRIDE + k], own_x),
+            dot8(a[row + e], near, far),
+            dot8(a[row + A_STRIDE + e], near, far),
+            dot8(a[row + 2u * A_STRIDE + e], near, far),
+            dot8(a[row + 3u * A_STRIDE + e], near, far),
         );
     }
     let found = reduce_add4(sums, lane);
@@ -77,6 +82,12 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
     if lane == 0u {
         low[to] = root(squares, K) * wanted * found;
     }
+}
+
+fn dot8(weights: vec4u, first: vec4f, second: vec4f) -> f32 {
+    let near = vec4f(unpack2x16float(weights.x), unpack2x16float(weights.y));
+    let far = vec4f(unpack2x16float(weights.z), unpack2x16float(weights.w));
+    return dot(near, first) + dot(far, second);
 }
 
 // The first column that row t has and the end of those, in fours.

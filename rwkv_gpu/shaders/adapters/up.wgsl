@@ -1,6 +1,6 @@
 // bias + B_i · low_i[t]: what adapters add to a row of x, in the place of a bias
 @group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
-@group(0) @binding(16) var<storage, read> b: array<vec4f>;      // of each matrix [M, B_STRIDE]
+@group(0) @binding(16) var<storage, read> b: array<vec2u>;      // four float16 each: of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, R / 4], then [T] the columns of a row
 
 const AHEAD = 4u;   // fours of columns that are asked for at once: adapters of rank 16 have as many
@@ -8,8 +8,9 @@ const AHEAD = 4u;   // fours of columns that are asked for at once: adapters of 
 struct AdapterOutput {
     first: u32,     // row among those of all matrices
     adapted: u32,   // whether it has adapters
-    b: u32,         // where B starts, in vec4s
+    b: u32,         // where B starts, in fours
     low: u32,
+    second: u32,    // that of rows 1, 3, 5 ..., where two matrices alternate
 }
 
 fn bias_at(i: u32, t: u32) -> f32 {
@@ -34,7 +35,9 @@ fn next_sum(own: AdapterOutput, i: u32, t: u32, first: u32) -> f32 {
     var sum = 0.0;
     for (var n = 0u; n < AHEAD; n++) {
         let c = min(first + n, COLUMN_FOURS - 1u);
-        let product = dot(b[own.b + (i - own.first) * B_STRIDE + c], low[own.low + t * COLUMN_FOURS + c]);
+        let words = b[own.b + (i - own.first) * B_STRIDE + c];
+        let four = vec4f(unpack2x16float(words.x), unpack2x16float(words.y));
+        let product = dot(four, low[select(own.low, own.second, i % 2u == 1u) + t * COLUMN_FOURS + c]);
         sum += select(0.0, product, first + n < end);
     }
     return sum;

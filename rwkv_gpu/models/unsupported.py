@@ -28,7 +28,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
-    "jamba": ("norms of dt, B and C with weights",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "maple": (CLAMPED,),
     "minimax-01": ("linear attention that decays by head",),

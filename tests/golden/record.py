@@ -385,6 +385,39 @@ def plamo2(seed: int) -> Made:
     return without_weight((tensors, keys | more), "post_attention_norm", "post_ffw_norm")
 
 
+def jamba(seed: int) -> Made:
+    """Three layers: Mamba with norms, attention, Mamba; the last two have experts."""
+    tensors, keys = transformer(seed, FEW_EXPERTS, experts=4, layers=3)
+    del tensors["blk.0.ffn_gate_inp.weight"]
+    for name in ("gate", "up", "down"):
+        values, kind = tensors.pop(f"blk.0.ffn_{name}_exps.weight")
+        tensors[f"blk.0.ffn_{name}.weight"] = values[0], kind
+    g, width, inner, state, rank = Source(seed), 64, 128, 16, 32
+    for i in (0, 2):
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        at = f"blk.{i}.ssm"
+        tensors |= {
+            f"{at}_in.weight": (g.matrix(2 * inner, width), "Q8_0"),
+            f"{at}_conv1d.weight": (g.matrix(inner, 4), "F32"),
+            f"{at}_conv1d.bias": (g.vector(inner), "F32"),
+            f"{at}_x.weight": (g.matrix(rank + 2 * state, inner), "Q8_0"),
+            f"{at}_dt.weight": (g.matrix(inner, rank), "F32"),
+            f"{at}_dt.bias": (g.vector(inner), "F32"),
+            f"{at}_a": (-g.uniform(inner, state) - 0.5, "F32"),
+            f"{at}_d": (g.uniform(inner), "F32"),
+            f"{at}_out.weight": (g.matrix(width, inner), "Q8_0"),
+        }
+        lengths = {"dt": rank, "b": state, "c": state}
+        tensors |= {f"{at}_{name}_norm.weight": (g.vector(length, 1), "F32") for name, length in lengths.items()}
+    more: Keys = {
+        "attention.head_count_kv": [0, 2, 0], "ssm.conv_kernel": 4, "ssm.inner_size": inner,
+        "ssm.state_size": state, "ssm.time_step_rank": rank,
+    }  # fmt: skip
+    del keys["expert_feed_forward_length"]  # experts are as wide as what the other layers have
+    return tensors, keys | more
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -585,6 +618,7 @@ MODELS = {
     ),
     "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
     "plamo2": lambda: plamo2(78),
+    "jamba": lambda: jamba(79),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),

@@ -56,6 +56,7 @@ LERP_DECODE = Kernel(
     part_needs=LANE_ALONE,
 )
 DECAY = Hole("decay", tuple(f"recurrence/decay/{part}" for part in ("given", "by_head", "by_channel", "low_rank")))
+FADE = Hole("fade", ("recurrence/fade/softplus", "recurrence/fade/bounded"), optional=True)  # of delta nets
 BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
 OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated")))
 RECURRENCE = Kernel(
@@ -64,6 +65,7 @@ RECURRENCE = Kernel(
     (
         Hole("inputs", ("recurrence/inputs/wkv6", "recurrence/inputs/delta_rule")),
         DECAY,
+        FADE,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
         BONUS.maybe(),  # of wkv6
@@ -99,6 +101,7 @@ CHUNK_SOLVE = Kernel(
         Hole("inputs", tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd"))),
         VALUE.maybe(),  # of RWKV-7
         DECAY.only("by_head", "by_channel").maybe(),  # of delta nets
+        FADE,
         Hole("qkv", ("recurrence/qkv/mixed",), optional=True),
         PLAIN,
     ),

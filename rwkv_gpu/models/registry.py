@@ -8,6 +8,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import (
     arwkv7,
+    bailingmoe3,
     deci,
     deepseek2,
     ernie4_5,
@@ -91,6 +92,7 @@ class Model(Contents, Protocol):
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
+    "bailingmoe3": bailingmoe3.load,
     "deci": deci.load,
     "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,

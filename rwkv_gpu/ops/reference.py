@@ -361,8 +361,9 @@ class Reference:
         q, k = (x / np.sqrt((x**2).sum(axis=-1, keepdims=True) + np.float32(how.eps)) for x in (q, k))
         shared = np.arange(heads) // each if how.grouped else np.arange(heads) % how.key_heads
         q, k = q[:, shared] * np.float32(size**-0.5), k[:, shared]  # [T, H, N]
-        fading = np.logaddexp(decay.reshape(len(v), -1) + self.weights[how.bias.name], np.float32(0))
-        w = np.exp(fading.reshape(len(v), heads, -1) * self.weights[how.rate.name].reshape(heads, 1))
+        a = (decay.reshape(len(v), -1) + self.weights[how.bias.name]).reshape(len(v), heads, -1)
+        rate = self.weights[how.rate.name].reshape(heads, 1)
+        w = np.exp(np.float32(how.bound) * sigmoid(a * rate) if how.bound else np.logaddexp(a, np.float32(0)) * rate)
         k_beta = k * sigmoid(beta.reshape(len(v), heads, 1))
         y = self._recurrence(state, q, np.broadcast_to(w, v.shape), k_beta, v, -(w * k), k_beta)
         y = self.rms_norm(y, how.norm, how.eps) * ACTIVATIONS[how.then](gate.reshape(y.shape))

@@ -418,6 +418,34 @@ def jamba(seed: int) -> Made:
     return tensors, keys | more
 
 
+def ling(seed: int) -> Made:
+    """Ling 3 in small: KDA with bounded decays, latent attention with a gate for each head, experts in the second."""
+    tensors, keys = latent(seed)
+    g, width, heads, size = Source(seed + 1), 64, 3, 32
+    tensors = {name: value for name, value in tensors.items() if not name.startswith("blk.0.attn_") or "norm.w" in name}
+    del tensors["blk.0.attn_q_a_norm.weight"], tensors["blk.0.attn_kv_a_norm.weight"]
+    inner, at = heads * size, "blk.0"
+    for name in "qkv":
+        tensors[f"{at}.attn_{name}.weight"] = g.matrix(inner, width), "Q8_0"
+        tensors[f"{at}.ssm_conv1d_{name}.weight"] = g.matrix(1, inner, 1, 4), "F32"
+    tensors |= {
+        f"{at}.ssm_f_a.weight": (g.matrix(inner, width), "Q8_0"),
+        f"{at}.ssm_g_a.weight": (g.matrix(inner, width), "Q8_0"),
+        f"{at}.ssm_beta.weight": (g.matrix(heads, width), "F32"),
+        f"{at}.ssm_a": (g.uniform(heads, 1) + 0.5, "F32"),
+        f"{at}.ssm_dt.bias": (10 * g.vector(inner), "F32"),
+        f"{at}.ssm_norm.weight": (g.vector(size, 1), "F32"),
+        f"{at}.attn_output.weight": (g.matrix(width, inner), "Q8_0"),
+        "blk.1.attn_gate.weight": (g.matrix(heads, width), "F16"),
+        "blk.1.exp_probs_b.bias": (g.vector(4), "F32"),
+    }
+    sizes: Keys = {
+        "attention.head_count_kv": [0, 1], "ssm.conv_kernel": 4, "kda.head_dim": size, "kda.safe_gate": True,
+        "kda.gate_lower_bound": -5.0,
+    }  # fmt: skip
+    return tensors, keys | SIGMOID | sizes
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -619,6 +647,7 @@ MODELS = {
     "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
     "plamo2": lambda: plamo2(78),
     "jamba": lambda: jamba(79),
+    "bailingmoe3": lambda: ling(80),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),

@@ -13,7 +13,7 @@ from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FLOATS
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
-from ...ops.vocabulary import DeltaRule, State
+from ...ops.vocabulary import Activation, DeltaRule, State
 from ..trials import Past, Stored, Trial
 from .common import BY_NAME, F32, decode_batch, normal, read_as_integers, read_on_units
 
@@ -134,7 +134,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
     """Decays by head and by channel, gates apart and in one tensor, both ways in which heads share keys."""
     state, wide, narrow = State("delta", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {
-        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1),
+        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1), "rising": np.exp(normal(HEADS)),
         "bias": normal(HEADS, seed=2), "biases": normal(wide, seed=3),
     }  # fmt: skip
     stored = {n: Stored.of(array) for n, array in weights.items()}
@@ -142,18 +142,20 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
     gate = {"gate": normal(batch.rows, wide, seed=4)}
     columns = gate | {"qkv": normal(batch.rows, 2 * narrow + wide, seed=5)}
     apart = columns | {n: normal(batch.rows, HEADS, seed=6 + i) for i, n in enumerate(("beta", "decay"))}
+    channels = gate | {n: normal(batch.rows, wide, seed=9 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
+    channels |= {"beta": apart["beta"]}
     ways = {
-        "by head": (apart, "bias", KEY_HEADS, False),
-        "in one": (columns | {"both": normal(batch.rows, 2 * HEADS, seed=8)}, "bias", KEY_HEADS, True),
-        "by channel": (
-            gate | {n: normal(batch.rows, wide, seed=9 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
-            | {"beta": apart["beta"]}, "biases", HEADS, False,
-        ),
-    }  # fmt: skip
-    for what, (inputs, bias, keys, grouped) in ways.items():
+        "by head": (apart, "bias", KEY_HEADS, False, 0.0),
+        "in one": (columns | {"both": normal(batch.rows, 2 * HEADS, seed=8)}, "bias", KEY_HEADS, True, 0.0),
+        "by channel": (channels, "biases", HEADS, False, 0.0),
+        "by channel, bounded": (channels, "biases", HEADS, False, -5.0),
+    }
+    for what, (inputs, bias, keys, grouped, bound) in ways.items():
 
-        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, **x):  # type: ignore[no-untyped-def]
-            how = DeltaRule(keys, grouped, w[bias], w["rate"], w["norm"], 1e-6, "sigmoid" if keys == HEADS else "silu")
+        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, bound=bound, **x):  # type: ignore[no-untyped-def]
+            rate = w["rising" if bound else "rate"]
+            then: Activation = "sigmoid" if keys == HEADS else "silu"
+            how = DeltaRule(keys, grouped, w[bias], rate, w["norm"], 1e-6, then, bound)
             qkv = [x["qkv"]] if "qkv" in x else [x["q"], x["k"], x["v"]]
             beta, decay = (x["both"], x["both"]) if "both" in x else (x["beta"], x["decay"])
             return g.gated_delta_rule(qkv, beta, decay, x["gate"], how, state)

@@ -142,6 +142,8 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "KEY_HEADS": how.key_heads, "GROUPED": how.grouped, "STACKED": op.stacked, "EPS": float(how.eps),
         "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],
     }  # fmt: skip
+    if how.bound:
+        constants["BOUND"] = float(how.bound)
     names = [how.bias.name, how.rate.name, how.norm.name]
     lengths = [how.bias.shape[0], heads, size]
     states: dict[str, Operand] = {}
@@ -159,7 +161,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         *(("recurrence/qkv/convolved", "conv/row") if op.conv else ("recurrence/qkv/mixed",)),
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
         "recurrence/delta_tensors",
-        "lib/softplus",
+        *(("recurrence/fade/bounded",) if how.bound else ("recurrence/fade/softplus", "lib/softplus")),
     )
     shape = chunk_shape(Form(heads, size, size, by_channel=by_channel), to.shape, to.target)
     if shape and not op.conv:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
@@ -142,14 +144,14 @@ class GatedFeed:
 class Experts:
     """add + scale · mixture(norm(x))"""
 
-    norm: Weight  # [D]
+    norm: Weight | None  # [D]; none where it reads what is normed
     p: Mixture
     scale: float = 1.0
     states = ()
     caches = ()
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        return mixture(g, self.p, x, Rms(self.norm, eps), add, scale=self.scale)
+        return mixture(g, self.p, x, Rms(self.norm, eps) if self.norm else None, add, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,18 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
+def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interval: int) -> list[bool]:
+    """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
+    key = f"{sizes.arch}.attention.recurrent_layers"
+    if key in file.metadata:
+        said = np.asarray(file.metadata[key])
+        if said.ndim != 1 or len(said) < sizes.layers or said.dtype != np.bool_:
+            raise tensors.bad(f"metadata key '{key}'", str(said), f"{sizes.layers} booleans")
+        return [bool(one) for one in said[: sizes.layers]]
+    interval = file.int(f"{sizes.arch}.full_attention_interval", low=1, high=1024, default=interval)
+    return [(i + 1) % interval != 0 for i in range(sizes.layers)]
+
+
 def take_model(
     tensors: Tensors,
     sizes: Sizes,
@@ -235,7 +249,7 @@ def take_attention(
     tensors: Tensors,
     sizes: Sizes,
     i: int,
-    norm: Weight,
+    norm: Weight | None,
     kv_heads: int,
     how: Attention,
     size: int,
@@ -251,7 +265,7 @@ def take_attention(
     q, k, v = take_qkv(tensors, at, rows, width)
     return Attends(
         SelfAttention(
-            norm=Rms(norm, sizes.eps),
+            norm=Rms(norm, sizes.eps) if norm else None,
             q=q,
             k=k,
             v=v,

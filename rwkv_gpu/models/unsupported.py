@@ -29,7 +29,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "maple": (CLAMPED,),
-    "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),

@@ -349,6 +349,12 @@ class Reference:
         gated: Array = (_centred_heads(y, weight, bias, eps) * gate).reshape(len(r), -1)
         return gated
 
+    def lightning_attention(self, qkv: Array, decays: Sequence[float], state: State) -> Array:
+        heads, size, _ = state.shape
+        q, k, v = np.moveaxis(qkv.reshape(len(qkv), heads, 3, size), 2, 0)
+        w = np.broadcast_to(np.array(decays, np.float32)[:, None], q.shape)
+        return self._recurrence(state, q, w, k, v).reshape(len(qkv), -1)
+
     def gated_delta_rule(
         self, qkv: Sequence[Array], beta: Array, decay: Array, gate: Array, how: DeltaRule, state: State
     ) -> Array:

@@ -481,6 +481,13 @@ class Ops(Protocol[Tensor]):
         Without: S = S diag(w) + v (k · (1 - w))ᵀ, and then y = S r / sqrt(N) · gate.
         """
 
+    def lightning_attention(self, qkv: Tensor, decays: Sequence[float], state: State) -> Tensor:
+        """Linear attention by segment and head, over S [N, N] = [value, key], from the state, [H, N, N], or from zeros
+        before the first token. A row of qkv holds q, k and v of each head, one head after the other. y is [T, H · N].
+
+        S = S · decays_h + v kᵀ, and then y = S q
+        """
+
     def gated_delta_rule(
         self, qkv: Sequence[Tensor], beta: Tensor, decay: Tensor, gate: Tensor, how: DeltaRule, state: State
     ) -> Tensor:

@@ -446,6 +446,25 @@ def ling(seed: int) -> Made:
     return tensors, keys | SIGMOID | sizes
 
 
+def lightning(seed: int) -> Made:
+    """MiniMax-01 in small: two layers of lightning attention and one of attention, experts in all."""
+    tensors, keys = renamed(transformer(seed, FEW_EXPERTS, experts=4, layers=3), {}, HALF)
+    g, width, inner = Source(seed + 1), 64, 64
+    for i in (0, 2):
+        for name in ("q", "k", "v"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        tensors |= {
+            f"blk.{i}.attn_qkv.weight": (g.matrix(3 * inner, width), "Q8_0"),
+            f"blk.{i}.attn_gate.weight": (g.matrix(inner, width), "Q8_0"),
+            f"blk.{i}.attn_norm_2.weight": (g.vector(inner, 1), "F32"),
+        }
+    sizes: Keys = {
+        "attention.recurrent_layers": [True, False, True], "residual_scale": 1.5, "attention.key_length": 16,
+        "attention.value_length": 16,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -648,6 +667,7 @@ MODELS = {
     "plamo2": lambda: plamo2(78),
     "jamba": lambda: jamba(79),
     "bailingmoe3": lambda: ling(80),
+    "minimax-01": lambda: lightning(81),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),

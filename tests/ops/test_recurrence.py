@@ -66,15 +66,29 @@ def delta_inputs(rows: int, size: int, kind: str) -> Arrays:
     return {"decay": normal(rows, HEADS, seed=9)} | inputs | {"beta": normal(rows, HEADS, seed=8)}
 
 
+def lightning_case(size: int) -> Case:
+    """Of MiniMax-01."""
+    decays = (0.999, 0.9, 0.4, 1e-3)
+
+    def says(g, _, states, /, qkv):
+        return {"y": g.lightning_attention(qkv, decays, states["lightning"])}
+
+    return Case(says, {}, [State("lightning", (HEADS, size, size))])
+
+
 DELTAS = ("by head", "in one", "by channel", "by channel, bounded")
-KINDS = ("rwkv6", "qrwkv", *DELTAS)
+KINDS = ("rwkv6", "qrwkv", "lightning", *DELTAS)
 
 
 def case_of(kind: str, size: int) -> Case:
+    if kind == "lightning":
+        return lightning_case(size)
     return delta_case(size, kind) if kind in DELTAS else wkv6_case(size, kind == "rwkv6")
 
 
 def inputs_of(kind: str, rows: int, size: int) -> Arrays:
+    if kind == "lightning":
+        return {"qkv": normal(rows, 3 * HEADS * size)}
     return delta_inputs(rows, size, kind) if kind in DELTAS else wkv6_inputs(rows, size, kind == "rwkv6")
 
 

@@ -27,6 +27,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     batches = {"prefill": prefill, "decode": decode_batch(4)}
     for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
         yield from _wkv6(name, tuning, step, batch)
+        yield _lightning(name, tuning, step, batch)
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
@@ -36,6 +37,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for name, tuning in in_chunks(can).items():
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
+        yield _lightning(name, tuning, "prefill", prefill)
     yield from _mixes(can, batches)
     tuning = next(iter(reductions(can).values()))
     for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning)):
@@ -171,6 +173,17 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
             CLOSE.result,
             past,
         )
+
+
+def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
+    """One decay for each head, from nearly none to nearly all."""
+    size, decays = 32, (0.999, 0.9, 0.4, 1e-3)
+    state = State("lightning", (HEADS, size, size))
+    return Trial(
+        "lightning_attention", step, name, tuning, lambda g, _, qkv: g.lightning_attention(qkv, decays, state),
+        {"qkv": normal(batch.rows, 3 * HEADS * size)}, {}, CLOSE.result,
+        Past(batch, {"lightning": normal(4, *state.shape)}),
+    )  # fmt: skip
 
 
 def _convolved(name: str, tuning: Tuning) -> Trial:

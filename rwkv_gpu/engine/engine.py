@@ -286,6 +286,7 @@ class Engine:
             for sequence in told:
                 if sequence.rows_right:
                     self._drafts.settle(sequence, sequence.rows_right)
+            self._slots.release_finished()  # before others find too few pages
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             self._drafts.draft(ready, wanted=roomy)
             chunks = schedule(ready, self._runner.chunk_size)

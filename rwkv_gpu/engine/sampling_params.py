@@ -123,12 +123,13 @@ class SamplingParams:
         object.__setattr__(self, "lora", _adapters(self.lora))
         object.__setattr__(self, "logits_processors", _processors(self.logits_processors))
 
-    def ending_at(self, ids: frozenset[int]) -> "SamplingParams":
-        """The same with more stop ids. All else was checked, so it is not checked again."""
-        if ids <= self.stop_ids:
+    def ending_at(self, ids: frozenset[int], without: frozenset[int] = frozenset()) -> "SamplingParams":
+        """The same with more stop ids, and with tokens that are banned. What was checked is not checked again."""
+        if ids <= self.stop_ids and not without:
             return self
+        biases = MappingProxyType(dict(self.logit_bias) | dict.fromkeys(without, -math.inf))
         more = object.__new__(SamplingParams)
-        more.__dict__.update(self.__dict__, stop_ids=self.stop_ids | ids)
+        more.__dict__.update(self.__dict__, stop_ids=self.stop_ids | ids, logit_bias=biases)
         return more
 
     def __repr__(self) -> str:

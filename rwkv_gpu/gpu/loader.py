@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]  # bytes of the file done, and in all
 class Parameter:
     """What to load under a name: a matrix [..., K] or a vector, made of tensors of the file.
 
-    Several tensors are vectors laid under one another; `alternate` takes their rows in turns: gate, up, gate, up ...
+    Several tensors are vectors one behind the other; `alternate` takes their rows in turns: gate, up, gate, up ...
     """
 
     name: str
@@ -212,15 +212,22 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
         return p.part(whole).reshape(p.rows, -1)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
-    every = [_read_tensor(file, t, p, 0, t.nbytes // t.format.row_bytes(p.width)) for t in p.tensors]
-    return np.concatenate(every)[row : row + count]
+    every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # a row may be of several vectors
+    return np.concatenate(every, axis=1).reshape(p.rows, -1)[row : row + count]
 
 
 def _read_tensor(file: GGUFFile, tensor: TensorInfo, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:
-    """Rows of a tensor of the file, converted where the parameter is kept in another format."""
+    """Rows of a tensor of the file that is as wide as the parameter."""
     width = tensor.format.row_bytes(p.width)
-    raw = np.empty((count, width), np.uint8)
-    file.read_into(tensor, row * width, raw.reshape(-1).data)
+    return _read_bytes(file, tensor, p, row * width, (count, width))
+
+
+def _read_bytes(
+    file: GGUFFile, tensor: TensorInfo, p: Parameter, start: int, shape: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """A part of a tensor of the file, converted where the parameter is kept in another format."""
+    raw = np.empty(shape, np.uint8)
+    file.read_into(tensor, start, raw.reshape(-1).data)
     return raw if tensor.format is p.format else convert(raw, tensor.format, p.format)
 
 

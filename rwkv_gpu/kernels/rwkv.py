@@ -55,15 +55,19 @@ LERP_DECODE = Kernel(
     (Hole("before", ("rwkv/before/row", "rwkv/before/state")), SUM, PLAIN),
     part_needs=LANE_ALONE,
 )
-DECAY = Hole("decay", tuple(f"recurrence/decay/{part}" for part in ("given", "by_head", "by_channel", "low_rank")))
+DECAY = Hole(
+    "decay", tuple(f"recurrence/decay/{part}" for part in ("given", "by_head", "by_channel", "low_rank", "constant"))
+)
+FADE = Hole("fade", ("recurrence/fade/softplus", "recurrence/fade/bounded"), optional=True)  # of delta nets
 BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
-OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated")))
+OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated", "plain")))
 RECURRENCE = Kernel(
     "recurrence/recurrence",
     "recurrence",
     (
-        Hole("inputs", ("recurrence/inputs/wkv6", "recurrence/inputs/delta_rule")),
+        Hole("inputs", tuple(f"recurrence/inputs/{part}" for part in ("wkv6", "delta_rule", "heads"))),
         DECAY,
+        FADE,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
         BONUS.maybe(),  # of wkv6
@@ -96,9 +100,13 @@ CHUNK_SOLVE = Kernel(
     "recurrence/chunk_solve",
     "recurrence",
     (
-        Hole("inputs", tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd"))),
+        Hole(
+            "inputs",
+            tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd", "heads")),
+        ),
         VALUE.maybe(),  # of RWKV-7
         DECAY.only("by_head", "by_channel").maybe(),  # of delta nets
+        FADE,
         Hole("qkv", ("recurrence/qkv/mixed",), optional=True),
         PLAIN,
     ),
@@ -121,7 +129,7 @@ CHUNK_OUTPUT = Kernel(
     "recurrence",
     (
         Hole("extra", tuple(f"recurrence/chunk_output/{part}" for part in ("bonus", "first", "gain")), optional=True),
-        Hole("output", (*OUTPUT.parts, "recurrence/chunk_output/skip")),
+        Hole("output", (*OUTPUT.only("group_norm", "gated_rms", "gated").parts, "recurrence/chunk_output/skip")),
         BONUS.maybe(),
         VALUE.maybe(),
         GATE.maybe(),

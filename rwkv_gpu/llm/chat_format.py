@@ -232,7 +232,7 @@ class ChatFormat:
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(form, after=after or "", begun=prompt.begun, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
-        chosen = params.ending_at(ends)
+        chosen = params.ending_at(ends, self.tokenizer.suppressed)
         return Request(
             prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.system_tokens, prompt.message_tokens)
         )

@@ -149,7 +149,7 @@ class OpenModel:
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
-        request = Request(ids, params.ending_at(ends), grammar)
+        request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar)
         return request, Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
 
     @cached_property

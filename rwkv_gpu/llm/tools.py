@@ -154,6 +154,8 @@ _FORMS: dict[str, tuple[str, str, str, str]] = {
         "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_end|><|tool_call_begin|>",
         "<|tool_call_end|><|tool_calls_section_end|>",
     ),
+    "jamba": ("<tool_calls>", "[\n    ", ",\n    ", "\n]</tool_calls>"),
+    "minimax-m1": ("<tool_calls>", "\n", "\n", "\n</tool_calls>"),
     "nemotron": ("<TOOLCALL>", "[", ", ", "]</TOOLCALL>"),
     "glm": ("<tool_call>", "", "</tool_call>\n<tool_call>", "</tool_call>"),
     "mistral": ("[TOOL_CALLS]", "", "[TOOL_CALLS]", ""),

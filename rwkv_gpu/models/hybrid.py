@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
-from .experts import Mixture, mixture
+from .experts import ExpertSizes, Mixture, mixture, take_mixture
+from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
 from .tensors import LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
 
@@ -110,6 +113,22 @@ class Attends:
 
 
 @dataclass(frozen=True)
+class AttendsToLatents:
+    """x + latent attention of norm(x)"""
+
+    p: LatentSelfAttention
+    states = ()
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return (self.p.cache,)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
+        assert add is x, "it adds to what it looks at"
+        return latent_self_attention(g, self.p, x)
+
+
+@dataclass(frozen=True)
 class GatedFeed:
     """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x), each with the bias that the file has"""
 
@@ -125,14 +144,14 @@ class GatedFeed:
 class Experts:
     """add + scale · mixture(norm(x))"""
 
-    norm: Weight  # [D]
+    norm: Weight | None  # [D]; none where it reads what is normed
     p: Mixture
     scale: float = 1.0
     states = ()
     caches = ()
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        return mixture(g, self.p, x, Rms(self.norm, eps), add, scale=self.scale)
+        return mixture(g, self.p, x, Rms(self.norm, eps) if self.norm else None, add, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -180,6 +199,18 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
+def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interval: int) -> list[bool]:
+    """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
+    key = f"{sizes.arch}.attention.recurrent_layers"
+    if key in file.metadata:
+        said = np.asarray(file.metadata[key])
+        if said.ndim != 1 or len(said) < sizes.layers or said.dtype != np.bool_:
+            raise tensors.bad(f"metadata key '{key}'", str(said), f"{sizes.layers} booleans")
+        return [bool(one) for one in said[: sizes.layers]]
+    interval = file.int(f"{sizes.arch}.full_attention_interval", low=1, high=1024, default=interval)
+    return [(i + 1) % interval != 0 for i in range(sizes.layers)]
+
+
 def take_model(
     tensors: Tensors,
     sizes: Sizes,
@@ -218,7 +249,7 @@ def take_attention(
     tensors: Tensors,
     sizes: Sizes,
     i: int,
-    norm: Weight,
+    norm: Weight | None,
     kv_heads: int,
     how: Attention,
     size: int,
@@ -234,7 +265,7 @@ def take_attention(
     q, k, v = take_qkv(tensors, at, rows, width)
     return Attends(
         SelfAttention(
-            norm=Rms(norm, sizes.eps),
+            norm=Rms(norm, sizes.eps) if norm else None,
             q=q,
             k=k,
             v=v,
@@ -267,4 +298,32 @@ def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str, *, 
             ),
             take_biases(tensors, at, inner, ("gate", "up")),
         )
+    )
+
+
+def take_second(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSizes, i: int) -> Block:
+    """What follows the mixer of a layer: a feed-forward in the leading layers, and then experts."""
+    norm, arch = f"blk.{i}.ffn_norm.weight", sizes.arch
+    if i < file.int(f"{arch}.leading_dense_block_count", low=0, high=sizes.layers, default=0):
+        return take_feed(tensors, sizes, i, file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20), norm)
+    shared = file.int(f"{arch}.expert_shared_count", low=0, high=64, default=0) > 0
+    return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i, shared=shared))
+
+
+def read_latent_sizes(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int) -> LatentSizes:
+    """The sizes of latent attention in a hybrid; queries are of low rank where the file says so."""
+    arch, at = sizes.arch, f"{sizes.arch}.attention"
+    rotary = file.int(f"{arch}.rope.dimension_count", low=2, high=1 << 12)
+    key = file.int(f"{at}.key_length_mla", low=1, high=1 << 12)
+    if key <= rotary:
+        raise tensors.bad(f"metadata key '{at}.key_length_mla'", str(key), f"more than the {rotary} dims of the key")
+    return LatentSizes(
+        width=sizes.width,
+        heads=heads,
+        latent=file.int(f"{at}.kv_lora_rank", low=1, high=1 << 14),
+        nope=key - rotary,
+        rotary=rotary,
+        value=file.int(f"{at}.value_length_mla", low=1, high=1 << 12),
+        q_rank=file.int(f"{at}.q_lora_rank", low=0, high=1 << 14, default=0),
+        eps=sizes.eps,
     )

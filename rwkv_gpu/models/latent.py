@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Temperature, Tensor, Weight
+from ..ops.vocabulary import Activation, Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Temperature, Tensor, Weight
 from .tensors import Tensors
 
 STEP = 8  # of the dims of latents, and of those that rotate: what the kernels take
@@ -27,6 +27,7 @@ class LatentSizes:
     value: int  # V, of a head's answer
     q_rank: int  # of the queries; 0 where they are one product
     eps: float
+    gated: bool = False  # whether each head has a gate
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,25 @@ class LatentSelfAttention:
     output: Weight  # [D, H · V]
     cache: Cache
     how: LatentAttention
+    gate: Weight | None = None  # [H, D]
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
-    """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h"""
-    if p.q_down and p.q_norm:
-        low, z = g.linears([x, x], [p.q_down, p.kv_down], norm=p.norm)
-        q = g.linear(low, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
-    else:
-        q, z = g.linears([x, x], [p.q, p.kv_down], norm=p.norm)
+    """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h
+
+    Where there is a gate, what a head answers is multiplied by its sigmoid(W_g h).
+    """
+    weights = [p.q_down or p.q, p.kv_down, *([p.gate] if p.gate else [])]
+    then: list[Activation] = ["none", "none", "sigmoid"]
+    q, z, *gates = g.linears([x] * len(weights), weights, then=then[: len(weights)], norm=p.norm)
+    if p.q_down:
+        q = g.linear(q, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
     y = g.latent_attention(absorbed, q, z, p.cache, p.how)  # [T, H · C]
-    return g.linear(g.head_linear(y, p.v_up), p.output, add=x)
+    y = g.head_linear(y, p.v_up)
+    if gates:
+        y = g.scale_rows(y, gates[0])
+    return g.linear(y, p.output, add=x)
 
 
 def take_latent_attention(
@@ -96,6 +104,7 @@ def take_latent_attention(
             s.eps,
             scores.temperature,
         ),
+        gate=tensors.take(f"{at}_gate.weight", s.heads, s.width) if s.gated else None,
     )
 
 

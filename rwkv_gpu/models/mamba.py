@@ -21,20 +21,27 @@ class Inner:
     state: int  # N
     rank: int  # of what makes dt
     taps: int  # of the convolution
-    normed: bool  # whether dt, B and C are normed, as in FalconMamba
+
+
+@dataclass(frozen=True)
+class ScanNorms:
+    """Norms of what makes dt, and of B and C; without weights in FalconMamba."""
+
+    low: Weight | None  # [rank]
+    bc: Weight | None  # [1, 2 N]: B's, then C's
 
 
 @dataclass(frozen=True)
 class Mixer:
     """add + W_out · (scan(x, W_dt d, B, C) · silu(z)), with d, B, C = W_x x; x = silu(conv(u)); u, z = W_in norm(x)"""
 
-    inner: Inner
     norm: Weight  # [D]
     project: Weight  # [2 C, D]: the rows of u, then those of z
     conv: Weight  # [C · taps]
     conv_bias: Weight | None  # [C]
     low: Weight  # [rank, C]
     bc: Weight  # [2 N, C]
+    scan_norms: ScanNorms | None
     dt: Weight  # [C, rank]
     parameters: StateSpace  # A [C · N], the others [C]
     output: Weight  # [D, C]
@@ -50,9 +57,10 @@ class Mixer:
         projected = g.linear(x, self.project, norm=Rms(self.norm, eps))
         x = g.conv1d(projected, self.conv, self.past, then="silu", bias=self.conv_bias)
         low, bc = g.linears([x, x], [self.low, self.bc])
-        if self.inner.normed:
-            low, bc = g.rms_norm(low, None, eps), g.group_rms_norm(bc, None, 2, eps)
-        y = g.selective_scan(x, g.linear(low, self.dt), bc, projected, self.parameters, self.ssm)
+        low_norm = None
+        if self.scan_norms is not None:
+            low_norm, bc = Rms(self.scan_norms.low, eps), g.group_rms_norm(bc, self.scan_norms.bc, 2, eps)
+        y = g.selective_scan(x, g.linear(low, self.dt, norm=low_norm), bc, projected, self.parameters, self.ssm)
         return g.linear(y, self.output, add=add)
 
 
@@ -60,33 +68,50 @@ def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     tensors = Tensors(file)
     sizes = read_sizes(file, "mamba", tensors)
+    inner = read_inner(file, "mamba")
+    norms = ScanNorms(None, None) if file.bool("mamba.ssm.dt_b_c_rms", default=False) else None
+    return take_model(tensors, sizes, [(take_mixer(tensors, sizes, inner, i, norms),) for i in range(sizes.layers)])
+
+
+def read_inner(file: GGUFFile, arch: str) -> Inner:
+    """The sizes of all mixers of a model."""
     inner = Inner(
-        width=file.int("mamba.ssm.inner_size", low=1, high=1 << 20),
-        state=file.int("mamba.ssm.state_size", low=1, high=1 << 16),
-        rank=file.int("mamba.ssm.time_step_rank", low=1, high=1 << 16),
-        taps=file.int("mamba.ssm.conv_kernel", low=2, high=16),
-        normed=file.bool("mamba.ssm.dt_b_c_rms", default=False),
+        width=file.int(f"{arch}.ssm.inner_size", low=1, high=1 << 20),
+        state=file.int(f"{arch}.ssm.state_size", low=1, high=1 << 16),
+        rank=file.int(f"{arch}.ssm.time_step_rank", low=1, high=1 << 16),
+        taps=file.int(f"{arch}.ssm.conv_kernel", low=2, high=16),
     )
     if inner.state % STEP or inner.state > LARGEST_STATE:
         known = f"multiples of {STEP} up to {LARGEST_STATE}"
         raise UnsupportedModel(f"{file.path}: states of {inner.state} are not supported; known: {known}")
-    return take_model(tensors, sizes, [(_mixer(tensors, sizes, inner, i),) for i in range(sizes.layers)])
+    return inner
 
 
-def _mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
+def take_scan_norms(tensors: Tensors, inner: Inner, i: int) -> ScanNorms:
+    """The norms of a layer, which have weights."""
+    at = f"blk.{i}.ssm"
+    parts = ((f"{at}_{name}_norm.weight", (inner.state,)) for name in ("b", "c"))
+    return ScanNorms(
+        low=tensors.take(f"{at}_dt_norm.weight", inner.rank),
+        bc=tensors.join(f"{at}_bc_norm", 2 * inner.state, *parts),
+    )
+
+
+def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norms: ScanNorms | None) -> Mixer:
+    """The mixer of a layer."""
     at, width, bias = f"blk.{i}.ssm", inner.width, f"blk.{i}.ssm_conv1d.bias"
     low, bc = tensors.split(
         f"{at}_x.weight", width, (f"{at}_x.dt.weight", inner.rank), (f"{at}_x.bc.weight", 2 * inner.state)
     )
     tensors.keep(low, bc)
     return Mixer(
-        inner,
         norm=take_norm(tensors, sizes, i),
         project=tensors.take(f"{at}_in.weight", 2 * width, sizes.width),
         conv=tensors.take_flat(f"{at}_conv1d.weight", width, inner.taps),
         conv_bias=tensors.take(bias, width) if bias in tensors else None,
         low=low,
         bc=bc,
+        scan_norms=norms,
         dt=tensors.take(f"{at}_dt.weight", width, inner.rank),
         parameters=StateSpace(
             dt_bias=tensors.take(f"{at}_dt.bias", width),

@@ -13,13 +13,12 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadRows, Ops, Rms, State, StateSpace, Tensor, Weight
 from .dense import take_gates, take_qkv
 from .hybrid import Block, GatedFeed, Hybrid, Sizes, by_layer, head_size, read_sizes, take_model, take_norm
-from .mamba import LARGEST_STATE
+from .mamba import LARGEST_STATE, STEP
 from .rope import read_rope
 from .tensors import Tensors
 from .transformer import FeedForward, Output, output
 
 ARCH = "plamo2"
-STEP = 32  # of N: norms of B and C lie under one another
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Mixer:
     z: Weight  # [C, D]
     conv: Weight  # [C · taps]
     bc: Weight  # [2 N, C]
-    bc_norm: Weight  # [2, N]
+    bc_norm: Weight  # [1, 2 N]: B's, then C's
     low: Weight  # [rank, C]
     low_norm: Weight  # [rank]
     dt: Weight  # [C, rank], the same rows for all channels of a head
@@ -146,7 +145,9 @@ def _take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
         z=tensors.rows_of_heads(f"{at}_in.z.weight", f"{at}_in.weight", of_head, sizes.width),
         conv=tensors.take_flat(f"{at}_conv1d.weight", width, inner.taps),
         bc=bc,
-        bc_norm=tensors.join(f"{at}_bc_norm", state, *(_named(tensors, f"{at}_{name}_norm") for name in ("b", "c"))),
+        bc_norm=tensors.join(
+            f"{at}_bc_norm", 2 * state, *((_named(tensors, f"{at}_{name}_norm"), (state,)) for name in ("b", "c"))
+        ),
         low=low,
         low_norm=tensors.take(_named(tensors, f"{at}_dt_norm"), rank),
         dt=tensors.rows_of_heads(f"{at}_dt.channels.weight", f"{at}_dt.weight", channels, rank),

@@ -6,8 +6,6 @@ Positions of text turn a part of each head (neox); the file's sections are for i
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
@@ -25,7 +23,18 @@ from ..ops.vocabulary import (
     Weight,
 )
 from .experts import ExpertSizes, read_experts, take_mixture
-from .hybrid import Block, Experts, Hybrid, Sizes, head_size, read_sizes, take_feed, take_model, take_norm
+from .hybrid import (
+    Block,
+    Experts,
+    Hybrid,
+    Sizes,
+    head_size,
+    read_recurrent_layers,
+    read_sizes,
+    take_feed,
+    take_model,
+    take_norm,
+)
 from .rope import read_rope
 from .tensors import Tensors
 
@@ -89,7 +98,7 @@ def load(file: GGUFFile, arch: str) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     tensors = Tensors(file)
     sizes = read_sizes(file, arch, tensors)
-    recurrent = _recurrent(file, tensors, arch, sizes.layers)
+    recurrent = read_recurrent_layers(file, tensors, sizes, INTERVAL)
     experts = None
     if file.int(f"{arch}.expert_count", low=0, default=0):
         experts = read_experts(file, arch, sizes.width, normalise=True)
@@ -100,18 +109,6 @@ def load(file: GGUFFile, arch: str) -> Hybrid:
     ]
     feeds = [_take_feed(file, tensors, sizes, experts, i) for i in range(sizes.layers)]
     return take_model(tensors, sizes, list(zip(mix, feeds, strict=True)))
-
-
-def _recurrent(file: GGUFFile, tensors: Tensors, arch: str, layers: int) -> list[bool]:
-    """Which layers are delta nets."""
-    key = f"{arch}.attention.recurrent_layers"
-    if key in file.metadata:
-        said = np.asarray(file.metadata[key])
-        if said.ndim != 1 or len(said) < layers or said.dtype != np.bool_:
-            raise tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
-        return [bool(one) for one in said[:layers]]
-    interval = file.int(f"{arch}.full_attention_interval", low=1, high=1024, default=INTERVAL)
-    return [(i + 1) % interval != 0 for i in range(layers)]
 
 
 def _attention(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> tuple[Attention, int, int]:

@@ -8,6 +8,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import (
     arwkv7,
+    bailingmoe3,
     deci,
     deepseek2,
     ernie4_5,
@@ -26,6 +27,7 @@ from . import (
     granitehybrid,
     hunyuan_dense,
     internlm2,
+    jamba,
     kimi_linear,
     lfm2,
     llama,
@@ -33,6 +35,7 @@ from . import (
     mamba,
     mamba2,
     minicpm,
+    minimax_01,
     mistral3,
     muse_glimmer,
     nemotron_h,
@@ -90,6 +93,7 @@ class Model(Contents, Protocol):
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
+    "bailingmoe3": bailingmoe3.load,
     "deci": deci.load,
     "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,
@@ -108,6 +112,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "granitehybrid": granitehybrid.load,
     "hunyuan-dense": hunyuan_dense.load,
     "internlm2": internlm2.load,
+    "jamba": jamba.load,
     "kimi-linear": kimi_linear.load,
     "lfm2": partial(lfm2.load, arch="lfm2"),
     "lfm2moe": partial(lfm2.load, arch="lfm2moe"),
@@ -116,6 +121,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "mamba": mamba.load,
     "mamba2": mamba2.load,
     "minicpm": minicpm.load,
+    "minimax-01": minimax_01.load,
     "mistral3": mistral3.load,
     "mistral4": partial(deepseek2.load, arch="mistral4"),
     "muse-glimmer": muse_glimmer.load,

@@ -19,7 +19,6 @@ DRAFT = "the model that it drafts for"
 MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
-    "bailingmoe3": ("decays that are bounded",),
     "bitnet": ("norms inside of branches", "scales of matrices"),
     "chameleon": ("layer norms of heads",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
@@ -28,10 +27,8 @@ MISSING: dict[str, tuple[str, ...]] = {
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
-    "jamba": ("norms of dt, B and C with weights",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "maple": (CLAMPED,),
-    "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),

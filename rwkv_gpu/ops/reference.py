@@ -364,6 +364,12 @@ class Reference:
         gated: Array = (_centred_heads(y, weight, bias, eps) * gate).reshape(len(r), -1)
         return gated
 
+    def lightning_attention(self, qkv: Array, decays: Sequence[float], state: State) -> Array:
+        heads, size, _ = state.shape
+        q, k, v = np.moveaxis(qkv.reshape(len(qkv), heads, 3, size), 2, 0)
+        w = np.broadcast_to(np.array(decays, np.float32)[:, None], q.shape)
+        return self._recurrence(state, q, w, k, v).reshape(len(qkv), -1)
+
     def gated_delta_rule(
         self, qkv: Sequence[Array], beta: Array, decay: Array, gate: Array, how: DeltaRule, state: State
     ) -> Array:
@@ -376,8 +382,9 @@ class Reference:
         q, k = (x / np.sqrt((x**2).sum(axis=-1, keepdims=True) + np.float32(how.eps)) for x in (q, k))
         shared = np.arange(heads) // each if how.grouped else np.arange(heads) % how.key_heads
         q, k = q[:, shared] * np.float32(size**-0.5), k[:, shared]  # [T, H, N]
-        fading = np.logaddexp(decay.reshape(len(v), -1) + self.weights[how.bias.name], np.float32(0))
-        w = np.exp(fading.reshape(len(v), heads, -1) * self.weights[how.rate.name].reshape(heads, 1))
+        a = (decay.reshape(len(v), -1) + self.weights[how.bias.name]).reshape(len(v), heads, -1)
+        rate = self.weights[how.rate.name].reshape(heads, 1)
+        w = np.exp(np.float32(how.bound) * sigmoid(a * rate) if how.bound else np.logaddexp(a, np.float32(0)) * rate)
         k_beta = k * sigmoid(beta.reshape(len(v), heads, 1))
         y = self._recurrence(state, q, np.broadcast_to(w, v.shape), k_beta, v, -(w * k), k_beta)
         y = self.rms_norm(y, how.norm, how.eps) * ACTIVATIONS[how.then](gate.reshape(y.shape))

@@ -27,6 +27,7 @@ from .nodes import (
     GroupNorm,
     HeadLinear,
     Lerp,
+    LightningAttention,
     Map,
     Norm,
     Pick,
@@ -297,6 +298,11 @@ class Tracer:
     ) -> Value:
         y = Value(r.shape)
         self._append(Wkv6(self._side_by_side([r, k, v, gate]), k.shape[1] // state.shape[1], w, vectors, eps, state, y))
+        return y
+
+    def lightning_attention(self, qkv: Value, decays: Sequence[float], state: State) -> Value:
+        y = Value((qkv.shape[0], qkv.shape[1] // 3))
+        self._append(LightningAttention(qkv, tuple(decays), state, y))
         return y
 
     def gated_delta_rule(

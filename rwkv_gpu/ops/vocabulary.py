@@ -222,10 +222,11 @@ class DeltaRule:
     key_heads: int  # KH that q and k have, a divisor of H
     grouped: bool  # whether value head j reads key head j // (H / KH), or j % KH
     bias: Weight  # [H], or [H · N] where each channel of the key has a decay of its own
-    rate: Weight  # [H], A: below zero
+    rate: Weight  # [H], A: below zero, and above zero where decays are bounded
     norm: Weight  # [N]
     eps: float  # of the norm, and of the lengths of q and k
     then: Activation  # of the gate
+    bound: float = 0.0  # of the logarithms of decays, below zero; 0 is none
 
 
 @dataclass(frozen=True)
@@ -492,6 +493,13 @@ class Ops(Protocol[Tensor]):
         Without: S = S diag(w) + v (k · (1 - w))ᵀ, and then y = S r / sqrt(N) · gate.
         """
 
+    def lightning_attention(self, qkv: Tensor, decays: Sequence[float], state: State) -> Tensor:
+        """Linear attention by segment and head, over S [N, N] = [value, key], from the state, [H, N, N], or from zeros
+        before the first token. A row of qkv holds q, k and v of each head, one head after the other. y is [T, H · N].
+
+        S = S · decays_h + v kᵀ, and then y = S q
+        """
+
     def gated_delta_rule(
         self, qkv: Sequence[Tensor], beta: Tensor, decay: Tensor, gate: Tensor, how: DeltaRule, state: State
     ) -> Tensor:
@@ -499,7 +507,8 @@ class Ops(Protocol[Tensor]):
         from zeros before the first token.
 
         q = q / sqrt(sum q² + eps) / sqrt(N)            k = k / sqrt(sum k² + eps)
-        w = exp(softplus(decay + bias) · A)             of a head, or of each channel of the key
+        w = exp(softplus(decay + bias) · A)             of a head, or of each channel of the key; where there is a
+        bound, exp(bound · sigmoid((decay + bias) · A))
         S = S diag(w), and then S = S + (v - S k) sigmoid(beta) kᵀ
         y = rms_norm(S q) · norm · then(gate)           normed over the head
 

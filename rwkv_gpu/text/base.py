@@ -23,7 +23,7 @@ class BaseTokenizer(ABC):
         self.vocab_size = len(vocabulary)
         self.bos, self.eos, self.eot = vocabulary.bos, vocabulary.eos, vocabulary.eot
         self.add_bos, self.add_eos = vocabulary.add_bos, vocabulary.add_eos
-        self.stop_ids = vocabulary.stop_ids
+        self.stop_ids, self.suppressed = vocabulary.stop_ids, vocabulary.suppressed
         self._special = SpecialTokens(vocabulary, self._special_text)
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ class Tokenizer(Protocol):
     add_bos: bool
     add_eos: bool
     stop_ids: frozenset[int]  # any of these ends generation
+    suppressed: frozenset[int]  # none of these is sampled
 
     def encode(
         self, text: str | bytes, *, special: bool = False, parse: bool = False, after: int | None = None

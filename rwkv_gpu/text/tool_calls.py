@@ -151,6 +151,8 @@ FORMS: Sequence[tuple[str, ToolForm]] = (
     ("<|START_ACTION|>", ToolForm("cohere", ("<|START_ACTION|>",), "<|END_ACTION|>", read_json, control=True)),
     ("<|tool_call_start|>", LFM2),
     ("<|tool_list_start|>", LFM2),
+    ('<tool_calls>\\n{"name"', ToolForm("minimax-m1", ("<tool_calls>",), "</tool_calls>", read_json)),
+    ("<tool_calls>", ToolForm("jamba", ("<tool_calls>",), "</tool_calls>", read_json)),
     ("<TOOLCALL>", ToolForm("nemotron", ("<TOOLCALL>",), "</TOOLCALL>", read_json)),
     ("<|tool_call|>", ToolForm("granite", ("<|tool_call|>",), "", read_json, control=True)),
     ("<|function_call|>", ToolForm("gigachat", ("<|function_call|>",), "", read_json, control=True)),

@@ -117,6 +117,7 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     stop_ids: frozenset[int]
+    suppressed: frozenset[int]  # that the model must not write
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -145,6 +146,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
         add_bos=_read_adds(metadata, "bos", bos, defaults.add_bos),
         add_eos=_read_adds(metadata, "eos", eos),
         stop_ids=frozenset(stops if eos is None else stops | {eos}),
+        suppressed=_read_suppressed(metadata, len(tokens)),
     )
 
 
@@ -190,6 +192,15 @@ def byte_of(text: str) -> bytes:
     """The byte that a token such as <0x41> stands for; none for other texts."""
     match = _BYTE_TOKEN.fullmatch(text)
     return bytes([int(match[1], 16)]) if match else b""
+
+
+def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:
+    """Tokens that have no use, such as those whose embeddings are zeros; ids beyond the vocabulary name nothing."""
+    key = PREFIX + "suppress_tokens"
+    ids = np.asarray(metadata.get(key, np.zeros(0, np.int32)))
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise BadFile(f"{key} must be an array of token ids")
+    return frozenset(ids[(ids >= 0) & (ids < count)].tolist())
 
 
 def _read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:

@@ -385,6 +385,86 @@ def plamo2(seed: int) -> Made:
     return without_weight((tensors, keys | more), "post_attention_norm", "post_ffw_norm")
 
 
+def jamba(seed: int) -> Made:
+    """Three layers: Mamba with norms, attention, Mamba; the last two have experts."""
+    tensors, keys = transformer(seed, FEW_EXPERTS, experts=4, layers=3)
+    del tensors["blk.0.ffn_gate_inp.weight"]
+    for name in ("gate", "up", "down"):
+        values, kind = tensors.pop(f"blk.0.ffn_{name}_exps.weight")
+        tensors[f"blk.0.ffn_{name}.weight"] = values[0], kind
+    g, width, inner, state, rank = Source(seed), 64, 128, 16, 32
+    for i in (0, 2):
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        at = f"blk.{i}.ssm"
+        tensors |= {
+            f"{at}_in.weight": (g.matrix(2 * inner, width), "Q8_0"),
+            f"{at}_conv1d.weight": (g.matrix(inner, 4), "F32"),
+            f"{at}_conv1d.bias": (g.vector(inner), "F32"),
+            f"{at}_x.weight": (g.matrix(rank + 2 * state, inner), "Q8_0"),
+            f"{at}_dt.weight": (g.matrix(inner, rank), "F32"),
+            f"{at}_dt.bias": (g.vector(inner), "F32"),
+            f"{at}_a": (-g.uniform(inner, state) - 0.5, "F32"),
+            f"{at}_d": (g.uniform(inner), "F32"),
+            f"{at}_out.weight": (g.matrix(width, inner), "Q8_0"),
+        }
+        lengths = {"dt": rank, "b": state, "c": state}
+        tensors |= {f"{at}_{name}_norm.weight": (g.vector(length, 1), "F32") for name, length in lengths.items()}
+    more: Keys = {
+        "attention.head_count_kv": [0, 2, 0], "ssm.conv_kernel": 4, "ssm.inner_size": inner,
+        "ssm.state_size": state, "ssm.time_step_rank": rank,
+    }  # fmt: skip
+    del keys["expert_feed_forward_length"]  # experts are as wide as what the other layers have
+    return tensors, keys | more
+
+
+def ling(seed: int) -> Made:
+    """Ling 3 in small: KDA with bounded decays, latent attention with a gate for each head, experts in the second."""
+    tensors, keys = latent(seed)
+    g, width, heads, size = Source(seed + 1), 64, 3, 32
+    tensors = {name: value for name, value in tensors.items() if not name.startswith("blk.0.attn_") or "norm.w" in name}
+    del tensors["blk.0.attn_q_a_norm.weight"], tensors["blk.0.attn_kv_a_norm.weight"]
+    inner, at = heads * size, "blk.0"
+    for name in "qkv":
+        tensors[f"{at}.attn_{name}.weight"] = g.matrix(inner, width), "Q8_0"
+        tensors[f"{at}.ssm_conv1d_{name}.weight"] = g.matrix(1, inner, 1, 4), "F32"
+    tensors |= {
+        f"{at}.ssm_f_a.weight": (g.matrix(inner, width), "Q8_0"),
+        f"{at}.ssm_g_a.weight": (g.matrix(inner, width), "Q8_0"),
+        f"{at}.ssm_beta.weight": (g.matrix(heads, width), "F32"),
+        f"{at}.ssm_a": (g.uniform(heads, 1) + 0.5, "F32"),
+        f"{at}.ssm_dt.bias": (10 * g.vector(inner), "F32"),
+        f"{at}.ssm_norm.weight": (g.vector(size, 1), "F32"),
+        f"{at}.attn_output.weight": (g.matrix(width, inner), "Q8_0"),
+        "blk.1.attn_gate.weight": (g.matrix(heads, width), "F16"),
+        "blk.1.exp_probs_b.bias": (g.vector(4), "F32"),
+    }
+    sizes: Keys = {
+        "attention.head_count_kv": [0, 1], "ssm.conv_kernel": 4, "kda.head_dim": size, "kda.safe_gate": True,
+        "kda.gate_lower_bound": -5.0,
+    }  # fmt: skip
+    return tensors, keys | SIGMOID | sizes
+
+
+def lightning(seed: int) -> Made:
+    """MiniMax-01 in small: two layers of lightning attention and one of attention, experts in all."""
+    tensors, keys = renamed(transformer(seed, FEW_EXPERTS, experts=4, layers=3), {}, HALF)
+    g, width, inner = Source(seed + 1), 64, 64
+    for i in (0, 2):
+        for name in ("q", "k", "v"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        tensors |= {
+            f"blk.{i}.attn_qkv.weight": (g.matrix(3 * inner, width), "Q8_0"),
+            f"blk.{i}.attn_gate.weight": (g.matrix(inner, width), "Q8_0"),
+            f"blk.{i}.attn_norm_2.weight": (g.vector(inner, 1), "F32"),
+        }
+    sizes: Keys = {
+        "attention.recurrent_layers": [True, False, True], "residual_scale": 1.5, "attention.key_length": 16,
+        "attention.value_length": 16,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -585,6 +665,9 @@ MODELS = {
     ),
     "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
     "plamo2": lambda: plamo2(78),
+    "jamba": lambda: jamba(79),
+    "bailingmoe3": lambda: ling(80),
+    "minimax-01": lambda: lightning(81),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),

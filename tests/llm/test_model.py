@@ -11,6 +11,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.errors import BadInput, Closed, ContextFull
+from tests.gguf.writer import I32, array_key, number, with_keys, written
 from tests.golden_files import OWN
 
 MODELS = ["tiny-rwkv7", "tiny-qwen3"]
@@ -235,3 +236,17 @@ def test_other_models_load_where_the_file_of_the_built_in_one_is_missing(monkeyp
     monkeypatch.setattr("rwkv_gpu.llm.loading.builtin_model", lambda: tmp_path / "builtin.gguf")
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         assert llm.generate("hello", max_tokens=2).tokens
+
+
+def test_tokens_that_a_file_suppresses_are_never_written(tmp_path):
+    """As Gemma 4 and MiniMax-01 have such, in texts and in chats; ids beyond the vocabulary name nothing."""
+    plain, asked = (OWN / "tiny-qwen3.gguf").read_bytes(), {"max_tokens": 12, "temperature": 0}
+    with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device="cpu", context=64) as llm:
+        said = {*llm.generate("hello", **asked).tokens, *llm.generate("hello", **asked, logit_bias={7: 5}).tokens}
+    ids = array_key("tokenizer.ggml.suppress_tokens", I32, [number(I32, one) for one in (*sorted(said), 1 << 20, -1)])
+    path = written(tmp_path, with_keys(plain, [ids]))
+    with rwkv_gpu.load(path, device="cpu", context=64) as llm:
+        answers = [llm.generate("hello", **asked, logit_bias=bias).tokens for bias in ({}, {7: 5})]
+        answers.append(llm.chat(template="chatml").send("hello", **asked).tokens)
+        assert all(answer and said.isdisjoint(answer) for answer in answers)
+        assert llm.generate("hello", max_tokens=1, temperature=0, logprobs=1).tokens == answers[0][:1]

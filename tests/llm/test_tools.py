@@ -24,6 +24,7 @@ TEMPLATES = {
         for name, mark in (
             ("cohere", "<|START_ACTION|>"), ("gigachat", "<|function_call|>"), ("granite", "<|tool_call|>"),
             ("kimi", "<|tool_calls_section_begin|>"), ("nemotron", "<TOOLCALL>"),
+            ("jamba", "<tool_calls>["), ("minimax-m1", "{{ '<tool_calls>\\n{\"name\": ' }}"),
         )
     },
     "generic": CHAT,

@@ -40,7 +40,7 @@ def tensor_of(file: GGUFFile, weight: Weight) -> TensorInfo:
 
 def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
     if isinstance(weight, Joined):
-        return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
+        return np.concatenate([_floats(file, part).reshape(-1) for part in weight.parts]).reshape(weight.shape)
     if isinstance(weight, Alternating):
         return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
     if isinstance(weight, HeadSlice):

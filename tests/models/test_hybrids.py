@@ -6,15 +6,18 @@ import pytest
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import prefill
+from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
+from tests.gguf.writer import F32, array_key, number, with_keys, written
 from tests.golden_files import OWN
 from tests.models.session import OnCpu, feed, float_weights
 
 HYBRIDS = (
-    "falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "plamo2",
+    "bailingmoe3", "falcon-h1", "granitehybrid", "jamba", "lfm2", "lfm2moe", "mamba", "mamba2",
+    "minimax-01", "nemotron_h", "nemotron_h_moe", "plamo2",
 )  # fmt: skip
 RMS = 3e-5  # sums in another order, over logits of deviation 2.5
 LONG = 4096
@@ -82,6 +85,19 @@ def test_falcon_mamba_norms_dt_b_and_c(adapter, tmp_path):
             logits.append(prefill(runner, ids, every=True))
     assert rms(logits[0] - logits[1]) > 0.01
     assert rms(logits[1] - logits[2]) < 20 * RMS
+
+
+@pytest.mark.parametrize("name", ["swiglu_clamp_exp", "swiglu_clamp_shexp"])
+def test_ling_3_runs_without_a_limit_of_its_experts_and_is_refused_with_one(name, tmp_path):
+    for limit in (0.0, 7.0):
+        limits = array_key(f"bailingmoe3.{name}", F32, [number(F32, limit)] * 2)
+        path = written(tmp_path, with_keys((OWN / "tiny-bailingmoe3.gguf").read_bytes(), [limits]))
+        with GGUFFile.open(path) as file:
+            if not limit:
+                load_model(file)
+                continue
+            with pytest.raises(UnsupportedModel, match=f"{name}: a clamped SwiGLU is not supported"):
+                load_model(file)
 
 
 @pytest.mark.parametrize("arch", ["mamba", "mamba2", "lfm2"])

@@ -36,15 +36,16 @@ def wkv6_inputs(rows: int, size: int, own: bool) -> Arrays:
 
 
 def delta_case(size: int, kind: str) -> Case:
-    """Of Qwen3.5, Qwen3-Next and Kimi Linear."""
-    by_channel = kind == "by channel"
+    """Of Qwen3.5, Qwen3-Next, Kimi Linear and Ling 3."""
+    by_channel, bound = kind.startswith("by channel"), -5.0 if kind == "by channel, bounded" else 0.0
     bias = normal(HEADS * size if by_channel else HEADS, seed=2)
-    weights = {"rate": -np.exp(normal(HEADS) - 1), "norm": normal(size, seed=1), "bias": bias}
+    rate = np.exp(normal(HEADS) - 1)
+    weights = {"rate": rate if bound else -rate, "norm": normal(size, seed=1), "bias": bias}
 
     def says(g, w, s, /, **x):
         how = DeltaRule(
             HEADS if by_channel else KEY_HEADS, kind == "in one", w["bias"], w["rate"], w["norm"], 1e-6,
-            "sigmoid" if by_channel else "silu",
+            "sigmoid" if by_channel else "silu", bound,
         )  # fmt: skip
         qkv = [x["q"], x["k"], x["v"]] if by_channel else [x["qkv"]]
         beta, decay = (x["both"], x["both"]) if "both" in x else (x["beta"], x["decay"])
@@ -56,7 +57,7 @@ def delta_case(size: int, kind: str) -> Case:
 def delta_inputs(rows: int, size: int, kind: str) -> Arrays:
     wide = HEADS * size
     inputs = {"gate": normal(rows, wide, seed=3)}
-    if kind == "by channel":
+    if kind.startswith("by channel"):
         inputs |= {n: normal(rows, wide, seed=4 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
     else:
         inputs["qkv"] = normal(rows, 2 * KEY_HEADS * size + wide, seed=4)
@@ -65,15 +66,29 @@ def delta_inputs(rows: int, size: int, kind: str) -> Arrays:
     return {"decay": normal(rows, HEADS, seed=9)} | inputs | {"beta": normal(rows, HEADS, seed=8)}
 
 
-DELTAS = ("by head", "in one", "by channel")
-KINDS = ("rwkv6", "qrwkv", *DELTAS)
+def lightning_case(size: int) -> Case:
+    """Of MiniMax-01."""
+    decays = (0.999, 0.9, 0.4, 1e-3)
+
+    def says(g, _, states, /, qkv):
+        return {"y": g.lightning_attention(qkv, decays, states["lightning"])}
+
+    return Case(says, {}, [State("lightning", (HEADS, size, size))])
+
+
+DELTAS = ("by head", "in one", "by channel", "by channel, bounded")
+KINDS = ("rwkv6", "qrwkv", "lightning", *DELTAS)
 
 
 def case_of(kind: str, size: int) -> Case:
+    if kind == "lightning":
+        return lightning_case(size)
     return delta_case(size, kind) if kind in DELTAS else wkv6_case(size, kind == "rwkv6")
 
 
 def inputs_of(kind: str, rows: int, size: int) -> Arrays:
+    if kind == "lightning":
+        return {"qkv": normal(rows, 3 * HEADS * size)}
     return delta_inputs(rows, size, kind) if kind in DELTAS else wkv6_inputs(rows, size, kind == "rwkv6")
 
 

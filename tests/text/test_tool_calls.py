@@ -78,6 +78,14 @@ WRITTEN = {
         '\n    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
     ),
     "lfm2": ("<|tool_call_start|>[weather(city='Rome', days=2), ", "now()]<|tool_call_end|>"),
+    "jamba": (
+        '<tool_calls>[\n    {"name": "weather", "arguments": {"city": "Rome", "days": 2}},',
+        '\n    {"name": "now", "arguments": {}}\n]</tool_calls>',
+    ),
+    "minimax-m1": (
+        '<tool_calls>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2}}',
+        '\n{"name": "now", "arguments": {}}\n</tool_calls>',
+    ),
     "nemotron": (
         '<TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", "days": 2}}, ',
         '{"name": "now", "arguments": {}}]</TOOLCALL>',

@@ -13,7 +13,7 @@ from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FLOATS
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
-from ...ops.vocabulary import DeltaRule, State
+from ...ops.vocabulary import Activation, DeltaRule, State
 from ..trials import Past, Stored, Trial
 from .common import BY_NAME, F32, decode_batch, normal, read_as_integers, read_on_units
 
@@ -27,6 +27,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     batches = {"prefill": prefill, "decode": decode_batch(4)}
     for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
         yield from _wkv6(name, tuning, step, batch)
+        yield _lightning(name, tuning, step, batch)
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
@@ -36,6 +37,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for name, tuning in in_chunks(can).items():
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
+        yield _lightning(name, tuning, "prefill", prefill)
     yield from _mixes(can, batches)
     tuning = next(iter(reductions(can).values()))
     for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning)):
@@ -134,7 +136,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
     """Decays by head and by channel, gates apart and in one tensor, both ways in which heads share keys."""
     state, wide, narrow = State("delta", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {
-        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1),
+        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1), "rising": np.exp(normal(HEADS)),
         "bias": normal(HEADS, seed=2), "biases": normal(wide, seed=3),
     }  # fmt: skip
     stored = {n: Stored.of(array) for n, array in weights.items()}
@@ -142,18 +144,20 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
     gate = {"gate": normal(batch.rows, wide, seed=4)}
     columns = gate | {"qkv": normal(batch.rows, 2 * narrow + wide, seed=5)}
     apart = columns | {n: normal(batch.rows, HEADS, seed=6 + i) for i, n in enumerate(("beta", "decay"))}
+    channels = gate | {n: normal(batch.rows, wide, seed=9 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
+    channels |= {"beta": apart["beta"]}
     ways = {
-        "by head": (apart, "bias", KEY_HEADS, False),
-        "in one": (columns | {"both": normal(batch.rows, 2 * HEADS, seed=8)}, "bias", KEY_HEADS, True),
-        "by channel": (
-            gate | {n: normal(batch.rows, wide, seed=9 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
-            | {"beta": apart["beta"]}, "biases", HEADS, False,
-        ),
-    }  # fmt: skip
-    for what, (inputs, bias, keys, grouped) in ways.items():
+        "by head": (apart, "bias", KEY_HEADS, False, 0.0),
+        "in one": (columns | {"both": normal(batch.rows, 2 * HEADS, seed=8)}, "bias", KEY_HEADS, True, 0.0),
+        "by channel": (channels, "biases", HEADS, False, 0.0),
+        "by channel, bounded": (channels, "biases", HEADS, False, -5.0),
+    }
+    for what, (inputs, bias, keys, grouped, bound) in ways.items():
 
-        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, **x):  # type: ignore[no-untyped-def]
-            how = DeltaRule(keys, grouped, w[bias], w["rate"], w["norm"], 1e-6, "sigmoid" if keys == HEADS else "silu")
+        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, bound=bound, **x):  # type: ignore[no-untyped-def]
+            rate = w["rising" if bound else "rate"]
+            then: Activation = "sigmoid" if keys == HEADS else "silu"
+            how = DeltaRule(keys, grouped, w[bias], rate, w["norm"], 1e-6, then, bound)
             qkv = [x["qkv"]] if "qkv" in x else [x["q"], x["k"], x["v"]]
             beta, decay = (x["both"], x["both"]) if "both" in x else (x["beta"], x["decay"])
             return g.gated_delta_rule(qkv, beta, decay, x["gate"], how, state)
@@ -169,6 +173,17 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
             CLOSE.result,
             past,
         )
+
+
+def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
+    """One decay for each head, from nearly none to nearly all."""
+    size, decays = 32, (0.999, 0.9, 0.4, 1e-3)
+    state = State("lightning", (HEADS, size, size))
+    return Trial(
+        "lightning_attention", step, name, tuning, lambda g, _, qkv: g.lightning_attention(qkv, decays, state),
+        {"qkv": normal(batch.rows, 3 * HEADS * size)}, {}, CLOSE.result,
+        Past(batch, {"lightning": normal(4, *state.shape)}),
+    )  # fmt: skip
 
 
 def _convolved(name: str, tuning: Tuning) -> Trial:

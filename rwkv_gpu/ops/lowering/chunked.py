@@ -22,10 +22,12 @@ class Stage:
     fixed_bytes: int = 0
 
 
-def chunked(to: Lowering, node: Node, state: State, y: Value, shape: ChunkShape, inputs: Stage, output: Stage) -> None:
+def chunked(
+    to: Lowering, node: Node, state: State, y: Value, shape: ChunkShape, inputs: Stage, output: Stage | None
+) -> None:
     """Three dispatches: chunks side by side, states from chunk to chunk, norms and gates row by row.
 
-    `inputs` says where r, w, k, v, a and b come from, `output` what becomes of S r.
+    `inputs` says where r, w, k, v, a and b come from, `output` what becomes of S r; nothing where there is none.
     """
     form, tokens = shape.form, shape.tokens
     heads, keys, values = form.heads, form.keys, form.values
@@ -57,6 +59,8 @@ def chunked(to: Lowering, node: Node, state: State, y: Value, shape: ChunkShape,
         row_flops=2 * heads * keys * values * sum(form.parts),
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * keys * values),
     )
+    if output is None:
+        return
     rows = shape.output_rows
     to.emit(
         node,

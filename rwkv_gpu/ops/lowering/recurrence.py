@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDING_IN_UNITS
 from ..chunked import Form, chunk_shape
 from ..graph import Node
-from ..nodes import GatedDeltaRule, Gemm, Lerp, Wkv6
+from ..nodes import GatedDeltaRule, Gemm, Lerp, LightningAttention, Wkv6
 from ..rwkv import FLOATS_IN_16_BYTES, prompt_spread
-from ..values import JoinedVectors, Operand, Value
+from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import ACTIVATIONS, NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
@@ -117,6 +119,23 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
     _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors, "y": op.y}, fixed)
 
 
+def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> None:
+    heads, size, _ = op.state.shape
+    decays = CachedTensor(("decays", op.decays), lambda: np.array(op.decays, np.float32))
+    operands: dict[str, Operand] = {"qkv": op.qkv, "decays": decays}
+    if shape := chunk_shape(Form(heads, size, size, removes=False), to.shape, to.target):
+        inputs = Stage(("recurrence/chunk_inputs/heads",), {}, operands, 4 * heads)
+        chunked(to, node, op.state, op.y, shape, inputs, None)
+        return
+    parts = (
+        "recurrence/inputs/heads",
+        "recurrence/decay/constant",
+        "recurrence/step/added",
+        "recurrence/output/plain",
+    )
+    _recurrence(to, node, op, parts, {"READS_OLD": False}, {**operands, "y": op.y}, 4 * heads)
+
+
 def _decay_lora(to: Lowering, lora: Gemm) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
     """What computes the decay of the one token that a sequence has, from the first half of its LoRA."""
     [product] = lora.products
@@ -142,6 +161,8 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "KEY_HEADS": how.key_heads, "GROUPED": how.grouped, "STACKED": op.stacked, "EPS": float(how.eps),
         "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],
     }  # fmt: skip
+    if how.bound:
+        constants["BOUND"] = float(how.bound)
     names = [how.bias.name, how.rate.name, how.norm.name]
     lengths = [how.bias.shape[0], heads, size]
     states: dict[str, Operand] = {}
@@ -159,7 +180,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         *(("recurrence/qkv/convolved", "conv/row") if op.conv else ("recurrence/qkv/mixed",)),
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
         "recurrence/delta_tensors",
-        "lib/softplus",
+        *(("recurrence/fade/bounded",) if how.bound else ("recurrence/fade/softplus", "lib/softplus")),
     )
     shape = chunk_shape(Form(heads, size, size, by_channel=by_channel), to.shape, to.target)
     if shape and not op.conv:
@@ -182,7 +203,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
 def _recurrence(
     to: Lowering,
     node: Node,
-    op: Wkv6 | GatedDeltaRule,
+    op: Wkv6 | GatedDeltaRule | LightningAttention,
     parts: tuple[str, ...],
     constants: Mapping[str, Constant],
     operands: Mapping[str, Operand],

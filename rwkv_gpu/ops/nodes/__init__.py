@@ -9,7 +9,7 @@ from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from .linear import AdapterSums, Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
 from .moe import ExpertProducts, ExpertSum, FetchExperts, Route, SortChoices
-from .recurrence import GatedDeltaRule, Lerp, Wkv6
+from .recurrence import GatedDeltaRule, Lerp, LightningAttention, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
@@ -34,6 +34,7 @@ __all__ = [
     "HeadLinear",
     "Kernel",
     "Lerp",
+    "LightningAttention",
     "Map",
     "Norm",
     "NormPrologue",

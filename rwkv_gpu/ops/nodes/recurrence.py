@@ -96,6 +96,21 @@ class Wkv6(MayHaveLora):
 
 
 @dataclass(frozen=True)
+class LightningAttention(MayQuantise, ReplacesState):
+    """Linear attention by head, with one decay for each"""
+
+    qkv: Value  # [T, H · 3 · N]
+    decays: tuple[float, ...]  # [H]
+    state: State
+    y: Value
+    quantises: Quantised | None = None
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.qkv,)
+
+
+@dataclass(frozen=True)
 class GatedDeltaRule(MayConvolve):
     """The gated delta rule by value head"""
 

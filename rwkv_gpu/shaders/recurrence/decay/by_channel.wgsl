@@ -1,5 +1,5 @@
-// Each channel of the key has its decay: exp(softplus(a + bias) · A).
-// needs lib/softplus: softplus
+// Each channel of the key has its decay, of a + bias and A.
+// needs fade: faded
 // needs recurrence/delta_tensors: decay_input
 @group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N], taps
 
@@ -18,7 +18,7 @@ fn prepare_decay(block: Block, lane: u32) {
     }
 }
 
-fn decay_of(row: u32, d: u32, rate: f32) -> f32 { return exp(softplus(decay_input(row, d) + vectors[d]) * rate); }
+fn decay_of(row: u32, d: u32, rate: f32) -> f32 { return faded(decay_input(row, d) + vectors[d], rate); }
 
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }

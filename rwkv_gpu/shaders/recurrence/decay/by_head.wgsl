@@ -1,5 +1,5 @@
-// A head has one decay: exp(softplus(a + bias) · A).
-// needs lib/softplus: softplus
+// A head has one decay, of a + bias and A.
+// needs fade: faded
 // needs recurrence/delta_tensors: decay_input
 @group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H], A [H], the weight of the norm [N], taps
 
@@ -12,7 +12,7 @@ var<workgroup> token_decay: array<f32, BLOCK>;
 fn prepare_decay(block: Block, lane: u32) {
     if lane < block.tokens {
         let a = decay_input(block.row + lane, block.head) + vectors[block.head];
-        token_decay[lane] = exp(softplus(a) * vectors[RATE_AT + block.head]);
+        token_decay[lane] = faded(a, vectors[RATE_AT + block.head]);
     }
 }
 

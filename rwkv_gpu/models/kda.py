@@ -1,0 +1,87 @@
+"""KDA: a gated delta net with a decay for each channel of the key, and convolutions of q, k and v apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import DeltaRule, Ops, Rms, State, Tensor, Weight
+from .hybrid import Sizes, take_norm
+from .tensors import Tensors
+
+HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
+QKV = "q", "k", "v"
+
+
+@dataclass(frozen=True)
+class KDA:
+    """add + W_o · delta_rule(silu(conv(W_q h)), the same of k and v, W_beta h, W_f h, W_g h), h = norm(x)"""
+
+    norm: Weight  # [D]
+    qkv: tuple[Weight, ...]  # [H · N, D] each
+    convs: tuple[Weight, ...]  # [H · N · taps] each
+    pasts: tuple[State, ...]  # [taps - 1, H · N] each
+    beta: Weight  # [H, D]
+    decay: tuple[Weight, ...]  # [H · N, D], or of low rank: [rank, D] and [H · N, rank]
+    gate: tuple[Weight, ...]  # the same
+    rule: DeltaRule
+    output: Weight  # [D, H · N]
+    state: State  # [H, N, N]
+    caches = ()
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.state, *self.pasts
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        weights = [*self.qkv, self.decay[0], self.gate[0], self.beta]
+        *qkv, decay, gate, beta = g.linears([x] * len(weights), weights, norm=Rms(self.norm, eps))
+        mixed = [
+            g.conv1d(one, conv, past, then="silu") for one, conv, past in zip(qkv, self.convs, self.pasts, strict=True)
+        ]
+        if len(self.decay) > 1:
+            decay, gate = g.linears([decay, gate], [self.decay[1], self.gate[1]])
+        y = g.gated_delta_rule(mixed, beta, decay, gate, self.rule, self.state)
+        return g.linear(y, self.output, add=add)
+
+
+def take_kda(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, i: int, *, bound: float = 0.0) -> KDA:
+    """The delta net of a layer; `bound` is that of its decays."""
+    arch, at, width = sizes.arch, f"blk.{i}", sizes.width
+    size = file.int(f"{arch}.kda.head_dim", low=1, high=1 << 12)
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    taps = file.int(f"{arch}.ssm.conv_kernel", low=2, high=16)
+    inner = heads * size
+
+    low = f"{at}.ssm_f_b.weight" in tensors
+
+    def product(name: str) -> tuple[Weight, ...]:
+        if not low:
+            return (tensors.take(f"{at}.{name}_a.weight", inner, width),)
+        rank = tensors.dimension(f"{at}.{name}_a.weight", 0)
+        return tensors.take(f"{at}.{name}_a.weight", rank, width), tensors.take(f"{at}.{name}_b.weight", inner, rank)
+
+    return KDA(
+        norm=take_norm(tensors, sizes, i),
+        qkv=tuple(tensors.take(f"{at}.attn_{name}.weight", inner, width) for name in QKV),
+        convs=tuple(tensors.take_flat(f"{at}.ssm_conv1d_{name}.weight", inner, taps) for name in QKV),
+        pasts=tuple(State(f"{at}.conv_{name}", (taps - 1, inner)) for name in QKV),
+        beta=tensors.take(f"{at}.ssm_beta.weight", heads, width),
+        decay=product("ssm_f"),
+        gate=product("ssm_g"),
+        rule=DeltaRule(
+            heads,
+            grouped=False,
+            bias=tensors.take(f"{at}.ssm_dt.bias", inner),
+            rate=tensors.take(f"{at}.ssm_a", heads),
+            norm=tensors.take(f"{at}.ssm_norm.weight", size),
+            eps=sizes.eps,
+            then="sigmoid",
+            bound=bound,
+        ),
+        output=tensors.take(f"{at}.attn_output.weight", width, inner),
+        state=State(f"{at}.delta", (heads, size, size)),
+    )

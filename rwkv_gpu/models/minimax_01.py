@@ -1,0 +1,125 @@
+"""MiniMax-01 and MiniMax-M1: seven layers of lightning attention for each of attention, and experts in all.
+
+What a branch is added to is what it reads: x becomes scale · h + branch(h), h = norm(x).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Attention, Cache, Ops, State, Tensor, Weight
+from .experts import read_experts, take_mixture
+from .hybrid import (
+    Block,
+    Experts,
+    Hybrid,
+    Sizes,
+    head_size,
+    read_recurrent_layers,
+    read_sizes,
+    take_attention,
+    take_model,
+    take_norm,
+)
+from .rope import read_rope
+from .tensors import Tensors
+
+ARCH = "minimax-01"
+INTERVAL = 8  # every such layer attends where the file does not say otherwise
+HEAD_STEP, LARGEST_HEAD = 16, 256  # of lightning attention: what the kernels take
+LEAST_FADING = 1e-5  # that the last layer has
+
+
+@dataclass(frozen=True)
+class Added:
+    """scale · h + branch(h), h = norm(x)"""
+
+    norm: Weight  # [D]
+    branch: Block
+    scale: float
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.branch.states
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return self.branch.caches
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - it adds to h
+        h = g.rms_norm(x, self.norm, eps)
+        return self.branch(g, h, g.scale(h, self.scale), eps)
+
+
+@dataclass(frozen=True)
+class Lightning:
+    """add + W_o · (norm(attention(silu(W_qkv x))) · sigmoid(W_g x))"""
+
+    qkv: Weight  # [H · 3 · N, D]
+    gate: Weight  # [H · N, D]
+    decays: tuple[float, ...]  # of heads
+    norm: Weight  # [H · N]
+    output: Weight  # [D, H · N]
+    state: State  # [H, N, N]
+    caches: Sequence[Cache] = ()
+
+    @property
+    def states(self) -> Sequence[State]:
+        return (self.state,)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        qkv, gate = g.linears([x, x], [self.qkv, self.gate], then=["silu", "sigmoid"])
+        y = g.rms_norm(g.lightning_attention(qkv, self.decays, self.state), self.norm, eps)
+        return g.linear(g.mul(y, gate), self.output, add=add)
+
+
+def load(file: GGUFFile) -> Hybrid:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    sizes = read_sizes(file, ARCH, tensors)
+    recurrent = read_recurrent_layers(file, tensors, sizes, INTERVAL)
+    heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
+    kv_heads = file.int(f"{ARCH}.attention.head_count_kv", low=1, high=heads, default=heads)
+    size = head_size(file, ARCH, sizes.width, heads)
+    how = Attention(heads, read_rope(file, ARCH, tensors, "neox", size, sizes.context), scale=size**-0.5)
+    experts = read_experts(file, ARCH, sizes.width, normalise=True)
+    scale = file.float(f"{ARCH}.residual_scale", 1e-6, 1e6)
+
+    def layer(i: int) -> tuple[Block, ...]:
+        first: Block
+        if recurrent[i]:
+            first = _take_lightning(file, tensors, sizes, heads, size, i)
+        else:
+            first = take_attention(tensors, sizes, i, None, kv_heads, how, size)
+        second = Experts(None, take_mixture(tensors, experts, i))
+        return (
+            Added(take_norm(tensors, sizes, i), first, scale),
+            Added(tensors.take(f"blk.{i}.ffn_norm.weight", sizes.width), second, scale),
+        )
+
+    return take_model(tensors, sizes, [layer(i) for i in range(sizes.layers)])
+
+
+def _take_lightning(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, size: int, i: int) -> Lightning:
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    at, inner = f"blk.{i}.attn", heads * size
+    return Lightning(
+        qkv=tensors.take(f"{at}_qkv.weight", 3 * inner, sizes.width),
+        gate=tensors.take(f"{at}_gate.weight", inner, sizes.width),
+        decays=decays(heads, i, sizes.layers),
+        norm=tensors.take(f"{at}_norm_2.weight", inner),
+        output=tensors.take(f"{at}_output.weight", sizes.width, inner),
+        state=State(f"blk.{i}.lightning", (heads, size, size)),
+    )
+
+
+def decays(heads: int, i: int, layers: int) -> tuple[float, ...]:
+    """Of the heads of layer i: slopes fall by head as those of ALiBi do, and towards the last layer."""
+    ratio = 2 ** -(2 ** -(math.log2(heads) - 3))
+    fading = 1 - i / max(1, layers - 1) + LEAST_FADING
+    return tuple(math.exp(-fading * ratio ** (h + 1)) for h in range(heads))

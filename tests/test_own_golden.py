@@ -40,11 +40,11 @@ IN_NUMPY = (
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Of which another has the experts or the hybrid.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-qwen35"),
-    # All that recombine the parts of others, but gates of heads, and three with layer norms: with biases, without, and
-    # before experts.
+    # All that recombine the parts of others, but gates of heads, limits of gates, and three with layer norms: with
+    # biases, without, and before experts.
     *(
         f"tiny-{arch}"
-        for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "laguna", "phi2"}
+        for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "laguna", "phi2", "step35"}
     ),
 )
 RUNS = [

@@ -18,6 +18,8 @@ from ..ops.vocabulary import (
     AnyNorm,
     Attention,
     Cache,
+    ClampedSwiglu,
+    Glu,
     HeadNorms,
     LayerNorm,
     Pairing,
@@ -33,6 +35,7 @@ from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, Se
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
+LIMIT = 0.0, 1e6  # of what gates let through
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Form:
     pairing: Pairing = "normal"  # of these
     windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
     activation: Activation = "silu"
+    clamps: Sequence[Glu] = ()  # of the feed-forward of each layer, or of its shared expert, in place of `activation`
     glu: bool = True  # whether a feed-forward has a gate
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
@@ -114,6 +118,18 @@ class DenseFile:
         period = self.file.int(key, low=0, high=1024, default=period)
         full = 0 if full_first else period - 1
         return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
+
+    def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
+        """What gates each layer: as `how`, with limits that the file says for all layers or for each; 0 is none."""
+        key, layers = f"{self.arch}.{name}", self.hyper.layers
+        if not isinstance(self.file.metadata.get(key), np.ndarray):
+            limits = [self.file.float(key, *LIMIT, default=0.0)] * layers
+        else:
+            limits = [float(limit) for limit in self.file.floats(key)[:layers]]
+            if len(limits) < layers or not all(LIMIT[0] <= limit <= LIMIT[1] for limit in limits):
+                expected = f"a number from {LIMIT[0]} to {LIMIT[1]} for each of {layers} layers"
+                raise self.tensors.bad(f"metadata key '{key}'", str(limits)[:60], expected)
+        return [replace(how, limit=limit) if limit else "silu" for limit in limits]
 
     def flags(self, name: str, *, default: bool) -> list[bool]:
         """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
@@ -189,12 +205,13 @@ class DenseFile:
     def feed(self, form: Form, i: int) -> FeedForward:
         """Layer i's."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
+        then = form.clamps[i] if form.clamps else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width)
+            gates=take_gates(self.tensors, at, inner, self.hyper.width, then=then)
             if form.glu
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
-            then=form.activation,
+            then=then,
             output=self._output(form, 1, f"{at}_down", inner, i),
             biases=take_biases(self.tensors, at, inner, ("gate", "up") if form.glu else ("up",)),
         )
@@ -280,19 +297,20 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 
 
 def take_gates(
-    tensors: Tensors, at: str, inner: int, width: int, suffix: str = ""
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, then: Glu = "silu"
 ) -> Alternating | tuple[Weight, Weight]:
-    """Gate and up of a feed-forward; `suffix` tells the names of a shared expert from others."""
+    """Gate and up of a feed-forward, for what `then` wants; `suffix` tells the names of a shared expert from others."""
+    clamped = isinstance(then, ClampedSwiglu)
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if tensors.adapted(up):
+        if clamped or tensors.adapted(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
     biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
-    if tensors.same_format(gate, up) and not biased:
+    if tensors.same_format(gate, up) and not (biased or clamped):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 

@@ -7,7 +7,19 @@ which scales and caps.
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from ..ops.vocabulary import Activation, Alternating, AnyNorm, Attention, Cache, Ops, Rms, Tensor, Weight
+from ..ops.vocabulary import (
+    Activation,
+    Alternating,
+    AnyNorm,
+    Attention,
+    Cache,
+    ClampedSwiglu,
+    Glu,
+    Ops,
+    Rms,
+    Tensor,
+    Weight,
+)
 from .layered import Layered
 
 HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
@@ -63,7 +75,7 @@ class FeedForward:
     norm: AnyNorm | None  # before the matrices
     # Gate and up: in turns [2 · inner, D], or where formats differ apart; or up alone, [inner, D].
     gates: Alternating | tuple[Weight, Weight] | Weight
-    then: Activation
+    then: Glu  # one with clamps has gate and up apart
     output: Output
     biases: tuple[Weight | None, ...] = ()  # [inner], of gate and up where these are apart, or of up alone
 
@@ -100,12 +112,27 @@ def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None =
 
 def inner(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
     """then(W_gate h + bias) · (W_up h + bias), or then(W_up h + bias), h = norm(x)"""
-    if isinstance(p.gates, Alternating):
-        return g.glu(x, p.gates, p.then, norm=p.norm)
-    if isinstance(p.gates, Weight):
-        return g.linear(x, p.gates, then=p.then, bias=(*p.biases, None)[0], norm=p.norm)
-    biases = p.biases or (None, None)
-    return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], bias=biases, norm=p.norm))
+    return gates(g, x, p.gates, p.then, p.norm, p.biases)
+
+
+def gates(
+    g: Ops[Tensor],
+    x: Tensor,
+    matrices: Alternating | tuple[Weight, Weight] | Weight,
+    then: Glu,
+    norm: AnyNorm | None,
+    biases: tuple[Weight | None, ...] = (),
+) -> Tensor:
+    """The same of these matrices."""
+    if isinstance(then, ClampedSwiglu):
+        assert isinstance(matrices, tuple), "gate and up are apart"
+        gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)
+        return g.gated(gate, up, then)
+    if isinstance(matrices, Alternating):
+        return g.glu(x, matrices, then, norm=norm)
+    if isinstance(matrices, Weight):
+        return g.linear(x, matrices, then=then, bias=(*biases, None)[0], norm=norm)
+    return g.mul(*g.linears([x, x], matrices, then=[then, "none"], bias=biases or (None, None), norm=norm))
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from ..gguf.file import GGUFFile
 
 ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
-CLAMPED = "a clamped SwiGLU of another kind than that of gpt-oss"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 LEARNED = "learned positions"
@@ -30,13 +29,11 @@ MISSING: dict[str, tuple[str, ...]] = {
     "grovemoe": ("experts that others share",),
     "jamba": ("norms of dt, B and C with weights",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "maple": (CLAMPED,),
     "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
-    "step35": (CLAMPED,),
     "talkie": ("an embedding that every layer adds",),
 } | {
     **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
+from .vocabulary import Activation, AnyNorm, ClampedSwiglu, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,12 @@ class AdaptedOps:
         g = self._ops
         if up is None or not (self._pair(gate) or self._pair(up)):
             return g.expert_glu(x, gate, up, routing, then, norm=norm, bias=bias, scaled=scaled)
-        assert then != "clamped_swiglu", "its experts are not adapted"
         assert not scaled, "experts that scale what they read are not adapted"
         first, second = bias or (None, None)
-        return g.mul(
-            self.expert_linear(x, gate, routing, then=then, norm=norm, bias=first),
-            self.expert_linear(x, up, routing, norm=norm, bias=second),
-        )
+        others = self.expert_linear(x, up, routing, norm=norm, bias=second)
+        if isinstance(then, ClampedSwiglu):
+            return g.gated(self.expert_linear(x, gate, routing, norm=norm, bias=first), others, then)
+        return g.mul(self.expert_linear(x, gate, routing, then=then, norm=norm, bias=first), others)
 
     def expert_linear(
         self,

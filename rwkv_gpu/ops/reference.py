@@ -14,13 +14,12 @@ from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_SUM,
-    SWIGLU_ALPHA,
-    SWIGLU_LIMIT,
     Activation,
     AnyNorm,
     Attention,
     Cache,
     Choosing,
+    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
@@ -58,10 +57,12 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
 
 def gated(then: Glu, gate: Array, up: Array) -> Array:
     """What a gated feed-forward makes of its two products"""
-    if then == "clamped_swiglu":
-        limit = np.float32(SWIGLU_LIMIT)
-        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit) + 1
-        return gate * sigmoid(np.float32(SWIGLU_ALPHA) * gate) * up
+    if isinstance(then, ClampedSwiglu):
+        limit, most, most_activated = (np.float32(bound) for bound in (then.limit, *then.bounds))
+        gate = np.minimum(gate, most)
+        activated = np.minimum(gate * sigmoid(np.float32(then.alpha) * gate), most_activated)
+        y: Array = activated * (np.clip(up, -limit, limit) + np.float32(then.shift))
+        return y
     return ACTIVATIONS[then](gate) * up
 
 
@@ -201,6 +202,9 @@ class Reference:
 
     def mul_columns(self, x: Array, y: Array, first: int) -> Array:
         return self.mul(x, y[:, first : first + x.shape[1]])
+
+    def gated(self, gate: Array, up: Array, then: Glu) -> Array:
+        return gated(then, gate, up)
 
     def scale(self, x: Array, by: float) -> Array:
         return np.float32(by) * x

@@ -49,6 +49,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
@@ -120,6 +121,13 @@ class Tracer:
 
     def mul_columns(self, x: Value, y: Value, first: int) -> Value:
         return self._map("mul", x, y, first=first)
+
+    def gated(self, gate: Value, up: Value, then: Glu) -> Value:
+        if isinstance(then, ClampedSwiglu):
+            y = Value(gate.shape)
+            self._append(Map("glu", (gate, up), y, glu=then))
+            return y
+        return self.mul(self.activate(gate, then), up)
 
     def scale(self, x: Value, by: float) -> Value:
         return self._map("scale", x, number=by)

@@ -13,7 +13,6 @@ from typing import Generic, Literal, Protocol, TypeVar, get_args
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-Glu = Activation | Literal["clamped_swiglu"]
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # as shaders know them
 Pairing = Literal["normal", "neox"]
@@ -21,7 +20,25 @@ Pairing = Literal["normal", "neox"]
 PAGE = 64  # positions whose keys and values lie together
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # that the shares of experts are divided by
-SWIGLU_LIMIT, SWIGLU_ALPHA = 7.0, 1.702  # of clamped_swiglu
+UNBOUNDED = 3e38  # no number of a model is larger
+
+
+@dataclass(frozen=True)
+class ClampedSwiglu:
+    """s(min(gate, limit)) · (up within ±limit + shift), s(a) = a · sigmoid(alpha · a): a gate of bounded numbers"""
+
+    limit: float
+    alpha: float = 1.0
+    shift: float = 0.0
+    bounds_activation: bool = False  # min(s(gate), limit) in place of s(min(gate, limit))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The most that the gate may be, and s of it."""
+        return (UNBOUNDED, self.limit) if self.bounds_activation else (self.limit, UNBOUNDED)
+
+
+Glu = Activation | ClampedSwiglu
 
 
 class Shaped(Protocol):
@@ -374,6 +391,9 @@ class Ops(Protocol[Tensor]):
     def mul_columns(self, x: Tensor, y: Tensor, first: int) -> Tensor:
         """x · y[:, first : first + D], by element, x [T, D]"""
 
+    def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
+        """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
+
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""
 
@@ -520,7 +540,7 @@ class Ops(Protocol[Tensor]):
         """y[t, j] = then(G_e h + b_G,e) · (U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
 
         Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M]. Where `scaled`, h is
-        multiplied by shares[t, j]. clamped_swiglu is a · sigmoid(1.702 a) · (b + 1), a = min(G h, 7), b = U h in ±7
+        multiplied by shares[t, j]. A `ClampedSwiglu` takes both sums.
         """
 
     def expert_linear(

@@ -5,7 +5,7 @@ import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.reference import ACTIVATIONS
-from rwkv_gpu.ops.vocabulary import LayerNorm
+from rwkv_gpu.ops.vocabulary import ClampedSwiglu, LayerNorm
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -129,6 +129,15 @@ def test_sums_and_products_are_exact(device, rows, width):
     inputs = {"x": normal(rows, width), "z": normal(rows, width, seed=1)}
     assert_same(device, lambda g, w, x, z: {"y": g.add(x, z)}, {}, inputs, tolerance=0)
     assert_same(device, lambda g, w, x, z: {"y": g.mul(x, z)}, {}, inputs, tolerance=0)
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["silu", ClampedSwiglu(1.0), ClampedSwiglu(1.0, bounds_activation=True), ClampedSwiglu(0.5, alpha=1.7, shift=1.0)],
+)
+def test_a_gate_lets_through_what_it_bounds(device, then):
+    inputs = {"x": 3 * normal(5, 33), "z": 3 * normal(5, 33, seed=1)}
+    assert_same(device, lambda g, w, x, z: {"y": g.gated(x, z, then)}, {}, inputs, tolerance=1e-6)  # an exponential
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])

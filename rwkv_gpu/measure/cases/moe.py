@@ -15,7 +15,7 @@ from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT
 from ...kernels.registry import expert_trials
-from ...ops.vocabulary import Gating, Rms, Routing
+from ...ops.vocabulary import ClampedSwiglu, Gating, Rms, Routing
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
 
@@ -139,7 +139,7 @@ def _ways(
 
 def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
     routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
-    inner = g.expert_glu(x, w["gate"], w["up"], routing, "clamped_swiglu", bias=biases)
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, ClampedSwiglu(1.0, 1.702, 1.0), bias=biases)
     return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
 
 

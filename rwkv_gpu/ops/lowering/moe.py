@@ -11,8 +11,9 @@ from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, 
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
 from ..values import JoinedVectors, Operand, Value
-from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
+from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
+from .glu import glu_parts
 from .linear import decoded_weights, w_exponent
 from .quantising import round_rows
 
@@ -36,17 +37,14 @@ class Result:
     @property
     def parts(self) -> tuple[str, ...]:
         """What links it."""
-        clamped = self.then == "clamped_swiglu"
-        glu = () if self.kind == "plain" else (f"moe/glu/{'clamped_swiglu' if clamped else 'activated'}",)
+        glu = () if self.kind == "plain" else glu_parts(self.then)[0]
         bias = f"moe/bias/{'each' if self.biases else 'none'}"
         return f"moe/result/{self.kind}", *glu, bias, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
 
     @property
     def constants(self) -> dict[str, Constant]:
         """What its parts are specialised by."""
-        if self.then == "clamped_swiglu":
-            return {"LIMIT": SWIGLU_LIMIT, "ALPHA": SWIGLU_ALPHA, "THEN": NUMBER["none"]}
-        return {"THEN": NUMBER[self.then]}
+        return glu_parts(self.then)[1]
 
 
 def route(to: Lowering, node: Node, op: Route) -> None:

@@ -60,8 +60,9 @@ class Form:
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     temperature: Temperature | None = None
-    sinks: bool = False  # one more score of each head, which has no value
+    sinks: Literal["", "all", "some"] = ""  # layers where each head has one more score, without a value
     branch_scale: float = 1.0  # of what a branch adds
+    attention_scale: float = 1.0  # the same, of attention alone
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
     logit_scale: float = 1.0
@@ -170,7 +171,10 @@ class DenseFile:
         """Layer i's."""
         at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
-        rows = heads * size, kv_heads * size, kv_heads * size
+        value = hyper.value_size
+        rows = heads * size, kv_heads * size, kv_heads * value
+        stored = -(-max(size, value) // HEAD_STEP) * HEAD_STEP
+        sinks = f"{at}_sinks.weight"
         q, k, v = take_qkv(tensors, at, rows, width)
         norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in self._norms(form, size, i)]
         by_head = (
@@ -185,9 +189,9 @@ class DenseFile:
             v=v,
             biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
-            gate=self._gate(f"{at}_gate.weight", heads, size) if form.gated else None,
-            output=self._output(form, 0, f"{at}_output", rows[0], i),
-            cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP, window=window),
+            gate=self._gate(f"{at}_gate.weight", heads, value) if form.gated else None,
+            output=self._output(form, 0, f"{at}_output", heads * value, i, form.attention_scale),
+            cache=Cache(f"blk.{i}.kv", kv_heads, stored, window=window),
             how=Attention(
                 heads,
                 rope,
@@ -195,10 +199,11 @@ class DenseFile:
                 window=window,
                 norms=by_head,
                 softcap=form.score_cap,
-                sinks=tensors.take(f"{at}_sinks.weight", heads) if form.sinks else None,
+                sinks=tensors.take(sinks, heads) if form.sinks and (form.sinks == "all" or sinks in tensors) else None,
                 temperature=form.temperature,
-                head=size if size % HEAD_STEP else 0,
+                head=0 if size == stored else size,
             ),
+            value=value,
             gate_then=form.gate_then,
         )
 
@@ -243,13 +248,13 @@ class DenseFile:
         name = form.norms[which]
         return None if name is None else self.norm(form, f"blk.{i}.{name}")
 
-    def _output(self, form: Form, which: int, name: str, inner: int, i: int) -> Output:
+    def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
         bias = f"{name}.bias"
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
             self.after(form, which, i),
-            form.branch_scale,
+            form.branch_scale * scale,
         )
 
     def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
@@ -350,14 +355,17 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hype
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads[0])
-    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
+    value = file.int(f"{arch}.attention.value_length", low=1, high=1 << 12, default=size)
     kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", layers, max(heads), default=heads)
     for count, of_kv in zip(heads, kv_heads, strict=True):
         if count % of_kv:
             what = f"metadata key '{arch}.attention.head_count_kv'"
             raise tensors.bad(what, str(of_kv), f"a divisor of the {count} heads")
-    if size > LARGEST_HEAD:
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; the largest are {LARGEST_HEAD}")
+    largest = max(size, value)
+    if largest > LARGEST_HEAD:
+        raise UnsupportedModel(
+            f"{file.path}: heads of size {largest} are not supported; the largest are {LARGEST_HEAD}"
+        )
     return Hyper(
         layers,
         width,
@@ -365,6 +373,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hype
         heads,
         kv_heads,
         size,
+        value,
         vocabulary=tensors.dimension("token_embd.weight", 0),
         eps=read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),

@@ -17,7 +17,7 @@ def load(file: GGUFFile) -> MixtureTransformer:
         windows=source.windows(2),
         biases=True,
         norms=("attn_norm", "post_attention_norm"),
-        sinks=True,
+        sinks="all",
     )
     experts = ExpertForm(scores="late_softmax", normalise=False, then=SWIGLU, biases=True)
     return build_mixtures(source, form, experts)

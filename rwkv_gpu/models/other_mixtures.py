@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu
-from .dense import DenseFile, Form
+from .dense import SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
@@ -81,6 +81,19 @@ def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
     return form, ExpertForm(scores="sigmoid", shared=None, clamps=clamps, by_router=True)
 
 
+def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
+    """MiMo-V2-Flash and MiMo-V2.5: values are smaller than keys, and layers may have scores without values."""
+    full, windows = source.rope("neox"), source.windows(PERIOD)
+    near = unscaled(source.near(full, NEAR_BASE))
+    form = Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        sinks="some",
+        attention_scale=source.number("attention.value_scale", *SCALE, default=0.0) or 1.0,
+    )
+    return form, ExpertForm(scores="sigmoid", normalise=True, by_router=True)
+
+
 def maple(source: DenseFile) -> tuple[Form, ExpertForm]:
     """Maple: only layers with a window turn, and gates have limits."""
     windows = source.windows(PERIOD)
@@ -106,6 +119,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "maple": maple,
     "mellum": (mellum, ExpertForm(normalise=True)),
+    "mimo2": mimo2,
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),

@@ -34,7 +34,8 @@ class Hyper:
     inner: tuple[int, ...]  # of the feed-forward
     heads: tuple[int, ...]  # H
     kv_heads: tuple[int, ...]  # KV
-    head_size: int  # N
+    head_size: int  # N, of q and k
+    value_size: int  # of v
     vocabulary: int  # V
     eps: float
     context: int  # positions it was trained on
@@ -58,13 +59,14 @@ class SelfAttention:
     norm: AnyNorm | None  # before the matrices
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
-    v: Weight  # [KV · N, D]
+    v: Weight  # [KV · V, D]
     biases: tuple[Weight | None, ...]  # of q, k, v
     whole_norms: tuple[Rms, Rms] | None  # of q and k, over all their heads
-    gate: Weight | None  # [H · N, D], or one row for each head [H, D]
+    gate: Weight | None  # [H · V, D], or one row for each head [H, D]
     output: Output
     cache: Cache
     how: Attention
+    value: int  # V, numbers of a value
     gate_then: Activation = "sigmoid"
 
 
@@ -91,18 +93,19 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
         )
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
-    y = attend(g, q, k, v, p.cache, p.how)
+    y = attend(g, q, k, v, p.cache, p.how, p.value)
     if p.gate is not None:
         y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
     return output(g, p.output, y, x if add is None else add)
 
 
-def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
-    """attention(q, k, v), whose heads are padded where the cache has larger ones"""
-    if not how.head:
+def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention, value: int) -> Tensor:
+    """attention(q, k, v), whose heads are padded where the cache has larger ones; `value` is the size of a value"""
+    if how.head:
+        q, k = g.resize_heads(q, how.heads, cache.size), g.resize_heads(k, cache.heads, cache.size)
+    if value == cache.size:
         return g.attention(q, k, v, cache, how)
-    q, k, v = (g.resize_heads(x, n, cache.size) for x, n in ((q, how.heads), (k, cache.heads), (v, cache.heads)))
-    return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, how.head)
+    return g.resize_heads(g.attention(q, k, g.resize_heads(v, cache.heads, cache.size), cache, how), how.heads, value)
 
 
 def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None = None) -> Tensor:

@@ -30,7 +30,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "jamba": ("norms of dt, B and C with weights",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "minimax-01": ("linear attention that decays by head",),
-    "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),

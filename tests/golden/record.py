@@ -357,6 +357,24 @@ def step35(seed: int) -> Made:
     return tensors, keys | own
 
 
+def mimo2(seed: int) -> Made:
+    """Five layers of heads whose keys are larger than their values; the first is dense, two have windows and sinks."""
+    key, value, windows = 24, 16, [False, True, True, False, True]
+    plain = transformer(seed, FEW_EXPERTS, experts=4, layers=5)
+    sunk, keys = with_sinks(routed(plain, selected=True, leading=1, keys={"expert_gating_func": 2} | WINDOWS))
+    g, width, kv_heads = Source(seed + 1), 64, [2 if window else 1 for window in windows]
+    tensors = {name: sunk[name] for name in sunk if "sinks" not in name or windows[int(name.split(".")[1])]}
+    for i, kv in enumerate(kv_heads):
+        rows = {"q": 4 * key, "k": kv * key, "v": kv * value}
+        tensors |= {f"blk.{i}.attn_{name}.weight": (g.matrix(count, width), "Q8_0") for name, count in rows.items()}
+    own: Keys = {
+        "attention.key_length": key, "attention.value_length": value, "attention.head_count_kv": kv_heads,
+        "attention.sliding_window_pattern": windows, "attention.value_scale": 0.7, "rope.freq_base": 5e6,
+        "rope.dimension_count": 8,
+    }  # fmt: skip
+    return fused((tensors, keys | own))
+
+
 def deci(seed: int) -> Made:
     """Five layers: whole, with one matrix for attention, without attention, without anything, narrow."""
     tensors, keys = transformer(seed, SMALL, layers=5)
@@ -661,6 +679,7 @@ MODELS = {
         {},
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
+    "mimo2": lambda: mimo2(83),
     "step35": lambda: step35(79),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }

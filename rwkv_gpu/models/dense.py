@@ -51,7 +51,8 @@ class Form:
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
-    head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
+    # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
+    head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
@@ -176,7 +177,8 @@ class DenseFile:
         stored = -(-max(size, value) // HEAD_STEP) * HEAD_STEP
         sinks = f"{at}_sinks.weight"
         q, k, v = take_qkv(tensors, at, rows, width)
-        norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in self._norms(form, size, i)]
+        lengths = [] if form.head_norms == "layer" else self._norms(form, size, i)
+        norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in lengths]
         by_head = (
             HeadNorms(hyper.eps, norms[0].weight, norms[1].weight, turned=form.head_norms == "turned")
             if (form.head_norms in ("each", "turned"))
@@ -204,6 +206,7 @@ class DenseFile:
                 head=0 if size == stored else size,
             ),
             value=value,
+            head_layer_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
         )
 
@@ -243,6 +246,16 @@ class DenseFile:
         """What multiplies the answer of attention: a row for each number of a head, or one for each head."""
         by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
         return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
+
+    def _head_layer_norms(self, at: str, size: int, heads: int, kv_heads: int) -> tuple[LayerNorm, LayerNorm]:
+        """Those of q and of k."""
+
+        def norm(name: str, count: int) -> LayerNorm:
+            bias = f"{name}.bias"
+            shift = self.tensors.take_flat(bias, count, size) if bias in self.tensors else None
+            return LayerNorm(self.tensors.take_flat(f"{name}.weight", count, size), shift, self.hyper.eps)
+
+        return norm(f"{at}_q_norm", heads), norm(f"{at}_k_norm", kv_heads)
 
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
         name = form.norms[which]

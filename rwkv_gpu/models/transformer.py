@@ -15,6 +15,7 @@ from ..ops.vocabulary import (
     Cache,
     ClampedSwiglu,
     Glu,
+    LayerNorm,
     Ops,
     Rms,
     Tensor,
@@ -67,6 +68,7 @@ class SelfAttention:
     cache: Cache
     how: Attention
     value: int  # V, numbers of a value
+    head_layer_norms: tuple[LayerNorm, LayerNorm] | None = None  # of each head of q [H · N] and of k [KV · N]
     gate_then: Activation = "sigmoid"
 
 
@@ -93,6 +95,12 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
         )
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
+    if p.head_layer_norms is not None:
+        counts = p.how.heads, p.cache.heads
+        q, k = (
+            g.group_layer_norm(y, norm.weight, norm.bias, count, norm.eps)
+            for y, norm, count in zip((q, k), p.head_layer_norms, counts, strict=True)
+        )
     y = attend(g, q, k, v, p.cache, p.how, p.value)
     if p.gate is not None:
         y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)

@@ -20,7 +20,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "bailingmoe3": ("decays that are bounded",),
     "bitnet": ("norms inside of branches", "scales of matrices"),
-    "chameleon": ("layer norms of heads",),
+    "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),
     "gemma3n": ("embeddings by layer", STREAMS),

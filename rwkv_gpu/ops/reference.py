@@ -121,6 +121,12 @@ class Reference:
             y = y * (gain if gain.size == grouped.shape[-1] else gain.reshape(groups, -1))
         return y.reshape(x.shape)
 
+    def group_layer_norm(self, x: Array, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Array:
+        grouped = x.reshape(len(x), groups, -1)
+        centred = (grouped - grouped.mean(axis=-1, keepdims=True)).reshape(x.shape)
+        y = self.group_rms_norm(centred, weight, groups, eps)
+        return y if bias is None else y + self.weights[bias.name]
+
     def _normed(self, x: Array, norm: AnyNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
             return self.layer_norm(x, norm.weight, norm.bias, norm.eps)

@@ -107,6 +107,11 @@ class Tracer:
         self._append(GroupNorm(x, weight, groups, eps, y))
         return y
 
+    def group_layer_norm(self, x: Value, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Value:
+        y = Value(x.shape)
+        self._append(GroupNorm(x, weight, groups, eps, y, centred=True, bias=bias))
+        return y
+
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(then, x)
 

@@ -329,6 +329,9 @@ class Ops(Protocol[Tensor]):
         and one of D / groups numbers is of every group
         """
 
+    def group_layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row and group of D / groups columns"""
+
     def linear(
         self,
         x: Tensor,

@@ -225,6 +225,15 @@ def sections(made: Made) -> Made:
     return made[0], made[1] | {"rope.dimension_sections": [3, 3, 2, 0]}
 
 
+def head_layer_norms(made: Made) -> Made:
+    """The same with layer norms of each head, with weights of their own."""
+    g, (tensors, keys) = Source(110), made
+    size = int(keys["rope.dimension_count"])
+    names = [(name, t) for name, (t, _) in tensors.items() if name.endswith(("attn_q.weight", "attn_k.weight"))]
+    norms = {f"{name[:-7]}_norm.weight": g.vector(t.shape[0], 1).reshape(-1, size) for name, t in names}
+    return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
+
+
 SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
@@ -742,6 +751,7 @@ OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
     "puzzle-nemotron_h_moe": lambda: puzzle(75),
+    "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
 

@@ -112,6 +112,16 @@ def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_matrices_may_have_scales(opening, rounding):
+    """As files in NVFP4 have them: of attention, of feed-forwards and shared experts, of each expert."""
+    record = np.load(OWN / "scaled-hy_v3.npz")
+    with rwkv_gpu.load(OWN / "scaled-hy_v3.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_heads_may_have_layer_norms(opening, rounding):
     """As in StableLM 2 12B, whose branches stand side by side, and in Command R+."""
     record = np.load(OWN / "headed-stablelm.npz")

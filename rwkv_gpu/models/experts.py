@@ -53,6 +53,7 @@ class Mixture:
     gating: Gating
     inner: tuple[Weight, ...]  # gate and up [E, inner, D or C]; both in one [E, 2 · inner, D]; or up alone
     biases: tuple[Weight, ...]  # of these, [E · inner] each
+    scales: tuple[Weight, ...]  # of these, [E] each
     gated: bool
     then: Glu
     down: Weight  # [E, D or C, inner]
@@ -84,11 +85,13 @@ def mixture(
     if p.gated:
         gate, up = (*p.inner, None)[:2]
         biases = (p.biases[0], p.biases[1]) if p.biases else None
+        scales = (p.scales[0], p.scales[1]) if p.scales else None
         assert gate is not None
-        inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scaled=p.scales_input)
+        inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scales=scales, scaled=p.scales_input)
     else:
         assert not isinstance(p.then, ClampedSwiglu), "it has a gate"
-        inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=(*p.biases, None)[0])
+        bias, sums = (*p.biases, None)[0], (*p.scales, None)[0]
+        inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=bias, scale=sums)
     weighted = not p.scales_input
     if p.latent is not None:
         y = g.expert_sum(inner, p.down, routing, bias=p.down_bias, weighted=weighted)
@@ -198,27 +201,27 @@ def take_mixture(
     def vector(name: str, wanted: bool = False) -> Weight | None:
         return tensors.take(name, experts) if wanted or name in tensors else None
 
-    both = f"{at}_gate_up_exps.weight"
+    both, names = f"{at}_gate_up_exps.weight", ("gate", "up") if gated else ("up",)
+    scales: tuple[Weight, ...] = ()
     if gated and both in tensors:
         matrices: tuple[Weight, ...] = (tensors.take(both, experts, 2 * inner, width),)
     else:
-        names = ("gate", "up") if gated else ("up",)
         matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", experts, inner, width) for name in names)
+        if any(f"{at}_{name}_exps.scale" in tensors for name in names):
+            scales = tuple(tensors.take(f"{at}_{name}_exps.scale", experts) for name in names)
     gating = replace(
         sizes.gating,
         used=_of_layer(tensors, sizes.used, i, "the number of experts of a row"),
         bias=vector(f"{at}_gate_inp.bias", biases),
         selection_bias=vector(f"{chosen}.bias") or vector(chosen),
-        answer_scale=vector(f"{at}_down_exps.scale"),
+        answer_scale=None if scales_input else vector(f"{at}_down_exps.scale"),
     )
-    bias_names = ("gate", "up") if gated else ("up",)
     return Mixture(
         router=tensors.take(f"{at}_gate_inp.weight", experts, sizes.width),
         gating=gating,
         inner=matrices,
-        biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in bias_names)
-        if biases
-        else (),
+        biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in names) if biases else (),
+        scales=scales,
         gated=gated,
         then=then,
         down=tensors.take(f"{at}_down_exps.weight", experts, width, inner),

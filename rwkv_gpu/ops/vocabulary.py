@@ -7,7 +7,7 @@ T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
@@ -57,6 +57,7 @@ class Weight:
 
     name: str
     shape: tuple[int, ...]  # [M, K] of a matrix, [E, M, K] of one for each expert, [D] of a vector
+    scale: float = field(default=1.0, kw_only=True)  # that products multiply W x by, and embeddings a row
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ class Alternating(Weight):
     """Two matrices of one format whose rows stand in turns: gate, up, gate, up ...; the name is of the whole."""
 
     parts: tuple[Weight, ...] = ()  # gate and up, [M, K] each
+
+
+def scales_of_pairs(weight: Weight) -> tuple[float, float]:
+    """Those of gate and up, whose rows stand in turns."""
+    first, *others = weight.parts if isinstance(weight, Alternating) else (weight,)
+    return first.scale, (others[0] if others else first).scale
 
 
 @dataclass(frozen=True)
@@ -538,12 +545,13 @@ class Ops(Protocol[Tensor]):
         *,
         norm: Rms | None = None,
         bias: tuple[Weight, Weight] | None = None,
+        scales: tuple[Weight, Weight] | None = None,
         scaled: bool = False,
     ) -> Tensor:
-        """y[t, j] = then(G_e h + b_G,e) · (U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
+        """y[t, j] = then(s_G,e G_e h + b_G,e) · (s_U,e U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
 
-        Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M]. Where `scaled`, h is
-        multiplied by shares[t, j]. A `ClampedSwiglu` takes both sums.
+        Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M], scales [E]. Where
+        `scaled`, h is multiplied by shares[t, j]. A `ClampedSwiglu` takes both sums.
         """
 
     def expert_linear(
@@ -555,8 +563,9 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         norm: Rms | None = None,
         bias: Weight | None = None,
+        scale: Weight | None = None,
     ) -> Tensor:
-        """y[t, j] = then(W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M]
+        """y[t, j] = then(s_e W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M], scales [E]
 
         Of x [T, used, K], each choice has a row of its own: then(W_e x[t, j] + b_e).
         """

@@ -234,6 +234,18 @@ def head_layer_norms(made: Made) -> Made:
     return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
 
 
+def scaled(made: Made) -> Made:
+    """The same with scales of the matrices of layers, and of those of each expert; the router has none."""
+    g, (tensors, keys) = Source(111), made
+    scales: Tensors = {}
+    for name, (values, _) in tensors.items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        if values.ndim > 1 and part not in ("token_embd", "output", "ffn_gate_inp") and not part.endswith("norm"):
+            count = values.shape[0] if values.ndim > 2 else 1
+            scales[f"{name.removesuffix('weight')}scale"] = (0.5 + g.uniform(count), "F32")
+    return tensors | scales, keys
+
+
 SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
@@ -751,6 +763,17 @@ OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
     "puzzle-nemotron_h_moe": lambda: puzzle(75),
+    "scaled-hy_v3": lambda: scaled(
+        without_suffix(
+            routed(
+                transformer(87, Sizes(64, 64, 16, "NVFP4", "NVFP4"), experts=4, norms=True),
+                shared=64,
+                selected=True,
+                leading=1,
+                keys=SIGMOID,
+            )
+        )
+    ),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }

@@ -398,13 +398,15 @@ def test_biases_and_clamps(fast_device, either, rows, then):
     gate, up, down = halves(bench, 8)
     [other] = bench.together((8, 33, 64), BY_NAME["Q8_0"])
     biases = bench.vector("gate_bias", 5 * normal(264)), bench.vector("up_bias", 5 * normal(264, seed=1))
+    scales = bench.vector("gate_scale", 1 + normal(8) / 4), bench.vector("up_scale", 1 + normal(8, seed=1) / 4)
     bias = bench.vector("down_bias", normal(216))
 
     def says(g, x, h, experts, shares, add):
         routing = Routing(experts, shares)
         return {
             "together": g.expert_glu(x, gate, up, routing, then, bias=biases),
-            "apart": g.expert_glu(x, gate, other, routing, then, bias=biases),
+            "apart": g.expert_glu(x, gate, other, routing, then, bias=biases, scales=scales),
+            "scaled": g.expert_glu(x, gate, up, routing, then, scales=scales),
             "y": g.expert_sum(h, down, routing, add=add, bias=bias),
         }
 

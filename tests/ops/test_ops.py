@@ -1,5 +1,7 @@
 """Every op on the GPU equals the reference, in each mode, tuning and awkward shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,22 @@ def test_norms_of_a_zero_row_are_finite(device):
     x = {"x": np.zeros((2, 32), np.float32)}
     assert_same(device, lambda g, w, x: {"y": g.rms_norm(x, w["weight"], 1e-6)}, arrays, x)
     assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x)
+
+
+def test_a_matrix_may_have_a_scale(device):
+    """One of its own where several are multiplied at once, too."""
+    arrays = {"w": normal(66, 64), "u": normal(66, 64, seed=1), "b": normal(66)}
+    x = {"x": normal(3, 64, seed=1)}
+
+    def several(g, w, x):
+        scaled = [replace(w["w"], scale=0.3), replace(w["u"], scale=-2.0)]
+        return {"y": g.mul(*g.linears([x, x], scaled, then=["silu", "none"], bias=[w["b"], None]))}
+
+    def pairs(g, w, x):
+        return {"y": g.glu(x, replace(w["w"], scale=0.3), "silu")}
+
+    assert_same(device, several, arrays, x)
+    assert_same(device, pairs, arrays, x)
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (33, 33), (96, 64), (7, 257), (1, 1)])

@@ -127,7 +127,11 @@ def _ways(
         weights = _experts(F32, F32, 90) | {"down": Stored.random(F32, 5, 130, 90, seed=2)}
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
         yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
-    for what, says in (("biases and clamps", _biased), ("halves, scaled", _scaled), ("without a gate", _ungated)):
+    for what, says in (
+        ("biases, scales and clamps", _biased),
+        ("halves, scaled", _scaled),
+        ("without a gate", _ungated),
+    ):
         yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
     if config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1:
         for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
@@ -139,7 +143,8 @@ def _ways(
 
 def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
     routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
-    inner = g.expert_glu(x, w["gate"], w["up"], routing, ClampedSwiglu(1.0, 1.702, 1.0), bias=biases)
+    how: dict[str, Any] = {"bias": biases, "scales": (w["scales"], w["bias"])}
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, ClampedSwiglu(1.0, 1.702, 1.0), **how)
     return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
 
 

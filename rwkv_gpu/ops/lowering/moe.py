@@ -31,6 +31,7 @@ class Result:
     kind: str  # moe/result/...
     then: Glu = "none"
     biases: tuple[Weight, ...] = ()
+    scales: tuple[Weight, ...] = ()  # of the sums
     scale: Value | None = None  # of x, by choice
     operands: dict[str, Operand] = field(default_factory=dict)
 
@@ -39,7 +40,8 @@ class Result:
         """What links it."""
         glu = () if self.kind == "plain" else glu_parts(self.then)[0]
         bias = f"moe/bias/{'each' if self.biases else 'none'}"
-        return f"moe/result/{self.kind}", *glu, bias, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
+        sums = f"moe/sums/{'scaled' if self.scales else 'plain'}"
+        return f"moe/result/{self.kind}", *glu, bias, sums, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -79,22 +81,23 @@ def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     _, whole = products_config(op, node.rows, to.target)
     if whole:
         x = _rows_of(to, node, whole[0], op.x, used, rows)
-        result = Result("glu" if op.gated else "plain", op.then, op.biases, scale, {"x": x, "y": op.y})
+        result = Result("glu" if op.gated else "plain", op.then, op.biases, op.scales, scale, {"x": x, "y": op.y})
         for matrices in whole:
             _by_choice(to, node, op, matrices, result, uses, op.norm)
             op = replace(op, route=None)
         return
     gate = Value(op.y.shape)
     gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
-    first, second = (op.biases[:1], op.biases[1:]) if op.biases else ((), ())
     x = _rows_of(to, node, gates[0], op.x, used, rows)
+    result = Result("plain", "none", op.biases[:1], op.scales[:1], scale, {"x": x, "y": gate})
     for matrices in gates:
-        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, {"x": x, "y": gate}), uses)
+        _by_choice(to, node, op, matrices, result, uses)
         op = replace(op, route=None)
     x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, rows)
+    operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
+    result = Result("gated", op.then, op.biases[1:], op.scales[1:], scale, operands)
     for matrices in ups:
-        operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
-        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, operands), uses)
+        _by_choice(to, node, op, matrices, result, uses)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
@@ -171,6 +174,8 @@ def _by_choice(
         parts += decoded_parts(matrices.shards[0])
     if result.biases:
         operands["biases"] = _joined(result.biases)
+    if result.scales:
+        operands["sum_scales"] = _joined(result.scales)
     if result.scale is not None:
         operands["input_scales"] = result.scale
     if config.norms:
@@ -295,7 +300,7 @@ def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
 
 
 def _joined(biases: Sequence[Weight]) -> JoinedVectors:
-    """Biases [E · M] of one or two matrices, one after the other."""
+    """Biases [E · M] of one or two matrices, or scales [E], one after the other."""
     return JoinedVectors(tuple(one.name for one in biases), tuple(one.shape[0] for one in biases))
 
 

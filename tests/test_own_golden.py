@@ -40,11 +40,11 @@ IN_NUMPY = (
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Of which another has the experts or the hybrid.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-qwen35"),
-    # All that recombine the parts of others, but gates of heads, and three with layer norms: with biases, without, and
-    # before experts.
+    # All that recombine the parts of others, but gates of heads, limits of gates, and three with layer norms: with
+    # biases, without, and before experts.
     *(
         f"tiny-{arch}"
-        for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "laguna", "phi2"}
+        for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "laguna", "phi2", "step35"}
     ),
 )
 RUNS = [
@@ -106,6 +106,26 @@ def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
     """As in the smaller models of Granite Code, whose files are Llama's."""
     record = np.load(OWN / "biased-llama.npz")
     with rwkv_gpu.load(OWN / "biased-llama.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_matrices_may_have_scales(opening, rounding):
+    """As files in NVFP4 have them: of attention, of feed-forwards and shared experts, of each expert."""
+    record = np.load(OWN / "scaled-hy_v3.npz")
+    with rwkv_gpu.load(OWN / "scaled-hy_v3.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_heads_may_have_layer_norms(opening, rounding):
+    """As in StableLM 2 12B, whose branches stand side by side, and in Command R+."""
+    record = np.load(OWN / "headed-stablelm.npz")
+    with rwkv_gpu.load(OWN / "headed-stablelm.gguf", kv="f32", context=64, **opening) as llm:
         for chunk in (40, 1):
             got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
             assert rms(got - record["exact_logits"]) < RMS + rounding

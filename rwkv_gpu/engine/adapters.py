@@ -29,8 +29,8 @@ TABLE = "token_embd.weight"
 # Tensors that are no factors of a product with the rows of a step, by the last part of their names.
 NOT_PRODUCTS = re.compile(r"gate_up_exps|_gate_inp|conv|norm|per_layer_token_embd")
 EXPERTS = "_exps.weight"
-# Families whose experts do more than products and an activation: clamped gates, or shares on what they read.
-OTHER_EXPERTS = "gpt-oss", "llama4"
+# Families whose experts have shares on what they read.
+OTHER_EXPERTS = ("llama4",)
 
 
 @dataclass(frozen=True)

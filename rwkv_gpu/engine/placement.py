@@ -12,6 +12,7 @@ from ..gpu.weights import align, layout
 from .offload import Offload
 
 EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # of which a step reads a row for each token
+WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # what products find by the number of an expert
 CACHED = 4  # where it is chosen how many layers leave their experts in main memory, one of so many has a slot
 
 
@@ -98,9 +99,9 @@ def slot_bytes(parameters: Sequence[Parameter]) -> int:
 
 
 def cached_experts(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """The matrices of experts that the GPU can keep copies of: in main memory, and without biases."""
-    biased = {p.block for p in parameters if p.name.endswith("_exps.bias")}
-    return [p for p in parameters if p.host and p.is_experts and p.block not in biased]
+    """The matrices of experts that the GPU can keep copies of: in main memory, and without biases and scales."""
+    others = {p.block for p in parameters if p.name.endswith(WITH_EXPERTS)}
+    return [p for p in parameters if p.host and p.is_experts and p.block not in others]
 
 
 def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:

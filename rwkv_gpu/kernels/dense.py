@@ -33,7 +33,13 @@ MAP_UNARY = Kernel(
     ("lib/activation",),
 )
 MAP_BINARY = Kernel(
-    "dense/map_binary", "add", (Hole("binary", ("dense/binary/add", "dense/binary/mul")), PLAIN), tolerance=SAME
+    "dense/map_binary",
+    "add",
+    (
+        Hole("binary", tuple(f"dense/binary/{part}" for part in ("add", "mul", "glu"))),
+        Hole("glu", ("moe/glu/clamped_swiglu",), optional=True),
+        PLAIN,
+    ),
 )
 SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)

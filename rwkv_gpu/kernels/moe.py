@@ -53,11 +53,12 @@ GROUPS = Hole("groups", ("moe/groups/one", "moe/groups/best"))
 ANSWER = Hole("answer", ("moe/answer/plain", "moe/answer/scaled"))
 GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu"), optional=True)  # of two matrices
 BIAS = Hole("bias", ("moe/bias/none", "moe/bias/each"))
+SUMS = Hole("sums", ("moe/sums/plain", "moe/sums/scaled"))
 INPUT_SCALE = Hole("input scale", ("moe/input/plain", "moe/input/scaled"))
 SHARES = Hole("shares", ("moe/share/each", "moe/share/one"))
 ROUTED = GATING.maybe(), CHOOSING.only("logits", "biased").maybe(), ANSWER.maybe()  # where products rank experts
 RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # as moe/choices/ranked
-WRITING = RESULT, GLU, BIAS, INPUT_SCALE
+WRITING = RESULT, GLU, BIAS, SUMS, INPUT_SCALE
 MATRICES = (*DECODING, "moe/matrices")
 TILES = "moe/tiles", "moe/write", "lib/activation"
 

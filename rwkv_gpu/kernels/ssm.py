@@ -31,4 +31,12 @@ SSD_MATRIX = Kernel(
     tolerance=HALVES,
 )
 SELECTIVE_SCAN = Kernel("ssm/selective_scan", "selective_scan", (PLAIN,), tolerance=CLOSE)
-GROUP_RMS_NORM = Kernel("ssm/group_rms_norm", "group_rms_norm", (LANES,))
+GROUP_NORM = Kernel(
+    "ssm/group_norm",
+    "group_norm",
+    (
+        Hole("centre", ("ssm/centre/none", "ssm/centre/mean")),
+        Hole("shift", ("ssm/shift/none", "ssm/shift/each")),
+        LANES,
+    ),
+)

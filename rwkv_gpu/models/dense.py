@@ -18,6 +18,8 @@ from ..ops.vocabulary import (
     AnyNorm,
     Attention,
     Cache,
+    ClampedSwiglu,
+    Glu,
     HeadNorms,
     LayerNorm,
     Pairing,
@@ -33,6 +35,7 @@ from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, Se
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
+LIMIT = 0.0, 1e6  # of what gates let through
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,13 @@ class Form:
     pairing: Pairing = "normal"  # of these
     windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
     activation: Activation = "silu"
+    clamps: Sequence[Glu] = ()  # of the feed-forward of each layer, or of its shared expert, in place of `activation`
     glu: bool = True  # whether a feed-forward has a gate
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
-    head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
+    # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
+    head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
@@ -56,8 +61,9 @@ class Form:
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     temperature: Temperature | None = None
-    sinks: bool = False  # one more score of each head, which has no value
+    sinks: Literal["", "all", "some"] = ""  # layers where each head has one more score, without a value
     branch_scale: float = 1.0  # of what a branch adds
+    attention_scale: float = 1.0  # the same, of attention alone
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
     logit_scale: float = 1.0
@@ -115,6 +121,18 @@ class DenseFile:
         full = 0 if full_first else period - 1
         return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
 
+    def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
+        """What gates each layer: as `how`, with limits that the file says for all layers or for each; 0 is none."""
+        key, layers = f"{self.arch}.{name}", self.hyper.layers
+        if not isinstance(self.file.metadata.get(key), np.ndarray):
+            limits = [self.file.float(key, *LIMIT, default=0.0)] * layers
+        else:
+            limits = [float(limit) for limit in self.file.floats(key)[:layers]]
+            if len(limits) < layers or not all(LIMIT[0] <= limit <= LIMIT[1] for limit in limits):
+                expected = f"a number from {LIMIT[0]} to {LIMIT[1]} for each of {layers} layers"
+                raise self.tensors.bad(f"metadata key '{key}'", str(limits)[:60], expected)
+        return [replace(how, limit=limit) if limit else "silu" for limit in limits]
+
     def flags(self, name: str, *, default: bool) -> list[bool]:
         """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
         key, layers = f"{self.arch}.{name}", self.hyper.layers
@@ -154,9 +172,13 @@ class DenseFile:
         """Layer i's."""
         at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
-        rows = heads * size, kv_heads * size, kv_heads * size
+        value = hyper.value_size
+        rows = heads * size, kv_heads * size, kv_heads * value
+        stored = -(-max(size, value) // HEAD_STEP) * HEAD_STEP
+        sinks = f"{at}_sinks.weight"
         q, k, v = take_qkv(tensors, at, rows, width)
-        norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in self._norms(form, size, i)]
+        lengths = [] if form.head_norms == "layer" else self._norms(form, size, i)
+        norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in lengths]
         by_head = (
             HeadNorms(hyper.eps, norms[0].weight, norms[1].weight, turned=form.head_norms == "turned")
             if (form.head_norms in ("each", "turned"))
@@ -169,9 +191,9 @@ class DenseFile:
             v=v,
             biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
-            gate=self._gate(f"{at}_gate.weight", heads, size) if form.gated else None,
-            output=self._output(form, 0, f"{at}_output", rows[0], i),
-            cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP, window=window),
+            gate=self._gate(f"{at}_gate.weight", heads, value) if form.gated else None,
+            output=self._output(form, 0, f"{at}_output", heads * value, i, form.attention_scale),
+            cache=Cache(f"blk.{i}.kv", kv_heads, stored, window=window),
             how=Attention(
                 heads,
                 rope,
@@ -179,22 +201,25 @@ class DenseFile:
                 window=window,
                 norms=by_head,
                 softcap=form.score_cap,
-                sinks=tensors.take(f"{at}_sinks.weight", heads) if form.sinks else None,
+                sinks=tensors.take(sinks, heads) if form.sinks and (form.sinks == "all" or sinks in tensors) else None,
                 temperature=form.temperature,
-                head=size if size % HEAD_STEP else 0,
+                head=0 if size == stored else size,
             ),
+            value=value,
+            head_layer_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
         )
 
     def feed(self, form: Form, i: int) -> FeedForward:
         """Layer i's."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
+        then = form.clamps[i] if form.clamps else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width)
+            gates=take_gates(self.tensors, at, inner, self.hyper.width, then=then)
             if form.glu
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
-            then=form.activation,
+            then=then,
             output=self._output(form, 1, f"{at}_down", inner, i),
             biases=take_biases(self.tensors, at, inner, ("gate", "up") if form.glu else ("up",)),
         )
@@ -222,17 +247,27 @@ class DenseFile:
         by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
         return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
 
+    def _head_layer_norms(self, at: str, size: int, heads: int, kv_heads: int) -> tuple[LayerNorm, LayerNorm]:
+        """Those of q and of k."""
+
+        def norm(name: str, count: int) -> LayerNorm:
+            bias = f"{name}.bias"
+            shift = self.tensors.take_flat(bias, count, size) if bias in self.tensors else None
+            return LayerNorm(self.tensors.take_flat(f"{name}.weight", count, size), shift, self.hyper.eps)
+
+        return norm(f"{at}_q_norm", heads), norm(f"{at}_k_norm", kv_heads)
+
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
         name = form.norms[which]
         return None if name is None else self.norm(form, f"blk.{i}.{name}")
 
-    def _output(self, form: Form, which: int, name: str, inner: int, i: int) -> Output:
+    def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
         bias = f"{name}.bias"
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
             self.after(form, which, i),
-            form.branch_scale,
+            form.branch_scale * scale,
         )
 
     def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
@@ -280,19 +315,20 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 
 
 def take_gates(
-    tensors: Tensors, at: str, inner: int, width: int, suffix: str = ""
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, then: Glu = "silu"
 ) -> Alternating | tuple[Weight, Weight]:
-    """Gate and up of a feed-forward; `suffix` tells the names of a shared expert from others."""
+    """Gate and up of a feed-forward, for what `then` wants; `suffix` tells the names of a shared expert from others."""
+    clamped = isinstance(then, ClampedSwiglu)
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if tensors.apart(up):
+        if clamped or tensors.apart(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
     biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
-    if tensors.same_format(gate, up) and not biased:
+    if tensors.same_format(gate, up) and not (biased or clamped):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 
@@ -332,14 +368,17 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hype
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads[0])
-    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
+    value = file.int(f"{arch}.attention.value_length", low=1, high=1 << 12, default=size)
     kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", layers, max(heads), default=heads)
     for count, of_kv in zip(heads, kv_heads, strict=True):
         if count % of_kv:
             what = f"metadata key '{arch}.attention.head_count_kv'"
             raise tensors.bad(what, str(of_kv), f"a divisor of the {count} heads")
-    if size > LARGEST_HEAD:
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; the largest are {LARGEST_HEAD}")
+    largest = max(size, value)
+    if largest > LARGEST_HEAD:
+        raise UnsupportedModel(
+            f"{file.path}: heads of size {largest} are not supported; the largest are {LARGEST_HEAD}"
+        )
     return Hyper(
         layers,
         width,
@@ -347,6 +386,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hype
         heads,
         kv_heads,
         size,
+        value,
         vocabulary=tensors.dimension("token_embd.weight", 0),
         eps=read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),

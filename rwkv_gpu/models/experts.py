@@ -7,9 +7,10 @@ import numpy as np
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
+from ..ops.vocabulary import Alternating, ClampedSwiglu, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
 from .dense import take_gates
 from .tensors import Tensors
+from .transformer import gates
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # as expert_gating_func has them
@@ -30,7 +31,8 @@ class ExpertSizes:
 class SharedExpert:
     """Parameters of the expert that every row takes: a feed-forward."""
 
-    inner: tuple[Weight, ...]  # gate and up: in turns [2 · inner, D], or apart; or up alone, [inner, D]
+    gates: Alternating | tuple[Weight, Weight] | Weight  # gate and up, in turns [2 · inner, D] or apart; or up alone
+    then: Glu
     down: Weight  # [D, inner]
     gate: Weight | None  # [1, D]: its answer is multiplied by sigmoid(gate · h)
 
@@ -51,6 +53,7 @@ class Mixture:
     gating: Gating
     inner: tuple[Weight, ...]  # gate and up [E, inner, D or C]; both in one [E, 2 · inner, D]; or up alone
     biases: tuple[Weight, ...]  # of these, [E · inner] each
+    scales: tuple[Weight, ...]  # of these, [E] each
     gated: bool
     then: Glu
     down: Weight  # [E, D or C, inner]
@@ -75,18 +78,20 @@ def mixture(
     The router reads h, or x by a norm of its own. Behind a latent, experts read W_down h, and W_up takes their sum.
     """
     if p.shared is not None:
-        add = shared_expert(g, p.shared, x, norm, p.then, add, scale=scale)
+        add = shared_expert(g, p.shared, x, norm, add, scale=scale)
     routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=router_norm or norm)
     if p.latent is not None:
         x, norm = g.linear(x, p.latent.down, norm=norm), None
     if p.gated:
         gate, up = (*p.inner, None)[:2]
         biases = (p.biases[0], p.biases[1]) if p.biases else None
+        scales = (p.scales[0], p.scales[1]) if p.scales else None
         assert gate is not None
-        inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scaled=p.scales_input)
+        inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scales=scales, scaled=p.scales_input)
     else:
-        assert p.then != "clamped_swiglu", "it has a gate"
-        inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=(*p.biases, None)[0])
+        assert not isinstance(p.then, ClampedSwiglu), "it has a gate"
+        bias, sums = (*p.biases, None)[0], (*p.scales, None)[0]
+        inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=bias, scale=sums)
     weighted = not p.scales_input
     if p.latent is not None:
         y = g.expert_sum(inner, p.down, routing, bias=p.down_bias, weighted=weighted)
@@ -95,20 +100,13 @@ def mixture(
 
 
 def shared_expert(
-    g: Ops[Tensor], p: SharedExpert, x: Tensor, norm: Rms | None, then: Glu, add: Tensor | None, *, scale: float = 1.0
+    g: Ops[Tensor], p: SharedExpert, x: Tensor, norm: Rms | None, add: Tensor | None, *, scale: float = 1.0
 ) -> Tensor:
     """add + scale · gate · W_down (then(W_gate h) · W_up h), or W_down then(W_up h), h = norm(x)
 
     gate is sigmoid(w · h), or 1.
     """
-    assert then != "clamped_swiglu", "no shared expert has it"
-    first = p.inner[0]
-    if isinstance(first, Alternating):
-        inner = g.glu(x, first, then, norm=norm)
-    elif len(p.inner) == 2:
-        inner = g.mul(*g.linears([x, x], p.inner, then=[then, "none"], norm=norm))
-    else:
-        inner = g.linear(x, first, then=then, norm=norm)
+    inner = gates(g, x, p.gates, p.then, norm)
     if p.gate is None:
         return g.linear(inner, p.down, add=add, scale=scale)
     return g.scale_rows(g.linear(inner, p.down, scale=scale), g.linear(x, p.gate, then="sigmoid", norm=norm), add=add)
@@ -187,10 +185,12 @@ def take_mixture(
     gated: bool = True,
     biases: bool = False,
     shared: bool = False,
+    shared_then: Glu | None = None,
     scales_input: bool = False,
 ) -> Mixture:
     """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
     answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
+    The shared expert has `then` as others do, unless it has one of its own.
     """
     at, experts = f"blk.{i}.ffn", sizes.experts
     inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
@@ -201,33 +201,33 @@ def take_mixture(
     def vector(name: str, wanted: bool = False) -> Weight | None:
         return tensors.take(name, experts) if wanted or name in tensors else None
 
-    both = f"{at}_gate_up_exps.weight"
+    both, names = f"{at}_gate_up_exps.weight", ("gate", "up") if gated else ("up",)
+    scales: tuple[Weight, ...] = ()
     if gated and both in tensors:
         matrices: tuple[Weight, ...] = (tensors.take(both, experts, 2 * inner, width),)
     else:
-        names = ("gate", "up") if gated else ("up",)
         matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", experts, inner, width) for name in names)
+        if any(f"{at}_{name}_exps.scale" in tensors for name in names):
+            scales = tuple(tensors.take(f"{at}_{name}_exps.scale", experts) for name in names)
     gating = replace(
         sizes.gating,
         used=_of_layer(tensors, sizes.used, i, "the number of experts of a row"),
         bias=vector(f"{at}_gate_inp.bias", biases),
         selection_bias=vector(f"{chosen}.bias") or vector(chosen),
-        answer_scale=vector(f"{at}_down_exps.scale"),
+        answer_scale=None if scales_input else vector(f"{at}_down_exps.scale"),
     )
-    bias_names = ("gate", "up") if gated else ("up",)
     return Mixture(
         router=tensors.take(f"{at}_gate_inp.weight", experts, sizes.width),
         gating=gating,
         inner=matrices,
-        biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in bias_names)
-        if biases
-        else (),
+        biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in names) if biases else (),
+        scales=scales,
         gated=gated,
         then=then,
         down=tensors.take(f"{at}_down_exps.weight", experts, width, inner),
         down_bias=tensors.take_flat(f"{at}_down_exps.bias", experts, width) if biases else None,
         scales_input=scales_input,
-        shared=take_shared_expert(tensors, i, sizes.width, gated=gated) if shared else None,
+        shared=take_shared_expert(tensors, i, sizes.width, shared_then or then, gated=gated) if shared else None,
         latent=latent,
     )
 
@@ -240,17 +240,15 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
     return Latent(tensors.take(down, size, width), tensors.take(up, width, size))
 
 
-def take_shared_expert(tensors: Tensors, i: int, width: int, *, gated: bool = True) -> SharedExpert:
+def take_shared_expert(tensors: Tensors, i: int, width: int, then: Glu, *, gated: bool = True) -> SharedExpert:
     """The shared expert of layer i; its width is that of its tensors."""
     at, suffix = f"blk.{i}.ffn", "_shexp"
     own, inner = f"{at}_gate_inp_shexp.weight", tensors.dimension(f"{at}_down_shexp.weight", 1)
-    if gated:
-        gates = take_gates(tensors, at, inner, width, suffix)
-        matrices: tuple[Weight, ...] = gates if isinstance(gates, tuple) else (gates,)
-    else:
-        matrices = (tensors.take(f"{at}_up_shexp.weight", inner, width),)
     return SharedExpert(
-        inner=matrices,
+        gates=take_gates(tensors, at, inner, width, suffix, then=then)
+        if gated
+        else tensors.take(f"{at}_up_shexp.weight", inner, width),
+        then=then,
         down=tensors.take(f"{at}_down_shexp.weight", width, inner),
         gate=tensors.take(own, 1, width) if own in tensors else None,
     )

@@ -19,7 +19,7 @@ def load(file: GGUFFile) -> Transformer | MixtureTransformer:
         granite_form(source),
         ropes=[rope if turn else None for turn in turns],
         windows=source.windows(PERIOD, full_first=True),
-        sinks=True,
+        sinks="all",
     )
     if file.int(f"{ARCH}.expert_count", default=0):
         return build_mixtures(source, form, ExpertForm(normalise=True, shared=None))

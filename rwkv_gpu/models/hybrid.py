@@ -279,6 +279,7 @@ def take_attention(
             ),
             cache=Cache(f"blk.{i}.kv", kv_heads, size, window=how.window),
             how=how,
+            value=size,
         )
     )
 

@@ -1,5 +1,6 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor
@@ -16,9 +17,11 @@ class ExpertForm:
     scores: Scores = "softmax"  # where the file does not say
     normalise: bool | None = None  # whether shares are; None is what the file says
     then: Glu = "silu"
+    clamps: Sequence[Glu] = ()  # of each layer, in place of `then`
     biases: bool = False  # of the router and of all matrices
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
     scales_input: bool = False  # whether shares multiply what experts read
+    by_router: bool = False  # whether layers have experts where the file has a router, whatever else it says
     averaged: bool = False  # whether answers are the mean of the shared expert's and of what the others sum up to
 
 
@@ -72,9 +75,13 @@ def build_mixtures(
     sizes = read_experts(file, arch, hyper.width, scores=experts.scores, normalise=experts.normalise)
     leading = file.int(f"{arch}.leading_dense_block_count", low=0, high=hyper.layers, default=0)
     step = file.int(f"{arch}.interleave_moe_layer_step", low=1, high=hyper.layers, default=1)
-    feeds = tuple(
-        _take_mixture(source, form, experts, sizes, i) if i >= leading and (i + 1) % step == 0 else source.feed(form, i)
+    routed = [
+        f"blk.{i}.ffn_gate_inp.weight" in source.tensors if experts.by_router else i >= leading and (i + 1) % step == 0
         for i in range(hyper.layers)
+    ]
+    feeds = tuple(
+        _take_mixture(source, form, experts, sizes, i) if there else source.feed(form, i)
+        for i, there in enumerate(routed)
     )
     source.tensors.refuse_the_rest()
     return MixtureTransformer(ends, tuple(source.tensors.taken), attending, form.parallel, feeds)
@@ -87,7 +94,8 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         tensors,
         sizes,
         i,
-        then=experts.then,
+        then=experts.clamps[i] if experts.clamps else experts.then,
+        shared_then=form.clamps[i] if form.clamps else None,
         biases=experts.biases,
         shared=there if experts.shared is None else experts.shared,
         scales_input=experts.scales_input,

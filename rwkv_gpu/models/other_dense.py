@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from rwkv_gpu.errors import UnsupportedModel
 
@@ -19,10 +20,10 @@ FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
 
 
 def command_r(source: DenseFile) -> Form:
-    """Command R: both branches of a layer read one norm."""
-    _refuse_head_norms(source)
+    """Command R: both branches of a layer read one norm; Command R+ has norms of heads."""
     return Form(
         layer_norms=True,
+        head_norms=_head_norms(source),
         parallel=True,
         norms=ONE_NORM,
         logit_scale=source.number("logit_scale", *SCALE, default=1.0),
@@ -87,17 +88,15 @@ def spark2_5(source: DenseFile) -> Form:
 
 
 def stablelm(source: DenseFile) -> Form:
-    """StableLM: a layer without a norm of its feed-forward has parallel branches."""
-    _refuse_head_norms(source)
+    """StableLM: a layer without a norm of its feed-forward has parallel branches; the 12B model has norms of heads."""
+    form = replace(LAYER_NORMS, head_norms=_head_norms(source))
     two = "blk.0.ffn_norm.weight" in source.tensors
-    return LAYER_NORMS if two else replace(LAYER_NORMS, parallel=True, norms=ONE_NORM)
+    return form if two else replace(form, parallel=True, norms=ONE_NORM)
 
 
-def _refuse_head_norms(source: DenseFile) -> None:
-    if "blk.0.attn_q_norm.weight" in source.tensors:
-        raise UnsupportedModel(
-            f"{source.file.path}: layer norms of heads are not supported; take a smaller model of '{source.arch}'"
-        )
+def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
+    """Those of the largest models of a family."""
+    return "layer" if "blk.0.attn_q_norm.weight" in source.tensors else "none"
 
 
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
-from .dense import DenseFile, Form
+from ..ops.vocabulary import ClampedSwiglu
+from .dense import SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
 from .rope import unscaled
 
 PERIOD = 4  # layers from one that sees all to the next
+NEAR_BASE = 10000.0  # of window layers, where the file does not say it
 
 
 def exaone_moe(source: DenseFile) -> Form:
@@ -60,7 +62,48 @@ def mellum(source: DenseFile) -> Form:
     return Form(ropes=[near if window else full for window in windows], windows=windows, head_norms="each")
 
 
-FORMS: dict[str, tuple[Form | Callable[[DenseFile], Form], ExpertForm]] = {
+def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
+    """Step 3.5 and 3.7 Flash: gates of heads, window layers of other heads, and limits of gates in some layers.
+
+    Full layers turn half of the dims that the file says.
+    """
+    rope, windows = source.rope("neox"), source.windows(PERIOD)
+    full, near = replace(rope, dims=rope.dims // 2), unscaled(source.near(rope, NEAR_BASE))
+    clamp = ClampedSwiglu(0.0, bounds_activation=True)
+    form = Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        head_norms="each",
+        gated=True,
+        clamps=source.clamps("swiglu_clamp_shexp", clamp),
+    )
+    clamps = source.clamps("swiglu_clamp_exp", clamp)
+    return form, ExpertForm(scores="sigmoid", shared=None, clamps=clamps, by_router=True)
+
+
+def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
+    """MiMo-V2-Flash and MiMo-V2.5: values are smaller than keys, and layers may have scores without values."""
+    full, windows = source.rope("neox"), source.windows(PERIOD)
+    near = unscaled(source.near(full, NEAR_BASE))
+    form = Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        sinks="some",
+        attention_scale=source.number("attention.value_scale", *SCALE, default=0.0) or 1.0,
+    )
+    return form, ExpertForm(scores="sigmoid", normalise=True, by_router=True)
+
+
+def maple(source: DenseFile) -> tuple[Form, ExpertForm]:
+    """Maple: only layers with a window turn, and gates have limits."""
+    windows = source.windows(PERIOD)
+    form = Form(ropes=source.turning(source.rope("neox"), windows), windows=windows, head_norms="each")
+    return form, ExpertForm(normalise=True, clamps=source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)))
+
+
+Both = tuple[Form | Callable[[DenseFile], Form], ExpertForm]
+
+FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "afmoe": (afmoe, ExpertForm(scores="sigmoid", shared=None)),
     "bailingmoe": (Form(), ExpertForm(shared=True)),
     "bailingmoe2": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
@@ -74,11 +117,14 @@ FORMS: dict[str, tuple[Form | Callable[[DenseFile], Form], ExpertForm]] = {
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
+    "maple": maple,
     "mellum": (mellum, ExpertForm(normalise=True)),
+    "mimo2": mimo2,
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
+    "step35": step35,
 }
 
 
@@ -86,5 +132,6 @@ def load(file: GGUFFile) -> MixtureTransformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     arch = file.str("general.architecture")
     source = DenseFile(file, arch)
-    form, experts = FORMS[arch]
+    found = FORMS[arch]
+    form, experts = found if isinstance(found, tuple) else found(source)
     return build_mixtures(source, form if isinstance(form, Form) else form(source), experts)

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,8 +34,8 @@ class Tensors:
         return name in self._file.tensors
 
     def take(self, name: str, *shape: int) -> Weight:
-        """The tensor of that name and shape; dimensions of 1 do not count."""
-        weight = self._checked(name, shape)
+        """The tensor of that name and shape; dimensions of 1 do not count. A matrix may have a scale in the file."""
+        weight = self._scaled(self._checked(name, shape))
         if weight not in self._once:  # a norm of two branches is one
             self._once.add(weight)
             self.taken.append(weight)
@@ -59,7 +60,7 @@ class Tensors:
 
     def alternate(self, name: str, rows: int, width: int, *parts: str) -> Alternating:
         """Matrices of one shape and format with interleaved rows, [n · rows, width]."""
-        return self.interleave(name, *(self._checked(part, (rows, width)) for part in parts))
+        return self.interleave(name, *(self._scaled(self._checked(part, (rows, width))) for part in parts))
 
     def interleave(self, name: str, *parts: Weight) -> Alternating:
         """The same of parts that are found already."""
@@ -71,10 +72,11 @@ class Tensors:
     def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
         """The rows of one matrix as several, each (name, rows); they are parts, not loaded for themselves."""
         columns = (width,) if width else ()  # none of a vector
-        self._checked(name, (sum(rows for _, rows in parts), *columns))
+        whole = self._scaled(self._checked(name, (sum(rows for _, rows in parts), *columns)))
         firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
         return tuple(
-            RowRange(part, (rows, *columns), name, first) for (part, rows), first in zip(parts, firsts, strict=False)
+            RowRange(part, (rows, *columns), name, first, scale=whole.scale)
+            for (part, rows), first in zip(parts, firsts, strict=False)
         )
 
     def keep(self, *weights: Weight) -> None:
@@ -91,8 +93,8 @@ class Tensors:
 
     def rows_of_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
         """The same rows as one matrix, [H · count, width]."""
-        part = self._checked(whole, (rows.heads * rows.each, width))
-        part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats, width), (part,), rows)
+        part = self._scaled(self._checked(whole, (rows.heads * rows.each, width)))
+        part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats, width), (part,), rows, scale=part.scale)
         self.taken.append(part_of)
         return part_of
 
@@ -173,6 +175,13 @@ class Tensors:
             raise self.bad(f"tensor '{name}'", f"the shape {list(info.shape)}", str(list(shape)))
         _ = info.format  # refuses what no kernel reads
         return Weight(name, tuple(shape))
+
+    def _scaled(self, weight: Weight) -> Weight:
+        """The same with the scale that the file has for it, if it is a matrix: as NVFP4 wants one."""
+        name = weight.name.removesuffix(".weight") + OF_MATRICES
+        if len(weight.shape) != 2 or name not in self or _without_ones(self._info(name, "").shape):
+            return weight
+        return replace(weight, scale=self.number(name, default=1.0))
 
     def _info(self, name: str, expected: str) -> TensorInfo:
         if name not in self._file.tensors:

@@ -7,7 +7,20 @@ which scales and caps.
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from ..ops.vocabulary import Activation, Alternating, AnyNorm, Attention, Cache, Ops, Rms, Tensor, Weight
+from ..ops.vocabulary import (
+    Activation,
+    Alternating,
+    AnyNorm,
+    Attention,
+    Cache,
+    ClampedSwiglu,
+    Glu,
+    LayerNorm,
+    Ops,
+    Rms,
+    Tensor,
+    Weight,
+)
 from .layered import Layered
 
 HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
@@ -22,7 +35,8 @@ class Hyper:
     inner: tuple[int, ...]  # of the feed-forward
     heads: tuple[int, ...]  # H
     kv_heads: tuple[int, ...]  # KV
-    head_size: int  # N
+    head_size: int  # N, of q and k
+    value_size: int  # of v
     vocabulary: int  # V
     eps: float
     context: int  # positions it was trained on
@@ -46,13 +60,15 @@ class SelfAttention:
     norm: AnyNorm | None  # before the matrices
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
-    v: Weight  # [KV · N, D]
+    v: Weight  # [KV · V, D]
     biases: tuple[Weight | None, ...]  # of q, k, v
     whole_norms: tuple[Rms, Rms] | None  # of q and k, over all their heads
-    gate: Weight | None  # [H · N, D], or one row for each head [H, D]
+    gate: Weight | None  # [H · V, D], or one row for each head [H, D]
     output: Output
     cache: Cache
     how: Attention
+    value: int  # V, numbers of a value
+    head_layer_norms: tuple[LayerNorm, LayerNorm] | None = None  # of each head of q [H · N] and of k [KV · N]
     gate_then: Activation = "sigmoid"
 
 
@@ -63,7 +79,7 @@ class FeedForward:
     norm: AnyNorm | None  # before the matrices
     # Gate and up: in turns [2 · inner, D], or where formats differ apart; or up alone, [inner, D].
     gates: Alternating | tuple[Weight, Weight] | Weight
-    then: Activation
+    then: Glu  # one with clamps has gate and up apart
     output: Output
     biases: tuple[Weight | None, ...] = ()  # [inner], of gate and up where these are apart, or of up alone
 
@@ -79,18 +95,25 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
         )
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
-    y = attend(g, q, k, v, p.cache, p.how)
+    if p.head_layer_norms is not None:
+        counts = p.how.heads, p.cache.heads
+        q, k = (
+            g.group_layer_norm(y, norm.weight, norm.bias, count, norm.eps)
+            for y, norm, count in zip((q, k), p.head_layer_norms, counts, strict=True)
+        )
+    y = attend(g, q, k, v, p.cache, p.how, p.value)
     if p.gate is not None:
         y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
     return output(g, p.output, y, x if add is None else add)
 
 
-def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
-    """attention(q, k, v), whose heads are padded where the cache has larger ones"""
-    if not how.head:
+def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention, value: int) -> Tensor:
+    """attention(q, k, v), whose heads are padded where the cache has larger ones; `value` is the size of a value"""
+    if how.head:
+        q, k = g.resize_heads(q, how.heads, cache.size), g.resize_heads(k, cache.heads, cache.size)
+    if value == cache.size:
         return g.attention(q, k, v, cache, how)
-    q, k, v = (g.resize_heads(x, n, cache.size) for x, n in ((q, how.heads), (k, cache.heads), (v, cache.heads)))
-    return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, how.head)
+    return g.resize_heads(g.attention(q, k, g.resize_heads(v, cache.heads, cache.size), cache, how), how.heads, value)
 
 
 def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None = None) -> Tensor:
@@ -100,12 +123,27 @@ def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None =
 
 def inner(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
     """then(W_gate h + bias) · (W_up h + bias), or then(W_up h + bias), h = norm(x)"""
-    if isinstance(p.gates, Alternating):
-        return g.glu(x, p.gates, p.then, norm=p.norm)
-    if isinstance(p.gates, Weight):
-        return g.linear(x, p.gates, then=p.then, bias=(*p.biases, None)[0], norm=p.norm)
-    biases = p.biases or (None, None)
-    return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], bias=biases, norm=p.norm))
+    return gates(g, x, p.gates, p.then, p.norm, p.biases)
+
+
+def gates(
+    g: Ops[Tensor],
+    x: Tensor,
+    matrices: Alternating | tuple[Weight, Weight] | Weight,
+    then: Glu,
+    norm: AnyNorm | None,
+    biases: tuple[Weight | None, ...] = (),
+) -> Tensor:
+    """The same of these matrices."""
+    if isinstance(then, ClampedSwiglu):
+        assert isinstance(matrices, tuple), "gate and up are apart"
+        gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)
+        return g.gated(gate, up, then)
+    if isinstance(matrices, Alternating):
+        return g.glu(x, matrices, then, norm=norm)
+    if isinstance(matrices, Weight):
+        return g.linear(x, matrices, then=then, bias=(*biases, None)[0], norm=norm)
+    return g.mul(*g.linears([x, x], matrices, then=[then, "none"], bias=biases or (None, None), norm=norm))
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:

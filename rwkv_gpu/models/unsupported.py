@@ -7,7 +7,6 @@ from ..gguf.file import GGUFFile
 
 ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
-CLAMPED = "a clamped SwiGLU of another kind than that of gpt-oss"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 LEARNED = "learned positions"
@@ -20,7 +19,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "bitnet": ("norms inside of branches", "scales of matrices"),
-    "chameleon": ("layer norms of heads",),
+    "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),
     "gemma3n": ("embeddings by layer", STREAMS),
@@ -28,12 +27,9 @@ MISSING: dict[str, tuple[str, ...]] = {
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "maple": (CLAMPED,),
-    "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
-    "step35": (CLAMPED,),
     "talkie": ("an embedding that every layer adds",),
 } | {
     **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
+from .vocabulary import Activation, AnyNorm, ClampedSwiglu, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,18 @@ class AdaptedOps:
         *,
         norm: Rms | None = None,
         bias: tuple[Weight, Weight] | None = None,
+        scales: tuple[Weight, Weight] | None = None,
         scaled: bool = False,
     ) -> Any:
         g = self._ops
         if up is None or not (self._pair(gate) or self._pair(up)):
-            return g.expert_glu(x, gate, up, routing, then, norm=norm, bias=bias, scaled=scaled)
-        assert then != "clamped_swiglu", "its experts are not adapted"
+            return g.expert_glu(x, gate, up, routing, then, norm=norm, bias=bias, scales=scales, scaled=scaled)
         assert not scaled, "experts that scale what they read are not adapted"
-        first, second = bias or (None, None)
-        return g.mul(
-            self.expert_linear(x, gate, routing, then=then, norm=norm, bias=first),
-            self.expert_linear(x, up, routing, norm=norm, bias=second),
-        )
+        (b, b_up), (s, s_up) = bias or (None, None), scales or (None, None)
+        others = self.expert_linear(x, up, routing, norm=norm, bias=b_up, scale=s_up)
+        if isinstance(then, ClampedSwiglu):
+            return g.gated(self.expert_linear(x, gate, routing, norm=norm, bias=b, scale=s), others, then)
+        return g.mul(self.expert_linear(x, gate, routing, then=then, norm=norm, bias=b, scale=s), others)
 
     def expert_linear(
         self,
@@ -136,12 +136,13 @@ class AdaptedOps:
         then: Activation = "none",
         norm: Rms | None = None,
         bias: Weight | None = None,
+        scale: Weight | None = None,
     ) -> Any:
         g, factors = self._ops, self._pair(weight)
         if factors is None:
-            return g.expert_linear(x, weight, routing, then=then, norm=norm, bias=bias)
+            return g.expert_linear(x, weight, routing, then=then, norm=norm, bias=bias, scale=scale)
         low = g.mul(g.expert_linear(x, factors.a, routing, norm=norm), self._scales)
-        plain = g.expert_linear(x, weight, routing, norm=norm, bias=bias)
+        plain = g.expert_linear(x, weight, routing, norm=norm, bias=bias, scale=scale)
         y = g.add(plain, g.expert_linear(low, factors.b, routing))
         return y if then == "none" else g.activate(y, then)
 

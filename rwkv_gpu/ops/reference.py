@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,12 @@ from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_SUM,
-    SWIGLU_ALPHA,
-    SWIGLU_LIMIT,
     Activation,
     AnyNorm,
     Attention,
     Cache,
     Choosing,
+    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
@@ -32,6 +32,7 @@ from .vocabulary import (
     State,
     StateSpace,
     Weight,
+    scales_of_pairs,
 )
 
 Array = npt.NDArray[Any]
@@ -58,10 +59,12 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
 
 def gated(then: Glu, gate: Array, up: Array) -> Array:
     """What a gated feed-forward makes of its two products"""
-    if then == "clamped_swiglu":
-        limit = np.float32(SWIGLU_LIMIT)
-        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit) + 1
-        return gate * sigmoid(np.float32(SWIGLU_ALPHA) * gate) * up
+    if isinstance(then, ClampedSwiglu):
+        limit, most, most_activated = (np.float32(bound) for bound in (then.limit, *then.bounds))
+        gate = np.minimum(gate, most)
+        activated = np.minimum(gate * sigmoid(np.float32(then.alpha) * gate), most_activated)
+        y: Array = activated * (np.clip(up, -limit, limit) + np.float32(then.shift))
+        return y
     return ACTIVATIONS[then](gate) * up
 
 
@@ -96,7 +99,7 @@ class Reference:
         if self.drawing is not None:
             sampled = self.drawing.sampler_state.sampled
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
-        return self._normed(self.weights[weight.name][ids] * np.float32(scale), norm)
+        return self._normed(self.weights[weight.name][ids] * np.float32(scale * weight.scale), norm)
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight | None, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -120,6 +123,12 @@ class Reference:
             y = y * (gain if gain.size == grouped.shape[-1] else gain.reshape(groups, -1))
         return y.reshape(x.shape)
 
+    def group_layer_norm(self, x: Array, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Array:
+        grouped = x.reshape(len(x), groups, -1)
+        centred = (grouped - grouped.mean(axis=-1, keepdims=True)).reshape(x.shape)
+        y = self.group_rms_norm(centred, weight, groups, eps)
+        return y if bias is None else y + self.weights[bias.name]
+
     def _normed(self, x: Array, norm: AnyNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
             return self.layer_norm(x, norm.weight, norm.bias, norm.eps)
@@ -138,6 +147,8 @@ class Reference:
     ) -> Array:
         x = self._normed(x, norm)
         y = x @ self.weights[weight.name].T
+        if weight.scale != 1:
+            y = y * np.float32(weight.scale)
         if bias is not None:
             y = y + self.weights[bias.name]
         y = ACTIVATIONS[then](y) * np.float32(scale)
@@ -180,8 +191,9 @@ class Reference:
         return tuple(ys)
 
     def glu(self, x: Array, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Array:
-        both = self.linear(x, weight, norm=norm)
-        y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]
+        both = self.linear(x, replace(weight, scale=1.0), norm=norm)
+        gate, up = (np.float32(scale) for scale in scales_of_pairs(weight))
+        y: Array = ACTIVATIONS[then](gate * both[:, 0::2]) * (up * both[:, 1::2])
         return y
 
     def adapter_glu(
@@ -216,6 +228,9 @@ class Reference:
 
     def mul_columns(self, x: Array, y: Array, first: int) -> Array:
         return self.mul(x, y[:, first : first + x.shape[1]])
+
+    def gated(self, gate: Array, up: Array, then: Glu) -> Array:
+        return gated(then, gate, up)
 
     def scale(self, x: Array, by: float) -> Array:
         return np.float32(by) * x
@@ -445,16 +460,18 @@ class Reference:
         *,
         norm: Rms | None = None,
         bias: tuple[Weight, Weight] | None = None,
+        scales: tuple[Weight, Weight] | None = None,
         scaled: bool = False,
     ) -> Array:
         spread = self._spread(self._normed(x, norm), routing)
         if scaled:
             spread = spread * routing.shares[..., None]
         if up is None:
+            assert scales is None, "both in one matrix have no scales of their own"
             first, second = np.split(self._by_expert(spread, gate, None, routing), 2, axis=-1)
         else:
-            biases = bias or (None, None)
-            first, second = (self._by_expert(spread, *both, routing) for both in zip((gate, up), biases, strict=True))
+            every = zip((gate, up), bias or (None, None), scales or (None, None), strict=True)
+            first, second = (self._by_expert(spread, w, b, routing, s) for w, b, s in every)
         return gated(then, first, second)
 
     def expert_linear(
@@ -466,8 +483,10 @@ class Reference:
         then: Activation = "none",
         norm: Rms | None = None,
         bias: Weight | None = None,
+        scale: Weight | None = None,
     ) -> Array:
-        return ACTIVATIONS[then](self._by_expert(self._spread(self._normed(x, norm), routing), weight, bias, routing))
+        spread = self._spread(self._normed(x, norm), routing)
+        return ACTIVATIONS[then](self._by_expert(spread, weight, bias, routing, scale))
 
     def expert_sum(
         self,
@@ -489,12 +508,16 @@ class Reference:
             return x
         return np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))
 
-    def _by_expert(self, x: Array, weight: Weight, bias: Weight | None, routing: Routing[Array]) -> Array:
-        """y[t, j] = W_e x[t, j] + b_e, e = experts[t, j]"""
+    def _by_expert(
+        self, x: Array, weight: Weight, bias: Weight | None, routing: Routing[Array], scale: Weight | None = None
+    ) -> Array:
+        """y[t, j] = s_e W_e x[t, j] + b_e, e = experts[t, j]"""
         y = np.empty((*routing.experts.shape, weight.shape[1]), np.float32)
         for expert in np.unique(routing.experts):
             chosen = routing.experts == expert
             y[chosen] = x[chosen] @ self.weights[weight.name][expert].T
+            if scale is not None:
+                y[chosen] *= self.weights[scale.name][expert]
             if bias is not None:
                 y[chosen] += self.weights[bias.name].reshape(-1, weight.shape[1])[expert]
         return y

@@ -50,6 +50,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
@@ -89,7 +90,7 @@ class Tracer:
 
     def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Value:
         y = Value((self.rows, weight.shape[1]))
-        self._append(Embed(ids, weight, y, scale=scale))
+        self._append(Embed(ids, weight, y, scale=scale * weight.scale))
         return self._normed(y, norm)
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, eps: float) -> Value:
@@ -107,6 +108,11 @@ class Tracer:
         self._append(GroupNorm(x, weight, groups, eps, y))
         return y
 
+    def group_layer_norm(self, x: Value, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Value:
+        y = Value(x.shape)
+        self._append(GroupNorm(x, weight, groups, eps, y, centred=True, bias=bias))
+        return y
+
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(then, x)
 
@@ -121,6 +127,13 @@ class Tracer:
 
     def mul_columns(self, x: Value, y: Value, first: int) -> Value:
         return self._map("mul", x, y, first=first)
+
+    def gated(self, gate: Value, up: Value, then: Glu) -> Value:
+        if isinstance(then, ClampedSwiglu):
+            y = Value(gate.shape)
+            self._append(Map("glu", (gate, up), y, glu=then))
+            return y
+        return self.mul(self.activate(gate, then), up)
 
     def scale(self, x: Value, by: float) -> Value:
         return self._map("scale", x, number=by)
@@ -334,10 +347,11 @@ class Tracer:
         *,
         norm: Rms | None = None,
         bias: tuple[Weight, Weight] | None = None,
+        scales: tuple[Weight, Weight] | None = None,
         scaled: bool = False,
     ) -> Value:
         weights = (gate,) if up is None else (gate, up)
-        return self._by_expert(x, weights, routing, then, norm, bias or (), scaled=scaled, gated=True)
+        return self._by_expert(x, weights, routing, then, norm, bias or (), scales or (), scaled=scaled, gated=True)
 
     def expert_linear(
         self,
@@ -348,8 +362,10 @@ class Tracer:
         then: Activation = "none",
         norm: Rms | None = None,
         bias: Weight | None = None,
+        scale: Weight | None = None,
     ) -> Value:
-        return self._by_expert(x, (weight,), routing, then, norm, (bias,) if bias else ())
+        scales = (scale,) if scale else ()
+        return self._by_expert(x, (weight,), routing, then, norm, (bias,) if bias else (), scales)
 
     def expert_sum(
         self,
@@ -374,6 +390,7 @@ class Tracer:
         then: Glu,
         norm: Rms | None,
         biases: tuple[Weight, ...],
+        scales: tuple[Weight, ...],
         *,
         scaled: bool = False,
         gated: bool = False,
@@ -381,7 +398,8 @@ class Tracer:
         halves = gated and len(weights) == 1
         routing = self._fetch(routing, weights[0])
         y = Value((self.rows, routing.experts.shape[1], weights[0].shape[1] // (2 if halves else 1)))
-        self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
+        normed = self._normed(x, norm)
+        self._append(ExpertProducts(normed, weights, routing, then, y, biases, scales, scaled, gated))
         return y
 
     def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:

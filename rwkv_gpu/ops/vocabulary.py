@@ -7,13 +7,12 @@ T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-Glu = Activation | Literal["clamped_swiglu"]
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # as shaders know them
 Pairing = Literal["normal", "neox"]
@@ -21,7 +20,25 @@ Pairing = Literal["normal", "neox"]
 PAGE = 64  # positions whose keys and values lie together
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # that the shares of experts are divided by
-SWIGLU_LIMIT, SWIGLU_ALPHA = 7.0, 1.702  # of clamped_swiglu
+UNBOUNDED = 3e38  # no number of a model is larger
+
+
+@dataclass(frozen=True)
+class ClampedSwiglu:
+    """s(min(gate, limit)) · (up within ±limit + shift), s(a) = a · sigmoid(alpha · a): a gate of bounded numbers"""
+
+    limit: float
+    alpha: float = 1.0
+    shift: float = 0.0
+    bounds_activation: bool = False  # min(s(gate), limit) in place of s(min(gate, limit))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The most that the gate may be, and s of it."""
+        return (UNBOUNDED, self.limit) if self.bounds_activation else (self.limit, UNBOUNDED)
+
+
+Glu = Activation | ClampedSwiglu
 
 
 class Shaped(Protocol):
@@ -40,6 +57,7 @@ class Weight:
 
     name: str
     shape: tuple[int, ...]  # [M, K] of a matrix, [E, M, K] of one for each expert, [D] of a vector
+    scale: float = field(default=1.0, kw_only=True)  # that products multiply W x by, and embeddings a row
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,12 @@ class Alternating(Weight):
     """Two matrices of one format whose rows stand in turns: gate, up, gate, up ...; the name is of the whole."""
 
     parts: tuple[Weight, ...] = ()  # gate and up, [M, K] each
+
+
+def scales_of_pairs(weight: Weight) -> tuple[float, float]:
+    """Those of gate and up, whose rows stand in turns."""
+    first, *others = weight.parts if isinstance(weight, Alternating) else (weight,)
+    return first.scale, (others[0] if others else first).scale
 
 
 @dataclass(frozen=True)
@@ -313,6 +337,9 @@ class Ops(Protocol[Tensor]):
         and one of D / groups numbers is of every group
         """
 
+    def group_layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row and group of D / groups columns"""
+
     def linear(
         self,
         x: Tensor,
@@ -386,6 +413,9 @@ class Ops(Protocol[Tensor]):
 
     def mul_columns(self, x: Tensor, y: Tensor, first: int) -> Tensor:
         """x · y[:, first : first + D], by element, x [T, D]"""
+
+    def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
+        """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
 
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""
@@ -536,12 +566,13 @@ class Ops(Protocol[Tensor]):
         *,
         norm: Rms | None = None,
         bias: tuple[Weight, Weight] | None = None,
+        scales: tuple[Weight, Weight] | None = None,
         scaled: bool = False,
     ) -> Tensor:
-        """y[t, j] = then(G_e h + b_G,e) · (U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
+        """y[t, j] = then(s_G,e G_e h + b_G,e) · (s_U,e U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
 
-        Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M]. Where `scaled`, h is
-        multiplied by shares[t, j]. clamped_swiglu is a · sigmoid(1.702 a) · (b + 1), a = min(G h, 7), b = U h in ±7
+        Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M], scales [E]. Where
+        `scaled`, h is multiplied by shares[t, j]. A `ClampedSwiglu` takes both sums.
         """
 
     def expert_linear(
@@ -553,8 +584,9 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         norm: Rms | None = None,
         bias: Weight | None = None,
+        scale: Weight | None = None,
     ) -> Tensor:
-        """y[t, j] = then(W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M]
+        """y[t, j] = then(s_e W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M], scales [E]
 
         Of x [T, used, K], each choice has a row of its own: then(W_e x[t, j] + b_e).
         """

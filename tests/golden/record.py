@@ -29,7 +29,7 @@ TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64,
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
-Keys = dict[str, int | float | str | bool | list[int] | list[bool]]
+Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float]]
 
 
 class Source:
@@ -106,8 +106,9 @@ def transformer(
     experts: int = 0,
     layers: int = 2,
     kv: int = 2,
+    heads: int = 4,
 ) -> tuple[Tensors, Keys]:
-    """Some layers, four heads over some of keys."""
+    """Some layers, some heads over fewer of keys."""
     g, width, inner, size, vocabulary = Source(seed), sizes.width, sizes.inner, sizes.head, 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
@@ -118,15 +119,15 @@ def transformer(
         at = f"blk.{i}"
         t |= {f"{at}.{name}.weight": (g.vector(width, 1), "F32") for name in ("attn_norm", "ffn_norm")}
         t |= {
-            f"{at}.attn_q.weight": (g.matrix(4 * size, width), "Q8_0"),
+            f"{at}.attn_q.weight": (g.matrix(heads * size, width), "Q8_0"),
             f"{at}.attn_k.weight": (g.matrix(kv * size, width), "Q5_1"),
             f"{at}.attn_v.weight": (g.matrix(kv * size, width), "Q8_0"),
-            f"{at}.attn_output.weight": (g.matrix(width, 4 * size), "Q5_0"),
+            f"{at}.attn_output.weight": (g.matrix(width, heads * size), "Q5_0"),
         }
         if norms:
             t |= {f"{at}.attn_{name}_norm.weight": (g.vector(size, 1), "F32") for name in "qk"}
         if biases:
-            lengths = {"q": 4 * size, "k": kv * size, "v": kv * size}
+            lengths = {"q": heads * size, "k": kv * size, "v": kv * size}
             t |= {f"{at}.attn_{name}.bias": (g.vector(length), "F32") for name, length in lengths.items()}
         shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
         kinds = {"gate": sizes.gates, "up": sizes.gates, "down": sizes.down}
@@ -138,7 +139,7 @@ def transformer(
         if experts:
             t[f"{at}.ffn_gate_inp.weight"] = g.matrix(experts, width, gain=2), "F32"
     keys: Keys = {
-        "attention.head_count": 4, "attention.head_count_kv": kv, "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.head_count": heads, "attention.head_count_kv": kv, "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 10000.0, "rope.dimension_count": size, "context_length": 1024,
         "block_count": layers, "embedding_length": width, "feed_forward_length": inner,
     }  # fmt: skip
@@ -222,6 +223,27 @@ def whole_norms(made: Made) -> Made:
 def sections(made: Made) -> Made:
     """The same of a model that turns parts of a head by other positions, which are alike in text."""
     return made[0], made[1] | {"rope.dimension_sections": [3, 3, 2, 0]}
+
+
+def head_layer_norms(made: Made) -> Made:
+    """The same with layer norms of each head, with weights of their own."""
+    g, (tensors, keys) = Source(110), made
+    size = int(keys["rope.dimension_count"])
+    names = [(name, t) for name, (t, _) in tensors.items() if name.endswith(("attn_q.weight", "attn_k.weight"))]
+    norms = {f"{name[:-7]}_norm.weight": g.vector(t.shape[0], 1).reshape(-1, size) for name, t in names}
+    return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
+
+
+def scaled(made: Made) -> Made:
+    """The same with scales of the matrices of layers, and of those of each expert; the router has none."""
+    g, (tensors, keys) = Source(111), made
+    scales: Tensors = {}
+    for name, (values, _) in tensors.items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        if values.ndim > 1 and part not in ("token_embd", "output", "ffn_gate_inp") and not part.endswith("norm"):
+            count = values.shape[0] if values.ndim > 2 else 1
+            scales[f"{name.removesuffix('weight')}scale"] = (0.5 + g.uniform(count), "F32")
+    return tensors | scales, keys
 
 
 SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
@@ -335,6 +357,43 @@ def openelm(seed: int) -> Made:
     made = renamed((tensors, keys), {"output": ""})
     lists: Keys = {"feed_forward_length": [96, 64], "attention.head_count": [4, 4], "attention.head_count_kv": [2, 1]}
     return fused((made[0], made[1] | lists))
+
+
+def step35(seed: int) -> Made:
+    """Five layers, of which those with a window have more heads; the first is dense, and some gates have limits."""
+
+    def made(seed: int, heads: int) -> Made:
+        plain = transformer(seed, FEW_EXPERTS, experts=4, norms=True, layers=5, heads=heads)
+        return gated_heads(routed(plain, shared=32, selected=True, leading=1, keys=SIGMOID | WINDOWS))
+
+    (tensors, keys), (more, _), windows = made(seed, 4), made(seed + 1, 6), [False, True, True, False, True]
+    for i, window in enumerate(windows):
+        if window:
+            tensors |= {name: value for name, value in more.items() if name.startswith(f"blk.{i}.")}
+    own: Keys = {
+        "attention.head_count": [6 if window else 4 for window in windows], "attention.head_count_kv": [2] * 5,
+        "attention.sliding_window_pattern": windows, "rope.freq_base": 5e6, "rope.freq_base_swa": 1000.0,
+        "swiglu_clamp_exp": [0.0, 0.3, 0.0, 0.5, 0.2], "swiglu_clamp_shexp": [0.4, 0.0, 0.0, 0.3, 0.5],
+    }  # fmt: skip
+    return tensors, keys | own
+
+
+def mimo2(seed: int) -> Made:
+    """Five layers of heads whose keys are larger than their values; the first is dense, two have windows and sinks."""
+    key, value, windows = 24, 16, [False, True, True, False, True]
+    plain = transformer(seed, FEW_EXPERTS, experts=4, layers=5)
+    sunk, keys = with_sinks(routed(plain, selected=True, leading=1, keys={"expert_gating_func": 2} | WINDOWS))
+    g, width, kv_heads = Source(seed + 1), 64, [2 if window else 1 for window in windows]
+    tensors = {name: sunk[name] for name in sunk if "sinks" not in name or windows[int(name.split(".")[1])]}
+    for i, kv in enumerate(kv_heads):
+        rows = {"q": 4 * key, "k": kv * key, "v": kv * value}
+        tensors |= {f"blk.{i}.attn_{name}.weight": (g.matrix(count, width), "Q8_0") for name, count in rows.items()}
+    own: Keys = {
+        "attention.key_length": key, "attention.value_length": value, "attention.head_count_kv": kv_heads,
+        "attention.sliding_window_pattern": windows, "attention.value_scale": 0.7, "rope.freq_base": 5e6,
+        "rope.dimension_count": 8,
+    }  # fmt: skip
+    return fused((tensors, keys | own))
 
 
 def deci(seed: int) -> Made:
@@ -719,6 +778,13 @@ MODELS = {
         {},
         WINDOWS | YARN,
     ),
+    "maple": lambda: renamed(
+        transformer(81, FEW_EXPERTS, experts=4, norms=True, layers=4),
+        {},
+        WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
+    ),
+    "mimo2": lambda: mimo2(83),
+    "step35": lambda: step35(79),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 
@@ -780,6 +846,18 @@ OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
     "puzzle-nemotron_h_moe": lambda: puzzle(75),
+    "scaled-hy_v3": lambda: scaled(
+        without_suffix(
+            routed(
+                transformer(87, Sizes(64, 64, 16, "NVFP4", "NVFP4"), experts=4, norms=True),
+                shared=64,
+                selected=True,
+                leading=1,
+                keys=SIGMOID,
+            )
+        )
+    ),
+    "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
 

@@ -129,3 +129,19 @@ def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, 
     with GGUFFile.open(golden(f"tiny-{name}.gguf")) as file:
         step = record_step(file, can, default_tuning(can), Step(1, context=64))
     assert any(one.name == "route_into_experts" and one.fired for one in step.passes) == by_products
+
+
+def test_layer_norms_of_heads_write_where_attention_reads():
+    """A copy of values is all that is more than two norms."""
+    with GGUFFile.open(golden("headed-stablelm.gguf")) as file:
+        step = record_step(file, LIMITS["default"], default_tuning(LIMITS["default"]), Step(1))
+    kernels = [row.kernel.split(".")[0] for row in step.dispatches if row.layer == 0]
+    assert [kernels.count(name) for name in ("ssm/group_norm", "dense/copy_rows")] == [2, 1]
+
+
+def test_values_that_are_smaller_than_keys_are_padded_where_attention_reads_them():
+    """One dispatch pads them, one cuts the answer; keys and queries are copied beside them."""
+    with GGUFFile.open(golden("tiny-mimo2.gguf")) as file:
+        step = record_step(file, LIMITS["default"], default_tuning(LIMITS["default"]), Step(1))
+    kernels = [row.kernel.split(".")[0] for row in step.dispatches if row.layer == 0]
+    assert [kernels.count(f"dense/{name}") for name in ("resize_heads", "copy_rows")] == [2, 2]

@@ -253,13 +253,26 @@ def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
             assert low <= rms(llm.logits(IDS) - wanted) < high
 
 
-def test_scales_of_matrices_may_be_there_if_they_are_1(tmp_path):
-    """Those of activations are for programs that quantise them."""
+def test_scales_of_activations_change_nothing(tmp_path):
+    """They are for programs that quantise activations."""
     whole = parts("qwen3")
-    wanted, kept = logits(tmp_path, whole), whole.tensors
-    scales = [vector(f"blk.0.attn_q.{name}", 1, value) for name, value in (("scale", 1.0), ("input_scale", 0.3))]
-    whole.tensors = [*kept, *scales]
+    wanted = logits(tmp_path, whole)
+    whole.tensors = [*whole.tensors, vector("blk.0.attn_q.input_scale", 1, 0.3), vector("blk.0.attn_q.scale", 1)]
     np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
-    whole.tensors = [*kept, vector("blk.0.attn_q.scale", 1, 0.3)]
-    with pytest.raises(UnsupportedModel, match=r"tensor 'blk.0.attn_q.scale': matrices that are scaled as a whole"):
+
+
+def test_a_head_may_have_a_scale(tmp_path):
+    """Logits are that many times as large."""
+    whole = parts("qwen3")
+    wanted = logits(tmp_path, whole)
+    whole.tensors = [*whole.tensors, vector("output.scale", 1, 0.5)]
+    np.testing.assert_array_equal(logits(tmp_path, whole), 0.5 * wanted)
+
+
+def test_a_scale_of_a_matrix_that_is_no_product_is_refused(tmp_path):
+    """Rows of heads of one matrix, as in older files of latent attention, become others before they are multiplied."""
+    whole = parts("kimi-linear")
+    [name] = {one.name for one in matrices(whole, ".attn_k_b.weight")} or [b""]
+    whole.tensors = [*whole.tensors, vector(name.decode().replace("weight", "scale"), 1, 0.3)]
+    with pytest.raises(UnsupportedModel, match="matrices that are scaled as a whole"):
         model_of(tmp_path, whole)

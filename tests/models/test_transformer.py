@@ -165,7 +165,7 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
     ("keys", "error", "says"),
     [
         ({"attention__head_count_kv": 3}, BadFile, "head_count_kv.*found 3, expected a divisor of the 4 heads"),
-        ({"attention__value_length": 32}, BadFile, "value_length"),
+        ({"attention__value_length": 32}, BadFile, "attn_v.weight"),
         ({"block_count": 3}, BadFile, "blk.2"),
         ({"block_count": 2**32 - 1}, BadFile, "block_count.*found 4294967295, expected an integer from 1 to"),
         ({"feed_forward_length": 97}, BadFile, "ffn_gate"),

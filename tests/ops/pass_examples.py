@@ -355,7 +355,7 @@ EXAMPLES = {
     "gate_into_attention": Example(
         gated_attention, {**vectors("gain"), **HEADS, "gate": ("F32", (D, D))}, rows=2, caches=(KV,)
     ),
-    "convolution_into_stack": Example(
+    "write_into_stack": Example(
         mixed_columns,
         {
             **vectors("gain"),

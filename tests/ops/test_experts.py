@@ -20,7 +20,7 @@ from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.moe import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import LEAST_SUM, Gating, Rms, Routing, Weight
+from rwkv_gpu.ops.vocabulary import LEAST_SUM, ClampedSwiglu, Gating, Rms, Routing, Weight
 from tests.gguf.blocks import mild_rows
 from tests.recording import gemm_configs, run_plan, tunings
 
@@ -391,19 +391,22 @@ def test_a_norm_on_the_way(device, tuning, width):
 
 
 @pytest.mark.parametrize("rows", [1, 17])
-def test_biases_and_clamps(fast_device, either, rows):
+@pytest.mark.parametrize("then", [ClampedSwiglu(7.0, 1.702, 1.0), ClampedSwiglu(2.0, bounds_activation=True)])
+def test_biases_and_clamps(fast_device, either, rows, then):
     """Gate and up in one dispatch and apart, where they differ in format."""
     bench = Bench(fast_device, either, rows)
     gate, up, down = halves(bench, 8)
     [other] = bench.together((8, 33, 64), BY_NAME["Q8_0"])
     biases = bench.vector("gate_bias", 5 * normal(264)), bench.vector("up_bias", 5 * normal(264, seed=1))
+    scales = bench.vector("gate_scale", 1 + normal(8) / 4), bench.vector("up_scale", 1 + normal(8, seed=1) / 4)
     bias = bench.vector("down_bias", normal(216))
 
     def says(g, x, h, experts, shares, add):
         routing = Routing(experts, shares)
         return {
-            "together": g.expert_glu(x, gate, up, routing, "clamped_swiglu", bias=biases),
-            "apart": g.expert_glu(x, gate, other, routing, "clamped_swiglu", bias=biases),
+            "together": g.expert_glu(x, gate, up, routing, then, bias=biases),
+            "apart": g.expert_glu(x, gate, other, routing, then, bias=biases, scales=scales),
+            "scaled": g.expert_glu(x, gate, up, routing, then, scales=scales),
             "y": g.expert_sum(h, down, routing, add=add, bias=bias),
         }
 

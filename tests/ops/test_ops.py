@@ -1,11 +1,13 @@
 """Every op on the GPU equals the reference, in each mode, tuning and awkward shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.reference import ACTIVATIONS
-from rwkv_gpu.ops.vocabulary import LayerNorm
+from rwkv_gpu.ops.vocabulary import ClampedSwiglu, LayerNorm
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -69,6 +71,22 @@ def test_norms_of_a_zero_row_are_finite(device):
     assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x)
 
 
+def test_a_matrix_may_have_a_scale(device):
+    """One of its own where several are multiplied at once, too."""
+    arrays = {"w": normal(66, 64), "u": normal(66, 64, seed=1), "b": normal(66)}
+    x = {"x": normal(3, 64, seed=1)}
+
+    def several(g, w, x):
+        scaled = [replace(w["w"], scale=0.3), replace(w["u"], scale=-2.0)]
+        return {"y": g.mul(*g.linears([x, x], scaled, then=["silu", "none"], bias=[w["b"], None]))}
+
+    def pairs(g, w, x):
+        return {"y": g.glu(x, replace(w["w"], scale=0.3), "silu")}
+
+    assert_same(device, several, arrays, x)
+    assert_same(device, pairs, arrays, x)
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (33, 33), (96, 64), (7, 257), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_linear_equals_the_reference(device, tuning, shape, dtype):
@@ -129,6 +147,15 @@ def test_sums_and_products_are_exact(device, rows, width):
     inputs = {"x": normal(rows, width), "z": normal(rows, width, seed=1)}
     assert_same(device, lambda g, w, x, z: {"y": g.add(x, z)}, {}, inputs, tolerance=0)
     assert_same(device, lambda g, w, x, z: {"y": g.mul(x, z)}, {}, inputs, tolerance=0)
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["silu", ClampedSwiglu(1.0), ClampedSwiglu(1.0, bounds_activation=True), ClampedSwiglu(0.5, alpha=1.7, shift=1.0)],
+)
+def test_a_gate_lets_through_what_it_bounds(device, then):
+    inputs = {"x": 3 * normal(5, 33), "z": 3 * normal(5, 33, seed=1)}
+    assert_same(device, lambda g, w, x, z: {"y": g.gated(x, z, then)}, {}, inputs, tolerance=1e-6)  # an exponential
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])

@@ -232,22 +232,27 @@ def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, name):
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_a_norm_by_groups_is_that_of_each_group(device, groups):
-    weights = {"gain": normal(96), "shared": normal(96 // groups, seed=2)}
+    weights = {"gain": normal(96), "shared": normal(96 // groups, seed=2), "bias": normal(96, seed=3)}
 
     def says(g, w, s, x):  # noqa: ARG001
         return {
             "y": g.group_rms_norm(x, w["gain"], groups, 1e-5),
             "z": g.group_rms_norm(x, None, groups, 1e-5),
             "each": g.group_rms_norm(x, w["shared"], groups, 1e-5),
+            "centred": g.group_layer_norm(x, w["gain"], None, groups, 1e-5),
+            "shifted": g.group_layer_norm(x, w["gain"], w["bias"], groups, 1e-5),
         }
 
     case = Case(says, weights, [])
     case.tolerance = 1e-5
-    x = normal(9, 96, seed=1)
+    x = normal(9, 96, seed=1) + 1
     grouped = x.reshape(9, groups, -1)
     wanted = grouped / np.sqrt((grouped**2).mean(-1, keepdims=True) + 1e-5)
     got = case.says(Reference(weights, {}, batch_of([(0, 0, 9)])), named(weights), {}, x=x)
     np.testing.assert_allclose(got["z"], wanted.reshape(9, 96), 1e-5, 1e-5)
     np.testing.assert_allclose(got["y"], wanted.reshape(9, 96) * weights["gain"], 1e-5, 1e-5)
     np.testing.assert_allclose(got["each"], (wanted * weights["shared"]).reshape(9, 96), 1e-5, 1e-5)
+    apart = grouped - grouped.mean(-1, keepdims=True)
+    wanted = (apart / np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-5)).reshape(9, 96) * weights["gain"]
+    np.testing.assert_allclose(got["shifted"], wanted + weights["bias"], 1e-5, 1e-5)
     case.assert_same(device, [(batch_of([(0, 0, 9)]), {"x": x})])

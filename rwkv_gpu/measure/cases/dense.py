@@ -11,7 +11,7 @@ from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
-from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms
+from ...ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Rms
 from ..trials import Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -41,6 +41,11 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield Trial(
         "mul_columns", "", "map", tuning, lambda g, _, x, z: g.mul_columns(x, z, 5), {"x": x, "z": normal(3, 300)}
     )
+    clamps = ClampedSwiglu(1.0, shift=0.5, bounds_activation=True)
+    yield Trial(
+        "gated", "clamped", "map", tuning, lambda g, _, x, z: g.gated(x, z, clamps), {"x": 3 * x, "z": 3 * z},
+        allowed=EXACT.result,
+    )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))

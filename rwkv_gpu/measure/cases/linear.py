@@ -14,7 +14,7 @@ from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FORMAT, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
-from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State
+from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State, Weight
 from ..trials import Past, Stored, Trial
 from .adapters import factors, mixed_scales
 from .common import BY_NAME, F32, SOME, decode_batch, normal
@@ -84,19 +84,20 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
         x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
         yield Trial(
             "linear", f"bias, then {then}, add, {count} rows", name, tuning,
-            lambda g, w, x, add, then=then: g.linear(x, w["w"], then=then, bias=w["b"], add=add), x, w, allowed,
+            lambda g, w, x, add, then=then: g.linear(x, _half(w["w"]), then=then, bias=w["b"], add=add), x, w, allowed,
         )  # fmt: skip
     for count in (1, rows):
         w = {"w": Stored.random(fmt, 90, 512)}
         yield Trial(
-            "glu", f"{count} rows", name, tuning, lambda g, w, x: g.glu(x, w["w"], "silu"), {"x": normal(count, 512)},
+            "glu", f"{count} rows", name, tuning, lambda g, w, x: g.glu(x, _half(w["w"]), "silu"),
+            {"x": normal(count, 512)},
             w, allowed,
         )  # fmt: skip
     w = {"w": Stored.random(fmt, 70, 512)}
     x = {"x": normal(rows, 512) / 8, "by": normal(rows, 70, seed=1), "add": normal(rows, 70, seed=2)}
     yield Trial(
         "linear", "scaled by another row, add", name, tuning,
-        lambda g, w, x, by, add: g.scale_rows(g.linear(x, w["w"], scale=0.5), by, add=add), x, w, allowed,
+        lambda g, w, x, by, add: g.scale_rows(g.linear(x, _half(w["w"]), scale=0.5), by, add=add), x, w, allowed,
     )  # fmt: skip
     if F32 in formats_of(kernel):
         w = {"w": Stored.random(F32, 90, 90)}
@@ -104,6 +105,11 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
             "linear", "rows of 90", name, tuning, lambda g, w, x: g.linear(x, w["w"]), {"x": normal(rows, 90)}, w,
             _tolerance(config, F32),
         )  # fmt: skip
+
+
+def _half(weight: Weight) -> Weight:
+    """The same with a scale of the matrix."""
+    return replace(weight, scale=0.5)
 
 
 def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, *, normed: bool) -> Trial:

@@ -16,7 +16,7 @@ from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT
 from ...kernels.registry import expert_trials, gemm_trials
 from ...ops.quantising import BY_SUBGROUPS
-from ...ops.vocabulary import Gating, Rms, Routing
+from ...ops.vocabulary import ClampedSwiglu, Gating, Rms, Routing
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
 
@@ -136,7 +136,11 @@ def _ways(
             "experts", "normed next", name, tuning.only(by_subgroups), _normed_next, inputs, weights,
             10 * config.tolerance.result,
         )  # fmt: skip
-    for what, says in (("biases and clamps", _biased), ("halves, scaled", _scaled), ("without a gate", _ungated)):
+    for what, says in (
+        ("biases, scales and clamps", _biased),
+        ("halves, scaled", _scaled),
+        ("without a gate", _ungated),
+    ):
         yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
     if config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1:
         for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
@@ -148,7 +152,8 @@ def _ways(
 
 def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
     routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
-    inner = g.expert_glu(x, w["gate"], w["up"], routing, "clamped_swiglu", bias=biases)
+    how: dict[str, Any] = {"bias": biases, "scales": (w["scales"], w["bias"])}
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, ClampedSwiglu(1.0, 1.702, 1.0), **how)
     return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
 
 

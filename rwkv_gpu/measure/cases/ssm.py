@@ -45,6 +45,12 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             lambda g, w, x, groups=groups: g.group_rms_norm(x, w["gain"], groups, 1e-6),
             {"x": normal(5, 272) * 3 + 1}, {"gain": Stored.of(normal(272, seed=1))}, EXACT.result,
         )  # fmt: skip
+        yield Trial(
+            "group_layer_norm", f"{groups} groups", name, tuning,
+            lambda g, w, x, groups=groups: g.group_layer_norm(x, w["gain"], w["bias"], groups, 1e-6),
+            {"x": normal(5, 272) * 3 + 1},
+            {"gain": Stored.of(normal(272, seed=1)), "bias": Stored.of(normal(272, seed=2))}, EXACT.result,
+        )  # fmt: skip
 
 
 def _ssd(name: str, tuning: Tuning, sizes: tuple[int, int, int, int], step: str, batch: Batch) -> Trial:

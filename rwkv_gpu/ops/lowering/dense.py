@@ -12,6 +12,7 @@ from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, Sc
 from ..values import Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm, Rms
 from .context import Lowering
+from .glu import glu_parts
 from .quantising import rounded_constants
 
 
@@ -83,6 +84,9 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
         z = op.inputs[1].shape[1:]
         own = {"Z": math.prod(z), "FIRST": op.first, "REPEATED": x.shape[-1] if len(z) < len(x.shape[1:]) else width}
+    if op.glu:
+        parts, clamps = glu_parts(op.glu)
+        shader, own = (*shader, *parts), own | clamps
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
     groups = -(-math.prod(x.shape) // lanes)
     to.emit(node, "", shader, {"D": width, "WG": lanes} | own, operands, groups=groups)

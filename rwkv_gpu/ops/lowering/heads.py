@@ -33,7 +33,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             "moe/write",
             "moe/result/plain",
         ]
-        parts += ["moe/bias/none", "moe/input/plain", "lib/activation"]
+        parts += ["moe/bias/none", "moe/sums/plain", "moe/input/plain", "lib/activation"]
         if config.fragment:
             found = rounded_rows({0: width}, node.rows * heads)
             round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)

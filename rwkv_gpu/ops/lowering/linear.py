@@ -24,7 +24,7 @@ from ..graph import Node
 from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
 from ..quantising import BY_SUBGROUPS, X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
-from ..vocabulary import NUMBER, NUMBERS, LayerNorm
+from ..vocabulary import NUMBER, NUMBERS, LayerNorm, scales_of_pairs
 from . import adapters
 from .context import Lowering
 from .quantising import STORES_QUANTISED, quantise
@@ -88,10 +88,11 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     if product.bias is not None and not op.adapters:
         operands["bias"] = to.vector(product.bias)
     pair = 2 if op.pairs else 1
+    scales = scales_of_pairs(product.weight) if op.pairs else (product.weight.scale, 1.0)
     return [
         Bound(
             product.weight.name,
-            [Placed(s, width, x, s.first // pair, out // pair, s.first, product.then)],
+            [Placed(s, width, x, s.first // pair, out // pair, s.first, product.then, scales)],
             operands | {"w": s.slice},
         )
         for s in to.weights[product.weight.name].shards
@@ -118,6 +119,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
             one.weight.shape[0],
             at,
             one.then,
+            (one.weight.scale, 1.0),
         )
         for i, (one, shard, at) in enumerate(zip(op.products, shards, bias_at, strict=False))
     ]

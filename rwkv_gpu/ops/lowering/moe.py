@@ -12,8 +12,9 @@ from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, 
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
 from ..values import JoinedVectors, Operand, Quantised, Value
-from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
+from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
+from .glu import glu_parts
 from .linear import decoded_weights, w_exponent
 from .quantising import in_units, round_rows
 
@@ -31,6 +32,7 @@ class Result:
     kind: str  # moe/result/...
     then: Glu = "none"
     biases: tuple[Weight, ...] = ()
+    scales: tuple[Weight, ...] = ()  # of the sums
     scale: Value | None = None  # of x, by choice
     quantises: Quantised | None = None  # what it writes beside y
     operands: dict[str, Operand] = field(default_factory=dict)
@@ -38,17 +40,15 @@ class Result:
     @property
     def parts(self) -> tuple[str, ...]:
         """What links it."""
-        clamped = self.then == "clamped_swiglu"
-        glu = () if self.kind == "plain" else (f"moe/glu/{'clamped_swiglu' if clamped else 'activated'}",)
+        glu = () if self.kind == "plain" else glu_parts(self.then)[0]
         bias = f"moe/bias/{'each' if self.biases else 'none'}"
-        return f"moe/result/{self.kind}", *glu, bias, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
+        sums = f"moe/sums/{'scaled' if self.scales else 'plain'}"
+        return f"moe/result/{self.kind}", *glu, bias, sums, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
 
     @property
     def constants(self) -> dict[str, Constant]:
         """What its parts are specialised by."""
-        if self.then == "clamped_swiglu":
-            return {"LIMIT": SWIGLU_LIMIT, "ALPHA": SWIGLU_ALPHA, "THEN": NUMBER["none"]}
-        return {"THEN": NUMBER[self.then]}
+        return glu_parts(self.then)[1]
 
 
 def route(to: Lowering, node: Node, op: Route) -> None:
@@ -84,22 +84,23 @@ def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     if whole:
         x = _rows_of(to, node, whole[0], op, used, rows)
         kind = "glu" if op.gated else "plain"
-        result = Result(kind, op.then, op.biases, scale, op.quantises, {"x": x, "y": op.y})
+        result = Result(kind, op.then, op.biases, op.scales, scale, op.quantises, {"x": x, "y": op.y})
         for matrices in whole:
             _by_choice(to, node, op, matrices, result, uses, op.norm)
             op = replace(op, route=None)
         return
     gate = Value(op.y.shape)
     gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
-    first, second = (op.biases[:1], op.biases[1:]) if op.biases else ((), ())
     x = _rows_of(to, node, gates[0], op, used, rows)
+    result = Result("plain", "none", op.biases[:1], op.scales[:1], scale, None, {"x": x, "y": gate})
     for matrices in gates:
-        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, None, {"x": x, "y": gate}), uses)
+        _by_choice(to, node, op, matrices, result, uses)
         op = replace(op, route=None)
     x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op, used, rows)
+    operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
+    result = Result("gated", op.then, op.biases[1:], op.scales[1:], scale, op.quantises, operands)
     for matrices in ups:
-        operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
-        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, op.quantises, operands), uses)
+        _by_choice(to, node, op, matrices, result, uses)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
@@ -191,6 +192,8 @@ def _by_choice(
         operands |= written
     if result.biases:
         operands["biases"] = _joined(result.biases)
+    if result.scales:
+        operands["sum_scales"] = _joined(result.scales)
     if result.scale is not None:
         operands["input_scales"] = result.scale
     if config.norms:
@@ -329,7 +332,7 @@ def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
 
 
 def _joined(biases: Sequence[Weight]) -> JoinedVectors:
-    """Biases [E · M] of one or two matrices, one after the other."""
+    """Biases [E · M] of one or two matrices, or scales [E], one after the other."""
     return JoinedVectors(tuple(one.name for one in biases), tuple(one.shape[0] for one in biases))
 
 

@@ -176,5 +176,8 @@ def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
     constants["WEIGHTS"] = math.prod(op.weight.shape) if op.weight else width
     ones = CachedTensor(("ones", width), lambda: np.ones(width, np.float32))
     operands: dict[str, Operand] = {"x": op.x, "weight": to.vector(op.weight) if op.weight else ones, "y": op.y}
-    shader = "ssm/group_rms_norm", f"lib/lanes/{to.tuning.reduce}"
+    if op.bias:
+        operands["bias"] = to.vector(op.bias)
+    parts = f"ssm/centre/{'mean' if op.centred else 'none'}", f"ssm/shift/{'each' if op.bias else 'none'}"
+    shader = "ssm/group_norm", *parts, f"lib/lanes/{to.tuning.reduce}"
     to.emit(node, op.label, shader, constants, operands, groups=node.rows * op.groups)

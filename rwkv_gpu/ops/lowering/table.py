@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...gpu.shader import Constant, Struct
 from ...gpu.weights import Shard
 from ..tracer import MATRICES
@@ -22,6 +24,13 @@ class Placed:
     stride: int
     bias: int
     then: Activation
+    scales: tuple[float, float] = (1.0, 1.0)  # of the sums; of gate and of up, where their rows stand in turns
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """All that a table says of it, but which blocks it has; planes at the end."""
+        own = self.shard.rows, self.k, self.x, self.y, self.stride, self.bias, NUMBER[self.then]
+        return (*own, *map(_bits, self.scales), *self.shard.planes)
 
 
 @dataclass(frozen=True)
@@ -39,10 +48,7 @@ class Table:
     ) -> "Table":
         """Of products that have so many blocks each."""
         starts = list(itertools.accumulate(each, initial=0))
-        matrices = [
-            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
-            for p, count, start in zip(placed, each, starts, strict=False)
-        ]
+        matrices = [(start, count, *p.words) for p, count, start in zip(placed, each, starts, strict=False)]
         none = (0,) * len(matrices[0])
         matrices += [none] * (MATRICES - len(placed))
         return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
@@ -61,7 +67,12 @@ class Table:
     @property
     def operands(self) -> dict[str, UniformTable]:
         """What the kernel binds."""
-        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
+        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its eleven starts with a vec4
         for matrix in self.matrices:
-            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
+            words += [*matrix[:-4], 0, *matrix[-4:]]
         return {} if self.constant else {"table": UniformTable(tuple(words))}
+
+
+def _bits(number: float) -> int:
+    """A float32 as the word that a kernel reads it from."""
+    return int(np.float32(number).view(np.uint32))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import LayerNorm, Rms, Weight
+from ..vocabulary import ClampedSwiglu, LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,14 @@ class Norm(MayQuantise):
 
 @dataclass(frozen=True)
 class Map(MakesY):
-    """y = f(x), y = x + z or y = x · z, by element"""
+    """y = f(x), y = x + z, y = x · z or y = glu(x, z), by element"""
 
-    f: str  # an activation, softcap, scale; of two inputs: add, mul
+    f: str  # an activation, softcap, scale; of two inputs: add, mul, glu
     inputs: tuple[Value, ...]
     y: Value
     number: float = 0.0  # of softcap and scale
     first: int = 0  # column of z from which on it is read
+    glu: ClampedSwiglu | None = None
 
     @property
     def reads(self) -> tuple[Value, ...]:

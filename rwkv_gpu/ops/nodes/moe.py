@@ -74,7 +74,8 @@ class SortChoices(Op):
 class ExpertProducts(Op):
     """y[t, j] = then(W_e x[t] + b_e), or of two matrices then(G_e x[t] + b_G,e) · (U_e x[t] + b_U,e), e = experts[t, j]
 
-    Where `scaled`, x[t] is multiplied by shares[t, j] first. An x [T, used, K] has a row for each choice.
+    Sums are multiplied by scales before biases are added. Where `scaled`, x[t] is multiplied by shares[t, j] first. An
+    x [T, used, K] has a row for each choice.
     """
 
     x: Value
@@ -83,6 +84,7 @@ class ExpertProducts(Op):
     then: Glu
     y: Value
     biases: tuple[Weight, ...] = ()  # [E · M] each
+    scales: tuple[Weight, ...] = ()  # [E] each
     scaled: bool = False
     gated: bool = False
     norm: Rms | None = None

@@ -63,13 +63,15 @@ class SelectiveScan(MakesY, ReplacesState):
 
 @dataclass(frozen=True)
 class GroupNorm(MakesYOfX):
-    """y = x / sqrt(mean(x²) + eps) · weight, by row and group of columns"""
+    """y = v / sqrt(mean(v²) + eps) · weight + bias, by row and group of columns, v = x or x - mean(x)"""
 
     x: Value
     weight: Weight | None  # [D]
     groups: int
     eps: float
     y: Value
+    centred: bool = False
+    bias: Weight | None = None  # [D]
 
     @property
     def label(self) -> str:

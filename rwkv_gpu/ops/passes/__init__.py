@@ -12,7 +12,6 @@ from . import (
     adapters_into_products,
     choose_kernels,
     convolution_into_recurrence,
-    convolution_into_stack,
     gate_into_attention,
     gate_into_expert_sum,
     lora_into_time_mix,
@@ -36,6 +35,7 @@ from . import (
     sort_once,
     token_shift_into_products,
     whole_norms_into_attention,
+    write_into_stack,
 )
 
 
@@ -62,7 +62,7 @@ PASSES = tuple(
         scale_into_product,
         whole_norms_into_attention,
         gate_into_attention,
-        convolution_into_stack,
+        write_into_stack,
         convolution_into_recurrence,
         token_shift_into_products,
         norm_into_products,

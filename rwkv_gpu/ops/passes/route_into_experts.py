@@ -48,7 +48,7 @@ def _ranks(reader: Node, op: ExpertProducts, route: Route, target: Target) -> bo
     if op.routing.experts is not route.routing.experts or op.scaled or not by_own_logit:
         return False
     config, _ = products_config(op, reader.rows, target)
-    buffers = BUFFERS + sum(map(bool, (op.norm, op.biases, how.selection_bias, how.answer_scale)))
+    buffers = BUFFERS + sum(map(bool, (op.norm, op.biases, op.scales, how.selection_bias, how.answer_scale)))
     fits = route.router.shape[0] <= LOGITS_OF_A_LANE * config.subgroup_width and how.used <= config.wg
     return (
         config.norms

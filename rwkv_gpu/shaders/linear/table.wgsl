@@ -10,6 +10,8 @@ struct Matrix {
     stride: u32,    // of a row of y
     bias: u32,      // where its bias starts
     then: u32,      // its activation
+    scale: u32,     // that sums are multiplied by, the bits of a float; of gate, where its rows and those of up stand in turns
+    second: u32,    // and of up
     planes: vec4u,  // where its planes start, in vec4s
 }
 

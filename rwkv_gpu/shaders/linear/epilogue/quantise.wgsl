@@ -1,4 +1,4 @@
-// y[t, m] = SCALE · then(W[m] · x[t]), and the same as integers: of all rows of W that a workgroup has, 32 make a chunk, by eight lanes
+// y[t, m] = SCALE · then(scale · W[m] · x[t]), and the same as integers: of all rows of W that a workgroup has, 32 make a chunk, by eight lanes
 // needs lib/activation: activation
 // needs lib/store_quantised: store_quantised
 // needs table: rows_now
@@ -15,7 +15,7 @@ var<workgroup> found: array<f32, TB * OWN_ROWS>;
 fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
 
 fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, _inputs: vec3f) {
-    let value = SCALE * activation(matrix.then, dot);
+    let value = SCALE * activation(matrix.then, bitcast<f32>(matrix.scale) * dot);
     y[matrix.y + t * matrix.stride + row] = value;
     found[t % TB * OWN_ROWS + row % OWN_ROWS] = value;
 }

@@ -1,4 +1,4 @@
-// y[t, m] = SCALE · then(W[m] · x[t] + bias) + residual
+// y[t, m] = SCALE · then(scale · W[m] · x[t] + bias) + residual
 // needs bias: bias_at, bias_rest
 // needs lib/activation: activation
 // needs residual: residual_at, save_state, state_value
@@ -14,7 +14,7 @@ fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
 
 fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, epilogue_inputs: vec3f) {
     let i = y_at(matrix, t, row);
-    let sum = dot + epilogue_inputs.x + bias_rest(matrix.bias + row, t);
+    let sum = fma(bitcast<f32>(matrix.scale), dot, epilogue_inputs.x) + bias_rest(matrix.bias + row, t);
     stored = SCALE * activation(matrix.then, sum) + epilogue_inputs.y;
     y[i] = stored;
     save_state(i, epilogue_inputs.z);

@@ -1,4 +1,4 @@
-// y[t, m] = SCALE · then(W[m] · x[t]) · by[t, m] + residual
+// y[t, m] = SCALE · then(scale · W[m] · x[t]) · by[t, m] + residual
 // needs lib/activation: activation
 // needs residual: residual_at, save_state, state_value
 @group(0) @binding(4) var<storage, read> by: array<f32>;    // [T, M]
@@ -15,7 +15,7 @@ fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
 
 fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, epilogue_inputs: vec3f) {
     let i = y_at(matrix, t, row);
-    stored = SCALE * activation(matrix.then, dot) * epilogue_inputs.x + epilogue_inputs.y;
+    stored = SCALE * activation(matrix.then, bitcast<f32>(matrix.scale) * dot) * epilogue_inputs.x + epilogue_inputs.y;
     y[i] = stored;
     save_state(i, epilogue_inputs.z);
 }

@@ -1,5 +1,5 @@
-// a · sigmoid(ALPHA · a) · (b + 1), a = min(gate, LIMIT), b = up between -LIMIT and LIMIT
+// min(s(min(gate, MOST_GATE)), MOST_ACTIVATED) · (up within ±LIMIT + SHIFT), s(a) = a · sigmoid(ALPHA · a)
 fn glu(gate: f32, up: f32) -> f32 {
-    let a = min(gate, LIMIT);
-    return a / (1.0 + exp(-ALPHA * a)) * (clamp(up, -LIMIT, LIMIT) + 1.0);
+    let a = min(gate, MOST_GATE);
+    return min(a / (1.0 + exp(-ALPHA * a)), MOST_ACTIVATED) * (clamp(up, -LIMIT, LIMIT) + SHIFT);
 }

@@ -1,5 +1,7 @@
-// y[t, g, :] = x[t, g, :] / sqrt(mean(x[t, g, :]²) + EPS) * weight[g, :]      one workgroup per row t and group g
+// y[t, g, :] = v / sqrt(mean(v²) + EPS) * weight[g, :] + shift, v = x[t, g, :] - centre      one workgroup per row t and group g
+// needs centre: centre_of
 // needs lanes: reduce_add
+// needs shift: shift_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, G, D / G]
 @group(0) @binding(2) var<storage, read> weight: array<f32>;    // [G, D / G], or [D / G]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, G, D / G]
@@ -14,12 +16,14 @@ fn run(group: u32, lane: u32) {
     }
     let column = group % G * OWN;
     let first = t * D + column;
+    let centre = centre_of(first, lane);
     var squares = 0.0;
     for (var d = lane; d < OWN; d += WG) {
-        squares += x[first + d] * x[first + d];
+        let v = x[first + d] - centre;
+        squares += v * v;
     }
     let scale = inverseSqrt(reduce_add(squares, lane) / f32(OWN) + EPS);
     for (var d = lane; d < OWN; d += WG) {
-        y[first + d] = x[first + d] * scale * weight[(column + d) % WEIGHTS];
+        y[first + d] = (x[first + d] - centre) * scale * weight[(column + d) % WEIGHTS] + shift_at(column + d);
     }
 }

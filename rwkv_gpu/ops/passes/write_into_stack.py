@@ -1,4 +1,4 @@
-"""Convolutions write into the stack that a kernel reads.
+"""Convolutions, norms by groups, and heads that get another size are written into the stack that a kernel reads.
 
     before
         %0 = conv1d(x)  [q]  state q
@@ -17,13 +17,13 @@
         %3, %4 = gemm(x)  [beta decay]
         %9 = gated_delta_rule(%8, %3, %4, x)  state delta
 
-Condition: nothing but the copy reads what the convolution gives.
+Condition: nothing but the copy reads what they give.
 """
 
 from dataclasses import replace
 
 from ..graph import Graph
-from ..nodes import Conv1d, Copy
+from ..nodes import Conv1d, Copy, GroupNorm, ResizeHeads
 from ..target import Target
 
 
@@ -33,7 +33,7 @@ def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same f
     for node in list(graph.nodes):
         op = node.op
         writer = graph.writer(op.x) if isinstance(op, Copy) else None
-        if not isinstance(op, Copy) or writer is None or not isinstance(writer.op, Conv1d):
+        if not isinstance(op, Copy) or writer is None or not isinstance(writer.op, Conv1d | GroupNorm | ResizeHeads):
             continue
         if graph.readers(op.x) == [node] and not graph.is_output(op.x):
             graph.remove(node)

@@ -28,6 +28,7 @@ class Size:
     run: int = 0  # that so many weights at least share a scale
     more_than: int = 0  # rows of x
     least: int = 0  # rows and columns of W
+    rounded: bool = False  # whether only of an x that whatever makes it can write as float16
 
 
 @dataclass(frozen=True)
@@ -109,15 +110,18 @@ class Tuning:
         out: int = MANY,
         width: int = MANY,
         packed: bool = False,
+        quantised: bool = False,
         rounded: bool = False,
     ) -> GemmConfig:
         """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last.
 
-        Where x can be staged whole, it is copied only if what writes it may write integers: `rounded`.
+        Where x can be staged whole, it is copied only if what writes it may write integers: `quantised`. `rounded` says
+        that it may write float16.
         """
         for size, shape in self.linear_sized:
             format_fits = packed >= size.packed and run >= size.run
-            able = rounded or not shape.copies or width > 32 * shape.staged
+            able = quantised or not shape.copies or width > 32 * shape.staged
+            able = able and (rounded or not size.rounded)
             fits = size.least <= min(out, width) and out <= size.out and width <= size.width
             if size.more_than < rows <= size.rows and fits and format_fits and able:
                 return shape

@@ -37,16 +37,18 @@ def result_of(op: Gemm) -> str:
     return "rows"
 
 
-def choose(op: Gemm, rows: int, target: Target, *, quantised_for_free: bool = False) -> GemmConfig:
+def choose(
+    op: Gemm, rows: int, target: Target, *, quantised_for_free: bool = False, rounded_for_free: bool = False
+) -> GemmConfig:
     """The config that the tuning has for such products.
 
-    `quantised_for_free` says that whatever makes x can write it as integers, too.
+    `quantised_for_free` says that whatever makes x can write it as integers, too, `rounded_for_free` as float16.
     """
     shards = shards_of(op, target)
     shards = shards[: len(op.products)]  # a large matrix has a dispatch for each shard
     width = max(one.weight.shape[1] for one in op.products)
     run, packed, out = shards[0].run, shards[0].packed, sum(shard.rows for shard in shards)
-    config = target.tuning.gemm_config(rows, run, out, width, packed, quantised_for_free)
+    config = target.tuning.gemm_config(rows, run, out, width, packed, quantised_for_free, rounded_for_free)
     return FLOATS if config.integers and not packed else config
 
 

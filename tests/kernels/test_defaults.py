@@ -26,7 +26,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 )
 def test_matrix_units_serve_batches_where_they_gain(rows, out, width, kernel):
     can = replace(LIMITS["h200"], fragment=16)
-    config = default_tuning(can).gemm_config(rows, out=out, width=width, packed=True, rounded=True)
+    config = default_tuning(can).gemm_config(rows, out=out, width=width, packed=True, quantised=True)
     assert config.kernel == f"linear/{kernel}"
 
 

@@ -127,9 +127,32 @@ def test_keys_and_values_in_float32_are_not_rounded():
         assert ATTENTION not in kernels_of(file, 512, prefill=True, kv="f32")
 
 
-def test_a_layer_takes_five_dispatches_in_a_batch():
-    """As in a step of one row: what products read is rounded by whatever makes it."""
-    with open_synthetic("llama-8b-q4_k_m") as file:
+def layer_of_a_batch(name: str) -> list[str]:
+    """The kernels of a layer of sixteen sequences."""
+    with open_synthetic(name) as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
-    layer = [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]
-    assert layer == ["linear/line_gemm", "attention/attention_decode", *["linear/line_gemm"] * 3]
+    return [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]
+
+
+@pytest.mark.parametrize("name", ["llama-8b-q4_k_m", "phi4-14.7b-q4_k_m"])
+def test_a_layer_takes_five_dispatches_in_a_batch(name):
+    """As in a step of one row: what products read is rounded by whatever makes it, the widest of them too."""
+    line = "linear/line_gemm"
+    assert layer_of_a_batch(name) == [line, "attention/attention_decode", line, line, line]
+
+
+def test_experts_in_a_batch_round_what_they_read_once():
+    """Gate and up write what down reads, and the sum of answers what the next layer reads."""
+    layer = layer_of_a_batch("gpt-oss-20b")
+    assert layer[-4:] == ["moe/expert_sort", EXPERTS, EXPERTS, "moe/expert_gather"]
+    assert layer.count("linear/round_rows") == 1
+    assert "dense/rms_norm" not in layer
+
+
+def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
+    """Falcon-H1's attention is 1,280 wide; Granite's experts, which make its rows, do not round them."""
+    falcon, granite = (layer_of_a_batch(name) for name in ("falcon-h1-3.1b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"))
+    assert falcon.count("linear/subgroup_gemm") == 6
+    assert falcon.count("linear/skinny_gemm") == 1
+    assert "linear/round_rows" not in falcon
+    assert "linear/subgroup_gemm" not in granite

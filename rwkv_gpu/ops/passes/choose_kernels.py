@@ -11,15 +11,17 @@
 Without this pass, products have the kernel that needs least of a device: linear/gemv for few rows, or tiles.
 
 Condition: none. A kernel that copies quantised rows is chosen only if whatever makes x can quantise it: see
-`quantise_in_producer`.
+`quantise_in_producer`. Short rows are multiplied as float16 only if whatever makes them can round them: see
+`round_in_producer`.
 """
 
 from dataclasses import replace
 
+from ...kernels.gemm_config import GemmConfig
 from ..gemm import choose, gemm_op
 from ..graph import Graph, Node
-from ..nodes import AdapterDown
-from ..quantising import can_quantise
+from ..nodes import AdapterDown, Gemm
+from ..quantising import BY_SUBGROUPS, can_quantise, can_round, quantise_for
 from ..target import Target
 from ..values import Value
 
@@ -31,12 +33,26 @@ def run(graph: Graph, target: Target) -> int:
         gemm = gemm_op(node)
         if gemm is None or gemm.config:
             continue
-        x = gemm.products[0].x
-        producer = None if gemm.prologue else graph.writer(x)
-        free = producer is not None and can_quantise(graph, producer, target) is not None and _first(graph, x) is node
-        graph.replace(node, replace(gemm, config=choose(gemm, node.rows, target, quantised_for_free=free)))
+        graph.replace(node, replace(gemm, config=_config(graph, node, gemm, target)))
         fired += 1
     return fired
+
+
+def _config(graph: Graph, node: Node, gemm: Gemm, target: Target) -> GemmConfig:
+    x = gemm.products[0].x
+    producer = None if gemm.prologue else graph.writer(x)
+    free = producer is not None and can_quantise(graph, producer, target) is not None and _first(graph, x) is node
+    config = choose(gemm, node.rows, target, quantised_for_free=free, rounded_for_free=True)
+    if config.kernel in BY_SUBGROUPS and not _rounds(graph, node, replace(gemm, config=config), target):
+        return choose(gemm, node.rows, target, quantised_for_free=free)
+    return config
+
+
+def _rounds(graph: Graph, node: Node, gemm: Gemm, target: Target) -> bool:
+    """Whether whatever makes the x of a product can round it."""
+    wanted = quantise_for(gemm, node.rows)
+    makers = graph.writers(wanted.x)
+    return len(makers) == 1 and can_round(graph, makers[0], wanted, target)
 
 
 def _first(graph: Graph, x: Value) -> Node:

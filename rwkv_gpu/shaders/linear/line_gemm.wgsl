@@ -85,14 +85,25 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(lane: u32) {
     var c00 = Sums(); var c10 = Sums(); var c01 = Sums(); var c11 = Sums(); var c02 = Sums(); var c03 = Sums();
-    var even = chunks_at(0u);
-    var odd: Chunks;
+    var raw = chunks_at(0u);
     var eights = eights_at(0u, 0u, lane);
-    for (var at = 0u; at < STAGES; at += 2u) {
-        take(&even, &odd, &eights, at, 0u, lane, &c00, &c10, &c01, &c11, &c02, &c03);
-        if STAGES % 2u == 0u || at + 1u < STAGES {
-            take(&odd, &even, &eights, at + 1u, 1u, lane, &c00, &c10, &c01, &c11, &c02, &c03);
+    for (var at = 0u; at < STAGES; at++) {
+        var scales = scales_of(&raw, at);
+        var next = raw;
+        stage_x(&eights, at, 0u, lane);
+        // Branches keep loads here: a driver would move them down to where they are used.
+        if at + 1u < STAGES {
+            next = chunks_at(at + 1u);
         }
+        // Not a loop, which drivers may leave one: then arrays lie in memory.
+        multiply_pair(&raw, &scales, at, 0u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS == 1u { stage_x(&eights, at, 1u, lane); }
+        multiply_pair(&raw, &scales, at, 1u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS <= 2u { stage_x(&eights, at, 2u / PAIRS, lane); }
+        multiply_pair(&raw, &scales, at, 2u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS == 1u { stage_x(&eights, at, 3u, lane); }
+        multiply_pair(&raw, &scales, at, 3u, &c00, &c10, &c01, &c11, &c02, &c03);
+        raw = next;
     }
     settle_scales(lane);
     let subgroup = lane / SUBGROUP;
@@ -105,37 +116,15 @@ fn multiply(lane: u32) {
     finish_all(lane);
 }
 
-// One stage; the next one is asked for, in registers of its own: nothing moves from some to others.
-fn take(
-    raw: ptr<function, Chunks>, next: ptr<function, Chunks>, eights: ptr<function, Eights>, at: u32, turn: u32, lane: u32,
-    c00: ptr<function, Sums>, c10: ptr<function, Sums>, c01: ptr<function, Sums>, c11: ptr<function, Sums>,
-    c02: ptr<function, Sums>, c03: ptr<function, Sums>,
-) {
-    var scales = scales_of(raw, at);
-    stage_x(eights, at, turn, 0u, lane);
-    // Branches keep loads here: a driver would move them down to where they are used.
-    if at + 1u < STAGES {
-        *next = chunks_at(at + 1u);
-    }
-    // Not a loop, which drivers may leave one: then arrays lie in memory.
-    multiply_pair(raw, &scales, at, turn, 0u, c00, c10, c01, c11, c02, c03);
-    if PAIRS == 1u { stage_x(eights, at, turn, 1u, lane); }
-    multiply_pair(raw, &scales, at, turn, 1u, c00, c10, c01, c11, c02, c03);
-    if PAIRS <= 2u { stage_x(eights, at, turn, 2u / PAIRS, lane); }
-    multiply_pair(raw, &scales, at, turn, 2u, c00, c10, c01, c11, c02, c03);
-    if PAIRS == 1u { stage_x(eights, at, turn, 3u, lane); }
-    multiply_pair(raw, &scales, at, turn, 3u, c00, c10, c01, c11, c02, c03);
-}
-
 // A unit of x goes where it is read, and the next one is asked for.
-fn stage_x(eights: ptr<function, Eights>, at: u32, turn: u32, unit: u32, lane: u32) {
+fn stage_x(eights: ptr<function, Eights>, at: u32, unit: u32, lane: u32) {
     if COPIES == 1u {
         workgroupBarrier();             // until the unit before has been read
     }
     for (var n = 0u; n < X_LOADS; n++) {
         let e = n * WG + lane;
         if X_EIGHTS % WG == 0u || e < X_EIGHTS {
-            let to = copy_of(turn, unit) + place_of_eight(e);
+            let to = copy_of(at, unit) + place_of_eight(e);
             x_tile[to] = halves((*eights)[n].xy);
             x_tile[to + 1u] = halves((*eights)[n].zw);
         }
@@ -146,15 +135,15 @@ fn stage_x(eights: ptr<function, Eights>, at: u32, turn: u32, unit: u32, lane: u
     }
 }
 
-fn copy_of(turn: u32, unit: u32) -> u32 { return select(unit, turn, UNITS == 1u) % COPIES * X_COPY; }
+fn copy_of(at: u32, unit: u32) -> u32 { return select(unit, at, UNITS == 1u) % COPIES * X_COPY; }
 
 // Two fours of each chunk.
 fn multiply_pair(
-    raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, turn: u32, pair: u32,
+    raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, pair: u32,
     c00: ptr<function, Sums>, c10: ptr<function, Sums>, c01: ptr<function, Sums>, c11: ptr<function, Sums>,
     c02: ptr<function, Sums>, c03: ptr<function, Sums>,
 ) {
-    let x0 = copy_of(turn, pair / PAIRS) + (slot * PAIRS + pair % PAIRS) * X_PAIR;
+    let x0 = copy_of(at, pair / PAIRS) + (slot * PAIRS + pair % PAIRS) * X_PAIR;
     decode(raw, scales, at, pair);
     multiply_tile(x0, c00, c10, c01, c11, c02, c03);
     decode(raw, scales, at, pair + 4u);

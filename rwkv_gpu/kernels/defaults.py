@@ -101,7 +101,7 @@ FEW_CHOICES = 3  # of an expert, on average, up to which matrix units gain nothi
 # The same of MXFP4. By 16 rows, two choices of an expert, gpt-oss 20B gains 37%. Of Q4_K, whose bytes are multiplied as
 # such, GLM-4.7-Flash loses 15% by as many, and Qwen3-30B-A3B 43%. Not tried on AMD.
 FEW_FLOAT_CHOICES = 1.5
-# Up to so many choices of an expert: the tile. It has room for more, as experts are not chosen evenly. Two steps on their
+# Up to so many choices of an expert: the tile. It has room for more, as experts are not chosen evenly. Two steps on the
 # way gain 21% of a step of gpt-oss 20B by 16 rows on an H200, four 11%.
 EXPERT_TILES = (
     (12, ExpertMatrixTile(1, 1, 4, ahead=2)),

@@ -155,12 +155,13 @@ def history(case: Case, length: int, step: int = 0, slot: int = 2) -> list[tuple
     return [(case.batch([(slot, a, b - a)]), {n: x[a:b] for n, x in inputs.items()}) for a, b in cuts]
 
 
-def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], **tuning: int) -> None:
+def assert_same(
+    case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], units: float = UNITS_TOLERANCE, **tuning: int
+) -> None:
     """Both interpreters say the same and leave the same pages behind; pages of nobody keep their bytes."""
     expected, pages = case.on_cpu(steps)
     gpu = OnGpu(case, device, **tuning)
-    units = device.capabilities.fragment and case.kind == "f16"
-    tolerance = UNITS_TOLERANCE if units else case.tolerance
+    tolerance = units if device.capabilities.fragment and case.kind == "f16" else case.tolerance
     for (batch, inputs), y in zip(steps, expected, strict=True):
         np.testing.assert_allclose(gpu.step(batch, inputs), y, rtol=tolerance, atol=tolerance)
     for mine, theirs in zip(gpu.pages(), pages, strict=True):

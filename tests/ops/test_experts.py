@@ -149,8 +149,9 @@ class Bench:
             **{n: np.abs(a) if a.dtype == np.float32 else a for n, a in inputs.items()},
         )
         # x of experts_row is off by up to 1/65278 of the largest of its 32, twice.
-        rounds = any(shape.kernel == "moe/expert_gemv_int" for _, shape in self.recorder.tuning.experts)
-        allowed = 6e-5 if rounds else TOLERANCE
+        # On matrix units x and W are float16, off by up to 1/4096, one up, the other down.
+        kernels = {shape.kernel for _, shape in self.recorder.tuning.experts}
+        allowed = 6e-5 if kernels & {"moe/expert_gemv_int", "moe/expert_gemm_matrix"} else TOLERANCE
         for name in want:
             assert np.isfinite(got[name]).all(), name
             assert np.abs(got[name] - want[name]).max() <= allowed * np.abs(magnitudes[name]).max(), name
@@ -577,7 +578,7 @@ def test_the_dispatches_depend_on_neither_experts_nor_rows(fast_device, rows):
         values = bench.recorder.input("x", np.float32, (rows + 1, 32))
         counts.add(len(bench.recorder.finish(says(bench.recorder, values)).dispatches))
     assert len(counts) == 1
-    assert counts.pop() <= 6
+    assert counts.pop() <= 6 + 2 * bool(fast_device.capabilities.fragment)  # which want their rows rounded
 
 
 def test_one_sort_serves_every_format(device):

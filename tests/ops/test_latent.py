@@ -120,9 +120,10 @@ def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name
     steps = history(case, length, step)
     for _, inputs in steps:
         inputs["q"] *= 3
+    # Scores deviate by 10. As float16, queries and keys change them by 2^-11 of that, and weights by as much: 0.5%.
     for groups, least in ((1, 16), (8, 64), (64, 16)) if step == 1 else ((1, 16),):
         how = {"latent_groups": groups, "latent_run": least, "latent_prefetch": prefetch}
-        assert_same(case, fast_device, steps, **how)
+        assert_same(case, fast_device, steps, units=0.02, **how)
 
 
 @pytest.mark.parametrize(("length", "step"), [(150, 20), (131, 1)])

@@ -48,6 +48,9 @@ EPILOGUE = Hole(
     "epilogue",
     tuple(f"linear/epilogue/{part}" for part in (*RESULTS, "partial_sums", "quantise")),
 )
+ADAPTER_OUTPUTS = "adapters/outputs"  # where products find what adapters add
+ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # of W: B of adapters
+FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS))
 ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
 # Only of `rows` and `adapted_pairs`.
 BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias", ADAPTERS_UP), optional=True)
@@ -63,11 +66,15 @@ RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # of products on matrix u
 PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
 EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
 TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
-PRODUCT = "linear/table", "lib/activation"  # what every matrix product links
+PRODUCT = "linear/table", "lib/activation", ADAPTER_OUTPUTS  # what every matrix product links
 QUANTISING = "lib/store_quantised", "lib/quantise"
 # Rows of x for products, in a dispatch of their own or beside A x of adapters.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
 BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
+
+# How A x of adapters is written.
+LOW_FLOATS, LOW_HALVES = "adapters/low/floats", "adapters/low/halves"
+LOW = Hole("low", (LOW_FLOATS, LOW_HALVES))
 
 # How rows of float16 are read, and whether what becomes of sums is written as such, too.
 UNIT = Hole("unit", tuple(f"lib/matrix_units/unit_of_{what}" for what in ("row", "all", "norm")))
@@ -105,6 +112,7 @@ PART_NEEDS: dict[str, Needs] = {
     "lib/sum/subgroup": Needs(lanes=2),
     "lib/store_quantised": Needs(lanes=8, buffers=9),
     ROUNDING: Needs(f16=True, matrix_units=True),
+    LOW_HALVES: Needs(f16=True, matrix_units=True),
     SUMS_ROUNDED: Needs(lanes=4, f16=True, matrix_units=True),
     SUMS_TO_NORM: Needs(lanes=16, f16=True, matrix_units=True),
     "lib/matrix_units/unit_of_norm": Needs(lanes=16, f16=True, matrix_units=True),

@@ -33,7 +33,7 @@ def result_of(op: Gemm) -> str:
     if op.by is not None:
         return "scaled_rows"
     if op.pairs:
-        return "adapted_pairs" if op.adapters else "gated_pairs"
+        return "adapted_pairs" if op.adds_to_sums else "gated_pairs"
     return "rows"
 
 
@@ -67,7 +67,8 @@ def whole(op: Gemm, target: Target) -> bool:
 def buffers_of(op: Gemm, rows: int, target: Target) -> int:
     """The storage buffers that its dispatch binds."""
     count = 3 + (op.by is not None) + (op.add is not None)
-    count += 3 if op.adapters else any(one.bias for one in op.products)
+    count += 2 * (op.adapters is not None)
+    count += op.adds_to_sums or any(one.bias for one in op.products)
     if op.saves:
         count += 2 + (rows > 1)
     if isinstance(op.prologue, TokenShiftPrologue):

@@ -54,6 +54,9 @@ def test_on_matrix_units_rows_are_rounded_by_what_makes_them_or_beside_adapters(
         kernels = [one.kernel for one in found.dispatches if one.layer == 1]
         layers.append(Counter(kernel.partition(".")[0] for kernel in kernels))
     assert layers[1] - layers[0] == {"adapters/down": 4}
+    # Of q, k and v where all have one format; of the output, gate and up, and down.
+    adding = [sum("columns.outputs" in one.kernel for one in found.dispatches if one.layer == i) for i in (1, 5)]
+    assert adding == [3, 4]
     assert all(layer["linear/round_rows"] == 0 for layer in layers)
 
 

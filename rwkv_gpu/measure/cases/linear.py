@@ -260,6 +260,33 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
                 lambda g, w, x: g.linear(g.linear(x, w["w"], add=x), w["w"], norm=Rms(w["gain"], 1e-6)), x, w,
                 5 * allowed,
             )  # fmt: skip
+            yield from _columns(name, _only(can, config), _rows(config), allowed)
+
+
+def _columns(name: str, tuning: Tuning, rows: int, allowed: float) -> Iterator[Trial]:
+    """Adapters whose B are further columns of W: of matrices side by side, of gate and up, and of a sum."""
+    w = {"gain": Stored.of((1 + normal(256) / 4) / 4)}
+    for i, (which, high) in enumerate({"o": 256, "q": 96, "k": 96, "v": 96, "g": 512, "d": 256}.items()):
+        w |= {which: Stored.random(BY_NAME["Q4_K"], high, 256, seed=i), **factors(which, high, 256, seed=i)}
+    w["u.a"] = factors("u", 256, 256, seed=9)["u.a"]
+    x: dict[str, Any] = {"x": normal(rows, 256), "scales": mixed_scales(rows) / 4}
+
+    def attends(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+        y, norm = g.linear(x, w["o"], add=x), Rms(w["gain"], 1e-6)
+        first, last = g.adapter_down([y, y], [w["q.a"], w["v.a"]], scales, norm=norm)
+        ys = g.linears([y, y, y], [w["q"], w["k"], w["v"]], norm=norm)
+        q, k, v = g.adapter_up(ys, [first, None, last], [w["q.b"], None, w["v.b"]], then=["none", "none", "silu"])
+        return g.add(g.add(q, k), v)
+
+    def feeds(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+        y, norm = g.linear(x, w["o"], add=x), Rms(w["gain"], 1e-6)
+        lows = g.adapter_down([y, y], [w["g.a"], w["u.a"]], scales, norm=norm)
+        inner = g.adapter_glu(y, w["g"], lows, w["g.b"], "silu", norm=norm)
+        low = g.adapter_down([inner], [w["d.a"]], scales)
+        return g.adapter_up([g.linear(inner, w["d"], add=y, scale=0.5)], low, [w["d.b"]], then=["none"], scale=0.5)[0]
+
+    yield Trial("adapter_up", f"further columns, {rows} rows", name, tuning, attends, x, w, allowed)
+    yield Trial("adapter_glu", f"further columns, {rows} rows", name, tuning, feeds, x, w, allowed)
 
 
 def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:

@@ -8,7 +8,17 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import ADAPTERS_UP, IN_UNITS, ROUNDED, SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM
+from ...kernels.parts import (
+    ADAPTER_COLUMNS,
+    ADAPTER_OUTPUTS,
+    ADAPTERS_UP,
+    IN_UNITS,
+    NO_COLUMNS,
+    ROUNDED,
+    SUMS_LEFT,
+    SUMS_ROUNDED,
+    SUMS_TO_NORM,
+)
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -85,7 +95,7 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     [product] = op.products
     (out, width), x = product.weight.shape, _x_of(op, 0)
     operands |= {"x": op.quantised_x.value if op.quantised_x else product.x, "y": product.y}
-    if product.bias is not None and not op.adapters:
+    if product.bias is not None and not op.adds_to_sums:
         operands["bias"] = to.vector(product.bias)
     pair = 2 if op.pairs else 1
     return [
@@ -105,7 +115,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
     outs = [one.weight.shape[0] for one in op.products]
     biases: dict[str, Operand] = {}
-    if any(one.bias for one in op.products) and not op.adapters:
+    if any(one.bias for one in op.products) and not op.adds_to_sums:
         names = tuple(one.bias.name if one.bias else None for one in op.products)
         biases["bias"] = JoinedVectors(names, tuple(outs))
     bias_at = itertools.accumulate(outs, initial=0)
@@ -202,6 +212,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     if config.kernel in BY_SUBGROUPS:
         own_parts, own_constants = _rounded(op, node.rows)
         linked += own_parts
+        linked += [ADAPTER_COLUMNS, ADAPTER_OUTPUTS] if op.adapters and not op.adds_to_sums else [NO_COLUMNS]
         constants |= own_constants
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
@@ -246,7 +257,7 @@ def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -
 
 def most_asked(config: GemmConfig, op: Gemm) -> int:
     """How much of what sums on matrix units are added to a lane asks for at once: adapters and tiles want registers."""
-    return 4 if config.kernel == "linear/line_gemm" and not op.adapters else 2
+    return 4 if config.kernel == "linear/line_gemm" and not op.adds_to_sums else 2
 
 
 def w_exponent(shard: Shard) -> int:
@@ -286,7 +297,7 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
         return ["linear/epilogue/quantise", "lib/activation"]
     parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
     if op.pairs:
-        return [*parts, ADAPTERS_UP] if op.adapters else parts
+        return [*parts, ADAPTERS_UP, ADAPTER_OUTPUTS] if op.adds_to_sums else parts
     residual = "residual" if op.add is not None else "no_residual"
     if op.saves:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
@@ -295,7 +306,8 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     if op.by is not None:
         return [*parts, f"linear/epilogue/{residual}"]
     bias = "linear/epilogue/bias" if "bias" in bound.operands else "linear/epilogue/no_bias"
-    return [*parts, ADAPTERS_UP if op.adapters else bias, f"linear/epilogue/{residual}"]
+    added = (ADAPTERS_UP, ADAPTER_OUTPUTS) if op.adds_to_sums else (bias,)
+    return [*parts, *added, f"linear/epilogue/{residual}"]
 
 
 def _epilogue_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:

@@ -8,6 +8,7 @@ from ...errors import BadInput
 from ..graph import Graph
 from ..target import Target
 from . import (
+    adapters_as_columns,
     adapters_as_products,
     adapters_into_products,
     choose_kernels,
@@ -82,6 +83,7 @@ PASSES = tuple(
         quantise_in_producer,
         round_in_producer,
         quantise_beside_adapters,
+        adapters_as_columns,
         row_statistics,
     )
 )

@@ -1,18 +1,17 @@
 // low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups for a row t of each matrix share out its columns r
 //
-// Columns whose s is zero are not multiplied. Also which columns each row has of s, so that whoever adds B low goes through no
-// others. Workgroups before these may round the same x for the products that add it.
+// Columns whose s is zero are not multiplied. Workgroups before these may round the same x for the products that add it.
 // needs beside: beside
 // needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
-// needs norm: gained, root
+// needs low: low_scale, put_columns, put_low
+// needs norm: gained
 // needs rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
-@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then [T] columns
 
 const EIGHTS = (K + 7u) / 8u;
 const EVEN = K % 8u == 0u;
-const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
+const FOURS = (LOW_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
 
 struct AdapterInput {
     a: u32,     // where A starts, in eights
@@ -30,29 +29,30 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let share = (group - BESIDE) / ROWS;
-    if share == 0u {        // apart from the others, which would wait for it
+    if share < FINDS_COLUMNS {        // apart from the others, which would wait for it
         find_columns(t, lane);
         return;
     }
-    let own = INPUTS[(share - 1u) / SHARES];
-    let first = (share - 1u) % SHARES;
+    let own = INPUTS[(share - FINDS_COLUMNS) / SHARES];
+    let first = (share - FINDS_COLUMNS) % SHARES;
     var wanted: array<vec4f, FOURS>;
     for (var n = 0u; n < FOURS; n++) {      // all are asked for at once
-        wanted[n] = scales[t * COLUMN_FOURS + min(first + n * SHARES, COLUMN_FOURS - 1u)];
+        let c = first + n * SHARES;
+        wanted[n] = select(vec4f(), scales[t * COLUMN_FOURS + min(c, COLUMN_FOURS - 1u)], c < COLUMN_FOURS);
     }
     for (var n = 0u; n < FOURS; n++) {
         let c = first + n * SHARES;
-        if c < COLUMN_FOURS {
+        if c < LOW_FOURS {
             multiply(own, t, c, wanted[n], lane);
         }
     }
 }
 
 fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
-    let to = own.low + t * COLUMN_FOURS + c;
+    let to = own.low + t * LOW_FOURS + c;
     if all(wanted == vec4f()) {
         if lane == 0u {
-            low[to] = vec4f();      // it may lie between columns that the row has
+            put_low(to, vec4f());   // it may lie between columns that the row has
         }
         return;
     }
@@ -63,7 +63,7 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
         let first = x4(own.x + t * K, 8u * e, K);
         let within = EVEN || 8u * e + 4u < K;
         let second = select(vec4f(), x4(own.x + t * K, select(0u, 8u * e + 4u, within), K), within);
-        if NORMED {
+        if ROOTED {
             squares += dot(first, first) + dot(second, second);
         }
         let near = gained(first, 8u * e);
@@ -76,11 +76,11 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
         );
     }
     let found = reduce_add4(sums, lane);
-    if NORMED {
+    if ROOTED {
         squares = reduce_add(squares, lane);
     }
     if lane == 0u {
-        low[to] = root(squares, K) * wanted * found;
+        put_low(to, low_scale(squares) * wanted * found);
     }
 }
 
@@ -103,6 +103,6 @@ fn find_columns(t: u32, lane: u32) {
     let least = reduce_min(first, lane);
     let most = reduce_max(end, lane);
     if lane == 0u {
-        low[COLUMNS_AT + t] = vec4f(f32(least), most, 0.0, 0.0);
+        put_columns(t, f32(least), most);
     }
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...gpu.shader import Constant, Struct
-from ...kernels.parts import LOW_FLOATS, LOW_HALVES
+from ...kernels.parts import LOW_IN_UNIT, LOW_NORMED
 from ..factors import FOUR, VEC4, together
 from ..graph import Node
 from ..nodes import AdapterDown, Gemm, Product
@@ -34,17 +34,14 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
         "SHARES": shares,
         "A_STRIDE": factors.stride // VEC4,
         "COLUMNS_AT": op.columns.offset // VEC4,
-        "INPUTS": tuple(
-            Struct("AdapterInput", (a // VEC4, x.offset // 4, low.offset // (FOUR if op.unit else VEC4)))
-            for a, x, low in inputs
-        ),
+        "INPUTS": tuple(Struct("AdapterInput", (a // VEC4, x.offset // 4, low.offset // VEC4)) for a, x, low in inputs),
     }
     x = op.xs[0].root
-    operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.lows[0].root, "scales": op.scales}
+    operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
     norm, own, gain = to.rms_norm(op.norm)
     groups, parts = (len(op.xs) * shares + (not op.unit)) * node.rows, ["adapters/alone"]
     if op.unit:
-        constants["LOW_UNIT"] = op.unit * LOW_SCALE
+        constants["LOW_UNIT"] = op.unit
     if op.beside:
         parts, others, bound = beside(to, op.beside, node.rows)
         constants, operands = constants | others, operands | bound
@@ -57,7 +54,7 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
             f"lib/lanes/{to.tuning.reduce}",
             "lib/rows/vec4",
             norm,
-            LOW_HALVES if op.unit else LOW_FLOATS,
+            LOW_IN_UNIT if op.unit else LOW_NORMED,
             *parts,
         ),
         constants | own,
@@ -97,13 +94,14 @@ def up_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:
         outputs.append(Struct("AdapterOutput", (first, *own)))
         first += product.weight.shape[0]
     constants: dict[str, Constant] = {
+        "COLUMN_FOURS": wanted[0].shape[1] // 4,
         "B_STRIDE": factors.stride // read,
         "ADAPTED": len(outputs),
         "OUTPUTS": tuple(outputs),
     }
     if op.adapters.columns is None:
-        return constants | {"LOW_SCALE": LOW_SCALE}
-    return constants | {"COLUMN_FOURS": wanted[0].shape[1] // 4, "COLUMNS_AT": op.adapters.columns.offset // VEC4}
+        return constants | {"LOW_SCALE": LOW_SCALE, "ALTERNATE": 1 + op.pairs}
+    return constants | {"COLUMNS_AT": op.adapters.columns.offset // VEC4}
 
 
 def _bias(products: Sequence[Product]) -> JoinedVectors:

@@ -12,12 +12,15 @@ from ...kernels.parts import (
     ADAPTER_COLUMNS,
     ADAPTER_OUTPUTS,
     ADAPTERS_UP,
+    HALVES,
     IN_UNITS,
     NO_COLUMNS,
     ROUNDED,
     SUMS_LEFT,
     SUMS_ROUNDED,
     SUMS_TO_NORM,
+    TILE_OF_SUBGROUP,
+    TILE_OF_WORKGROUP,
 )
 from ...kernels.registry import takes
 from ..gemm import (
@@ -81,6 +84,8 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
         operands["residual"] = op.add
     if op.by is not None:
         operands["by"] = op.by
+    if op.columns_of is not None:
+        operands["scales"] = op.columns_of
     if op.saves:
         state = to.memory.states[op.saves.state.name]
         operands |= {"normed_row": op.saves.normed, "shift_state": state, "segment": to.segments}
@@ -155,10 +160,11 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
     starts = [0, *itertools.accumulate(count * one.shard.rows for one in bound.placed)]
     found = Value((node.rows, starts[-1] // node.rows))
     split = [replace(one, y=start) for one, start in zip(bound.placed, starts, strict=False)]
-    own = {"x": bound.operands["x"], "w": bound.operands["w"], "y": found}
+    columns = ("b", "low") if op.adapters and not op.adds_to_sums else ()
+    own = {name: bound.operands[name] for name in ("x", "w", *columns)} | {"y": found}
     _dispatch(to, node, op, Bound(bound.name, split, own), parts)
     reduced = [replace(one, x=start) for one, start in zip(bound.placed, starts, strict=False)]
-    operands = {name: operand for name, operand in bound.operands.items() if name != "w"} | {"x": found}
+    operands = {name: operand for name, operand in bound.operands.items() if name not in ("w", *columns)} | {"x": found}
     lanes = to.tuning.map_lanes
     each = blocks_of([one.shard for one in reduced], bound.widths, lanes * (2 if op.pairs else 1))
     table = Table.of(reduced, each, node.rows, node.rows, parts)
@@ -166,7 +172,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
         node,
         bound.name,
         ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
-        {"WG": lanes} | table.constants | _epilogue_constants(to, op),
+        {"WG": lanes} | table.constants | _epilogue_constants(to, replace(op, adapters=None) if columns else op),
         operands | table.operands,
         groups=table.blocks * node.rows,
     )
@@ -189,7 +195,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
     constants = config.constants | table.constants
-    constants |= _epilogue_constants(to, op if parts == 1 else replace(op, adapters=None))
+    constants |= _epilogue_constants(to, op if parts == 1 or not op.adds_to_sums else replace(op, adapters=None))
     if integers:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= integers.constants | {"OWNED": owned}
@@ -207,12 +213,13 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
             constants["STAGES"] = -(-max(bound.widths) // config.columns)
         else:
             linked.append(decoded_weights(shards[0]))
+    if takes(config.kernel, NO_COLUMNS):
+        linked += _further_columns(config) if op.adapters and not op.adds_to_sums else [NO_COLUMNS]
     if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
     if config.kernel in BY_SUBGROUPS:
         own_parts, own_constants = _rounded(op, node.rows)
         linked += own_parts
-        linked += [ADAPTER_COLUMNS, ADAPTER_OUTPUTS] if op.adapters and not op.adds_to_sums else [NO_COLUMNS]
         constants |= own_constants
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
@@ -233,6 +240,13 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
         shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
     )
+
+
+def _further_columns(config: GemmConfig) -> list[str]:
+    """What a kernel links that multiplies B of adapters as columns of W."""
+    if config.kernel in BY_SUBGROUPS:
+        return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_SUBGROUP]
+    return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_WORKGROUP, HALVES]
 
 
 def _rounded(op: Gemm, rows: int) -> tuple[list[str], dict[str, Constant]]:
@@ -296,6 +310,8 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     if op.quantises and op.quantises.size:
         return ["linear/epilogue/quantise", "lib/activation"]
     parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
+    if op.columns_of is not None:
+        return parts[:1]
     if op.pairs:
         return [*parts, ADAPTERS_UP, ADAPTER_OUTPUTS] if op.adds_to_sums else parts
     residual = "residual" if op.add is not None else "no_residual"

@@ -20,7 +20,7 @@ class AdapterDown(Op):
     norm: Rms | None = None
     whole: bool = False  # whether one dispatch makes all of it
     beside: Quantise | None = None  # of x, for the products that it adds to
-    unit: float = 0.0  # of which low are multiples, as float16, of an x that is not normed yet; 0 where it is float32
+    unit: float = 0.0  # of x, which is not normed yet, in which low is a further column of it; 0 where it is none
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -40,7 +40,7 @@ class AdapterDown(Op):
         return (
             ("norm",) * (self.norm is not None)
             + ("quantise",) * (self.beside is not None)
-            + ("halves",) * (self.unit > 0)
+            + ("columns",) * (self.unit > 0)
         )
 
 

@@ -82,8 +82,8 @@ PASSES = tuple(
         quantise_once,
         quantise_in_producer,
         round_in_producer,
-        quantise_beside_adapters,
         adapters_as_columns,
+        quantise_beside_adapters,
         row_statistics,
     )
 )

@@ -11,65 +11,80 @@
         %0 = quantise(x)
         %1, %2 = gemm(%0, x)  [a]  +subgroup_gemm  +quantised_x  +quantise
         %3 = gemm(%0)  [s]  +subgroup_gemm  +quantised_x
-        %8, %9 = adapter_down(%1, %3)  [gate.a up.a]  +norm  +halves
-        %7 = gemm(%2, %8, %9)  [gate_up]  +subgroup_gemm  +quantised_x  +adapters  +columns
+        %4, %5 = adapter_down(%1, %3)  [gate.a up.a]  +norm  +columns
+        %7 = gemm(%2, %4, %5)  [gate_up]  +subgroup_gemm  +quantised_x  +adapters  +columns
 
 What a product adds to its sums, it waits for when they are there. Its first columns it asks for together with those of
 W, and multiplies them while these are on their way. The product norms both, so A x is of an x that is not normed.
 
-Condition: every product that adds them is one of `subgroup_gemm` or `line_gemm` and reads rows of float16 of one unit;
-adapters have at most `MOST_COLUMNS` columns, as all of B is read.
+In prompts A x is a product on matrix units, too, in the units of the rows that both read.
+
+Condition: every product that adds them is one of `subgroup_gemm` or `line_gemm` and reads rows of float16 of one unit,
+or all are of `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
 """
 
 from dataclasses import replace
 
+from ...kernels.gemm_config import GemmConfig, MatrixTile, gemm_matrix
 from ..gemm import gemm_op
-from ..graph import Graph, Node
-from ..nodes import AdapterDown, Gemm
-from ..quantising import BY_SUBGROUPS
+from ..graph import Graph
+from ..nodes import AdapterDown, Gemm, Product
+from ..quantising import BY_SUBGROUPS, MOST_COLUMNS, TILES_OF_MATRICES, x_start
 from ..target import Target
-from ..values import Value, stack
-
-MOST_COLUMNS = 128  # of all adapters: eight of rank 16, of which a batch may want one
-STEP = 32  # columns of the rows of B, which are padded
+from ..tracer import MATRICES
 
 
-def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
-    """Products that bind A x as float16, and the node that writes it so."""
+def run(graph: Graph, target: Target) -> int:
+    """Products that bind A x as columns, and the nodes that write it so."""
     fired = 0
     for node in list(graph.nodes):
         op = node.op
         if not isinstance(op, AdapterDown) or not op.whole or op.unit or op.scales.shape[1] > MOST_COLUMNS:
             continue
         readers = dict.fromkeys(reader for low in op.lows for reader in graph.readers(low))
-        unit = _unit(op, readers)
-        if unit:
-            _fuse(graph, node, op, readers, unit)
-            fired += 1
+        products = [gemm for gemm in map(gemm_op, readers) if gemm and gemm.quantised_x]
+        if not products or len(products) < len(readers):
+            continue
+        made = _few_rows(op, products) or _many_rows(op, products, target)
+        if made is None:
+            continue
+        if isinstance(made, Gemm):  # which reads what is made right before the product
+            graph.insert_before(next(iter(readers)), made)
+            graph.remove(node)
+        else:
+            graph.replace(node, made)
+        for reader, product in zip(readers, products, strict=True):
+            assert product.adapters is not None
+            graph.replace(reader, replace(product, adapters=replace(product.adapters, columns=None)))
+        fired += 1
     return fired
 
 
-def _unit(op: AdapterDown, readers: dict[Node, None]) -> float:
-    """What all that read A x read of x: multiples of one unit, to be normed as A x would be; else 0."""
-    units = set()
-    for gemm in map(gemm_op, readers):
-        rounded = gemm.quantised_x if gemm and gemm.config and gemm.config.kernel in BY_SUBGROUPS else None
-        alike = rounded is not None and (rounded.eps is None) == (op.norm is None)
-        units.add(rounded.unit if rounded and alike else 0.0)
-    return units.pop() if len(units) == 1 else 0.0
+def _few_rows(op: AdapterDown, products: list[Gemm]) -> AdapterDown | None:
+    """The same in the unit of what all products read, which they norm if A x would be of a normed x."""
+    every = [gemm.quantised_x for gemm in products if gemm.quantised_x]
+    units = {(one.unit, one.eps is not None) for one in every}
+    if len(units) != 1 or any(gemm.config is None or gemm.config.kernel not in BY_SUBGROUPS for gemm in products):
+        return None
+    [(unit, normed)] = units
+    return replace(op, unit=unit) if unit and normed == (op.norm is not None) else None
 
 
-def _fuse(graph: Graph, node: Node, op: AdapterDown, readers: dict[Node, None], unit: float) -> None:
-    words = -(-op.scales.shape[1] // STEP) * STEP // 2
-    _, lows = stack(node.rows, [words] * len(op.lows))
-    moved = dict(zip(op.lows, lows, strict=True))
-    graph.replace(node, replace(op, lows=lows, unit=unit))
-    for reader in readers:
-        assert isinstance(reader.op, Gemm)
-        graph.replace(reader, _reading(reader.op, moved))
+def _many_rows(op: AdapterDown, products: list[Gemm], target: Target) -> Gemm | None:
+    """A product of all A that reads the same rows as the others, in whose units it leaves its sums."""
+    rounded, config = products[0].quantised_x, _tile_of_factors(target)
+    alike = all(gemm.quantised_x is rounded for gemm in products) and len(op.xs) <= MATRICES
+    tiles = all(gemm.config and gemm.config.kernel == TILES_OF_MATRICES for gemm in products)
+    if not (alike and tiles) or config is None or rounded is None:
+        return None
+    factors = tuple(Product(x, factor, low) for x, factor, low in zip(op.xs, op.factors, op.lows, strict=True))
+    made = Gemm(factors, config=config, quantised_x=rounded, columns_of=op.scales)
+    return made if all(x_start(made, i) in rounded.starts for i in range(len(factors))) else None
 
 
-def _reading(op: Gemm, moved: dict[Value, Value]) -> Gemm:
-    assert op.adapters is not None
-    lows = tuple(tuple(moved[low] for low in own) for own in op.adapters.lows)
-    return replace(op, adapters=replace(op.adapters, lows=lows, columns=None))
+def _tile_of_factors(target: Target) -> GemmConfig | None:
+    """Few columns of A and many of x: a fragment for each workgroup, whose subgroups share out the columns of x."""
+    can = target.can
+    tiles = (MatrixTile(1, 1, 1, 1, along_k, columns=64 * along_k) for along_k in (8, 4, 2, 1))
+    configs = (gemm_matrix(can.fragment, can.subgroup_size, tile) for tile in tiles if can.fragment)
+    return next((config for config in configs if config.runs_on(can)), None)

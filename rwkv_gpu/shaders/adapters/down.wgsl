@@ -3,15 +3,16 @@
 // Columns whose s is zero are not multiplied. Workgroups before these may round the same x for the products that add it.
 // needs beside: beside
 // needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
-// needs low: low_scale, put_columns, put_low
+// needs low: low_scale, put_columns
 // needs norm: gained
 // needs rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
+@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then maybe [T] columns
 
 const EIGHTS = (K + 7u) / 8u;
 const EVEN = K % 8u == 0u;
-const FOURS = (LOW_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
+const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
 
 struct AdapterInput {
     a: u32,     // where A starts, in eights
@@ -37,22 +38,21 @@ fn run(group: u32, lane: u32) {
     let first = (share - FINDS_COLUMNS) % SHARES;
     var wanted: array<vec4f, FOURS>;
     for (var n = 0u; n < FOURS; n++) {      // all are asked for at once
-        let c = first + n * SHARES;
-        wanted[n] = select(vec4f(), scales[t * COLUMN_FOURS + min(c, COLUMN_FOURS - 1u)], c < COLUMN_FOURS);
+        wanted[n] = scales[t * COLUMN_FOURS + min(first + n * SHARES, COLUMN_FOURS - 1u)];
     }
     for (var n = 0u; n < FOURS; n++) {
         let c = first + n * SHARES;
-        if c < LOW_FOURS {
+        if c < COLUMN_FOURS {
             multiply(own, t, c, wanted[n], lane);
         }
     }
 }
 
 fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
-    let to = own.low + t * LOW_FOURS + c;
+    let to = own.low + t * COLUMN_FOURS + c;
     if all(wanted == vec4f()) {
         if lane == 0u {
-            put_low(to, vec4f());   // it may lie between columns that the row has
+            low[to] = vec4f();      // it may lie between columns that the row has
         }
         return;
     }
@@ -80,7 +80,7 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
         squares = reduce_add(squares, lane);
     }
     if lane == 0u {
-        put_low(to, low_scale(squares) * wanted * found);
+        low[to] = low_scale(squares) * wanted * found;
     }
 }
 

@@ -27,7 +27,7 @@ MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
 # Tensors that are no factors of a product with the rows of a step, by the last part of their names.
-NOT_PRODUCTS = re.compile(r"gate_up_exps|_gate_inp|conv|norm|per_layer_token_embd")
+NOT_PRODUCTS = re.compile(r"gate_up_exps|conv|norm|per_layer_token_embd")
 EXPERTS = "_exps.weight"
 # Families whose experts have shares on what they read.
 OTHER_EXPERTS = ("llama4",)
@@ -87,13 +87,14 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     part = name.removesuffix(".weight").rpartition(".")[2]
     if NOT_PRODUCTS.search(part):
         raise BadInput(
-            f"{path}: adapts '{name}', but routers, convolutions, norms and experts whose gate and up are one matrix "
+            f"{path}: adapts '{name}', but convolutions, norms and experts whose gate and up are one matrix "
             "cannot be; train one without"
         )
     if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
         raise BadInput(f"{path}: adapts '{name}', but the experts of this family cannot be; train one without")
     a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
-    *experts, rows, columns = model.tensors[name].shape if len(model.tensors[name].shape) > 1 else (0, 0)
+    shape = model.tensors[name].shape
+    *experts, rows, columns = shape if len(shape) > 1 else (1, *shape)  # the gate of a shared expert is a row
     if name == TABLE:  # converters write A as it is read by token ids
         a, rows, columns = a.T, columns, rows
     rank = b.shape[-1]

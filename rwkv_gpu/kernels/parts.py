@@ -46,8 +46,13 @@ PROLOGUE = "linear/prologue/single_row", "linear/row_statistics/merge"
 RESULTS = "rows", "scaled_rows", "gated_pairs", "adapted_pairs"
 EPILOGUE = Hole(
     "epilogue",
-    tuple(f"linear/epilogue/{part}" for part in (*RESULTS, "partial_sums", "quantise")),
+    tuple(f"linear/epilogue/{part}" for part in (*RESULTS, "partial_sums", "quantise", "adapter_columns")),
 )
+ADAPTER_OUTPUTS = "adapters/outputs"  # where products find what adapters add
+ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # of W: B of adapters
+HALVES = "lib/matrix_units/halves"  # as words are read that hold two
+FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS))
+TILE_OF_SUBGROUP, TILE_OF_WORKGROUP = "lib/matrix_units/tile_of_subgroup", "lib/matrix_units/tile_of_workgroup"
 ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
 # Only of `rows` and `adapted_pairs`.
 BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias", ADAPTERS_UP), optional=True)
@@ -63,11 +68,15 @@ RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # of products on matrix u
 PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
 EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
 TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
-PRODUCT = "linear/table", "lib/activation"  # what every matrix product links
+PRODUCT = "linear/table", "lib/activation", ADAPTER_OUTPUTS  # what every matrix product links
 QUANTISING = "lib/store_quantised", "lib/quantise"
 # Rows of x for products, in a dispatch of their own or beside A x of adapters.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
 BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
+
+# How A x of adapters is written.
+LOW_NORMED, LOW_IN_UNIT = "adapters/low/normed", "adapters/low/in_unit"
+LOW = Hole("low", (LOW_NORMED, LOW_IN_UNIT))
 
 # How rows of float16 are read, and whether what becomes of sums is written as such, too.
 UNIT = Hole("unit", tuple(f"lib/matrix_units/unit_of_{what}" for what in ("row", "all", "norm")))
@@ -85,7 +94,7 @@ PLAIN = Hole("lanes", ("lib/lanes/plain",))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 
 # What products have beside a format: those of tiles of x, and those whose lanes stride over rows of W.
-TILED = (WORDS.only("vec4s").maybe(), TABLE, EPILOGUE.but("quantise"), RESIDUAL, PLAIN)
+TILED = (WORDS.only("vec4s").maybe(), TABLE, EPILOGUE.but("quantise", "adapter_columns"), RESIDUAL, PLAIN)
 STRIDING = (
     TABLE,
     EPILOGUE.only(*RESULTS),
@@ -106,6 +115,7 @@ PART_NEEDS: dict[str, Needs] = {
     "lib/sum/subgroup": Needs(lanes=2),
     "lib/store_quantised": Needs(lanes=8, buffers=9),
     ROUNDING: Needs(f16=True, matrix_units=True),
+    LOW_IN_UNIT: Needs(f16=True, matrix_units=True),
     SUMS_ROUNDED: Needs(lanes=4, f16=True, matrix_units=True),
     SUMS_TO_NORM: Needs(lanes=16, f16=True, matrix_units=True),
     "moe/kept/rounded": Needs(lanes=4, f16=True, matrix_units=True, buffers=9),

@@ -10,7 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, ClampedSwiglu, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
+from .vocabulary import (
+    Activation,
+    AnyNorm,
+    ClampedSwiglu,
+    Gating,
+    Glu,
+    HeadSlice,
+    LayerNorm,
+    Rms,
+    Routing,
+    RowRange,
+    Weight,
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,11 @@ class AdaptedOps:
             return g.glu(x, weight, then, norm=norm)
         lows = g.adapter_down([x, x], [factors.a, factors.second], self._scales, norm=norm)
         return g.adapter_glu(x, weight, lows, factors.b, then, norm=norm)
+
+    def route(self, x: Any, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Any = None) -> Any:
+        if logits is None and self._pair(router):
+            logits = self.linear(x, router, bias=how.bias, norm=norm)
+        return self._ops.route(x, router, how, norm=norm, logits=logits)
 
     def expert_glu(
         self,

@@ -32,8 +32,10 @@ def result_of(op: Gemm) -> str:
     """The part that says what becomes of sums, without activation quantisation."""
     if op.by is not None:
         return "scaled_rows"
+    if op.columns_of is not None:
+        return "adapter_columns"
     if op.pairs:
-        return "adapted_pairs" if op.adapters else "gated_pairs"
+        return "adapted_pairs" if op.adds_to_sums else "gated_pairs"
     return "rows"
 
 
@@ -68,8 +70,9 @@ def whole(op: Gemm, target: Target) -> bool:
 
 def buffers_of(op: Gemm, rows: int, target: Target) -> int:
     """The storage buffers that its dispatch binds."""
-    count = 3 + (op.by is not None) + (op.add is not None)
-    count += 3 if op.adapters else any(one.bias for one in op.products)
+    count = 3 + sum(value is not None for value in (op.by, op.add, op.columns_of))
+    count += 2 * (op.adapters is not None)
+    count += op.adds_to_sums or any(one.bias for one in op.products)
     if op.saves:
         count += 2 + (rows > 1)
     if isinstance(op.prologue, TokenShiftPrologue):

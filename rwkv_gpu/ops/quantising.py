@@ -32,10 +32,12 @@ from .vocabulary import Rms
 CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
 BY_SUBGROUPS = "linear/subgroup_gemm", "linear/line_gemm"  # that read rows with one power of two, too
+TILES_OF_MATRICES = "linear/gemm_matrix"
 X_BY_FRAGMENTS = (  # whose x lies by columns
     "linear/skinny_gemm_matrix",
     *BY_SUBGROUPS,
 )
+MOST_COLUMNS = 128  # of all adapters, that are columns of a matrix: eight of rank 16, of which a batch may want one
 BUFFERS = 9  # that is bound by what writes integers beside floats
 ATTENTION_BUFFERS = 14
 # What float16 of whose row nobody knows the largest are multiples of: 2^16 times as much is the most. Residuals, which

@@ -431,8 +431,11 @@ class Reference:
         y: Array = (x.reshape(len(x), parts, -1) * by[:, :, None]).reshape(x.shape)
         return y if add is None else y + add
 
-    def route(self, x: Array, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Array]:
-        logits = self.linear(x, router, bias=how.bias, norm=norm) * np.float32(how.logit_scale)
+    def route(
+        self, x: Array, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Array | None = None
+    ) -> Routing[Array]:
+        logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
+        logits = logits * np.float32(how.logit_scale)
         scores = sigmoid(logits) if how.scores == "sigmoid" else self.softmax(logits)
         chosen_by = scores if how.by_score else logits  # which are in the same order
         if how.selection_bias:

@@ -331,9 +331,11 @@ class Tracer:
         self._append(ScaleRows(x, by, y, add))
         return y
 
-    def route(self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Value]:
+    def route(
+        self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Value | None = None
+    ) -> Routing[Value]:
         routing = Routing(Value((self.rows, how.used), np.uint32), Value((self.rows, how.used)))
-        logits = self.linear(x, router, bias=how.bias, norm=norm)
+        logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
         self._append(Route(logits, router, how, routing))
         return routing
 

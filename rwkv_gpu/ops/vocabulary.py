@@ -549,11 +549,14 @@ class Ops(Protocol[Tensor]):
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
         """y[t] = x[t] · by[t] + add[t], by [T, H], one number for each of H equal parts of a row"""
 
-    def route(self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Tensor]:
+    def route(
+        self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Tensor | None = None
+    ) -> Routing[Tensor]:
         """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index
 
         l = logit_scale · (W norm(x[t]) + bias); p = softmax(l), sigmoid(l), or the softmax of the chosen l alone. Where
         there are groups, experts of all but the best are left out. Shares are p, normalised, scaled, by answer_scale_e.
+        `logits` are W norm(x) + bias, where something else has made them.
         """
 
     def expert_glu(

@@ -265,6 +265,12 @@ def normed_sum(g, w, _, x):
     return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
 
 
+def normed_sum_with_adapters(g, w, _, x):
+    y, norm = g.linear(x, w["a"], add=x), Rms(w["gain"], 1e-6)
+    lows = g.adapter_down([y, y], [w["gate.a"], w["up.a"]], g.linear(x, w["s"]), norm=norm)
+    return {"y": y, "z": g.adapter_glu(y, w["gate_up"], lows, w["gate_up.b"], "silu", norm=norm)}
+
+
 def norm_of_sum(g, w, _, x):
     y = g.rms_norm(g.linear(x, w["a"]), w["after"], 1e-6, add=x)
     return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
@@ -475,6 +481,20 @@ EXAMPLES = {
     ),
     "quantise_beside_adapters": Example(
         normed_adapted, ADAPTED | dict.fromkeys(("q", "v"), PACKED), rows=4, config=copied, exact=True
+    ),
+    "adapters_as_columns": Example(
+        normed_sum_with_adapters,
+        {
+            **vectors("gain"),
+            "a": PACKED,
+            "gate_up": ("Q8_0", (2 * D, D)),
+            "s": ("F32", (8, D)),
+            **dict.fromkeys(("gate.a", "up.a"), ("F16", (8, D))),
+            "gate_up.b": ("F16", (2 * D, 8)),
+        },
+        rows=20,
+        config=by_subgroups,
+        matrix_units=True,
     ),
     "row_statistics": Example(
         two_halves,

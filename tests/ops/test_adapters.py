@@ -54,7 +54,24 @@ def test_on_matrix_units_rows_are_rounded_by_what_makes_them_or_beside_adapters(
         kernels = [one.kernel for one in found.dispatches if one.layer == 1]
         layers.append(Counter(kernel.partition(".")[0] for kernel in kernels))
     assert layers[1] - layers[0] == {"adapters/down": 4}
+    # Of q, k and v where all have one format; of the output, gate and up, and down.
+    adding = [sum("columns.outputs" in one.kernel for one in found.dispatches if one.layer == i) for i in (1, 5)]
+    assert adding == [3, 4]
     assert all(layer["linear/round_rows"] == 0 for layer in layers)
+
+
+def test_on_matrix_units_prompts_have_a_product_of_all_a_for_each_x_and_none_of_b():
+    """B are columns of the matrices that they are for: four dispatches a layer more, where it were 24."""
+    layers = []
+    for names in ((), ALL):
+        with open_synthetic("llama-8b-q4_k_m") as file:
+            adapters = adapters_for(file, names, 1) if names else Adapters(())
+            step = Step(512, prefill=True)
+            found = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), step, adapters=adapters)
+        layers.append([one for one in found.dispatches if one.layer == 5])
+    assert len(layers[1]) - len(layers[0]) == 4
+    assert sum("adapter_columns" in one.kernel for one in layers[1]) == 4
+    assert sum("columns.outputs" in one.kernel for one in layers[1]) == 4
 
 
 @pytest.mark.parametrize("limits", LIMITS)

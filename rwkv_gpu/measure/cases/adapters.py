@@ -36,16 +36,16 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     )  # fmt: skip
 
 
-def factors(name: str, rows: int, width: int, seed: int = 0) -> dict[str, Stored]:
+def factors(name: str, rows: int, width: int, seed: int = 0, columns: int = COLUMNS) -> dict[str, Stored]:
     """A and B for a matrix."""
-    halves = (normal(COLUMNS, width, seed=seed) / 16, normal(rows, COLUMNS, seed=seed + 1))
+    halves = (normal(columns, width, seed=seed) / 16, normal(rows, columns, seed=seed + 1))
     return dict(zip((f"{name}.a", f"{name}.b"), (Stored.of(one.astype(np.float16)) for one in halves), strict=True))
 
 
-def mixed_scales(rows: int) -> npt.NDArray[np.float32]:
+def mixed_scales(rows: int, columns: int = COLUMNS) -> npt.NDArray[np.float32]:
     """What each row wants of each column: nothing, two adapters that are no neighbours, or one."""
     wanted = np.array([[0, 0, 0], [1, 0, -1], [0, 0.5, 0], [0, 0, 2]], np.float32)
-    return np.repeat(wanted[np.arange(rows) % len(wanted)], COLUMNS // 3, axis=1)
+    return np.repeat(wanted[np.arange(rows) % len(wanted)], columns // 3, axis=1)
 
 
 def _queries(g: Any, w: Mapping[str, Any], x: Any, scales: Any, normed: bool) -> Any:

@@ -11,16 +11,17 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
-from ...kernels.parts import FORMAT, SUMS_ROUNDED
+from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State, Weight
 from ..trials import Past, Stored, Trial
-from .adapters import factors, mixed_scales
+from .adapters import COLUMNS, factors, mixed_scales
 from .common import BY_NAME, F32, SOME, decode_batch, normal
 
 CHOSEN = "as chosen"  # the variant of what is timed that the device would use
 MORE = 10  # times the tolerance of a plain product: activations and norms stretch what rounding did
+WIDE = 144  # columns of adapters, more than are columns of a matrix, too
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -79,6 +80,9 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
+    if takes(kernel.name, ADAPTER_COLUMNS):  # but not of so many
+        yield _adapted(name, fusing, fmt, rows, allowed, columns=WIDE)
+        yield _adapted_pairs(name, fusing, fmt, rows, allowed, columns=WIDE)
     for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none"), ("none", 1)):
         w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70))}
         x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
@@ -112,30 +116,44 @@ def _half(weight: Weight) -> Weight:
     return replace(weight, scale=0.5)
 
 
-def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, *, normed: bool) -> Trial:
+def _adapted(
+    name: str,
+    tuning: Tuning,
+    fmt: Format,
+    rows: int,
+    allowed: float,
+    *,
+    normed: bool = False,
+    columns: int = COLUMNS,
+) -> Trial:
     """Bias, what adapters give to some rows, and residual."""
-    w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70)), **factors("w", 70, 512)}
+    w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70)), **factors("w", 70, 512, columns=columns)}
     w["gain"] = Stored.of((1 + normal(512) / 4) / 8)
-    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows), "add": normal(rows, 70, seed=1)}
+    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows, columns)}
+    x["add"] = normal(rows, 70, seed=1)
 
     def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any, add: Any) -> Any:
         norm = Rms(w["gain"], 1e-6) if normed else None
         lows = g.adapter_down([x], [w["w.a"]], scales, norm=norm)
         return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add, norm=norm)], lows, [w["w.b"]], then=["none"])[0]
 
-    return Trial("adapter_up", f"bias, add, {'normed, ' * normed}{rows} rows", name, tuning, says, x, w, allowed)
+    what = f"{columns} columns, bias, add, {'normed, ' * normed}{rows} rows"
+    return Trial("adapter_up", what, name, tuning, says, x, w, allowed)
 
 
-def _adapted_pairs(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float) -> Trial:
+def _adapted_pairs(
+    name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, *, columns: int = COLUMNS
+) -> Trial:
     """Gate and up whose rows alternate, with what adapters give to some rows of both."""
-    w = {"w": Stored.random(fmt, 90, 512), **factors("w", 90, 512), "w.a2": factors("up", 90, 512, seed=2)["up.a"]}
-    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows)}
+    w = {"w": Stored.random(fmt, 90, 512), **factors("w", 90, 512, columns=columns)}
+    w["w.a2"] = factors("up", 90, 512, seed=2, columns=columns)["up.a"]
+    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows, columns)}
 
     def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
         lows = g.adapter_down([x, x], [w["w.a"], w["w.a2"]], scales)
         return g.adapter_glu(x, w["w"], lows, w["w.b"], "silu")
 
-    return Trial("adapter_glu", f"{rows} rows", name, tuning, says, x, w, allowed)
+    return Trial("adapter_glu", f"{columns} columns, {rows} rows", name, tuning, says, x, w, allowed)
 
 
 def _one_format(kernel: GemmKernel) -> Format:
@@ -266,6 +284,33 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
                 lambda g, w, x: g.linear(g.linear(x, w["w"], add=x), w["w"], norm=Rms(w["gain"], 1e-6)), x, w,
                 5 * allowed,
             )  # fmt: skip
+            yield from _columns(name, _only(can, config), _rows(config), allowed)
+
+
+def _columns(name: str, tuning: Tuning, rows: int, allowed: float) -> Iterator[Trial]:
+    """Adapters whose B are further columns of W: of matrices side by side, of gate and up, and of a sum."""
+    w = {"gain": Stored.of((1 + normal(256) / 4) / 4)}
+    for i, (which, high) in enumerate({"o": 256, "q": 96, "k": 96, "v": 96, "g": 512, "d": 256}.items()):
+        w |= {which: Stored.random(BY_NAME["Q4_K"], high, 256, seed=i), **factors(which, high, 256, seed=i)}
+    w["u.a"] = factors("u", 256, 256, seed=9)["u.a"]
+    x: dict[str, Any] = {"x": normal(rows, 256), "scales": mixed_scales(rows) / 4}
+
+    def attends(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+        y, norm = g.linear(x, w["o"], add=x), Rms(w["gain"], 1e-6)
+        first, last = g.adapter_down([y, y], [w["q.a"], w["v.a"]], scales, norm=norm)
+        ys = g.linears([y, y, y], [w["q"], w["k"], w["v"]], norm=norm)
+        q, k, v = g.adapter_up(ys, [first, None, last], [w["q.b"], None, w["v.b"]], then=["none", "none", "silu"])
+        return g.add(g.add(q, k), v)
+
+    def feeds(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+        y, norm = g.linear(x, w["o"], add=x), Rms(w["gain"], 1e-6)
+        lows = g.adapter_down([y, y], [w["g.a"], w["u.a"]], scales, norm=norm)
+        inner = g.adapter_glu(y, w["g"], lows, w["g.b"], "silu", norm=norm)
+        low = g.adapter_down([inner], [w["d.a"]], scales)
+        return g.adapter_up([g.linear(inner, w["d"], add=y, scale=0.5)], low, [w["d.b"]], then=["none"], scale=0.5)[0]
+
+    yield Trial("adapter_up", f"further columns, {rows} rows", name, tuning, attends, x, w, allowed)
+    yield Trial("adapter_glu", f"further columns, {rows} rows", name, tuning, feeds, x, w, allowed)
 
 
 def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:

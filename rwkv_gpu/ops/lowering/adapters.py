@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...gpu.shader import Constant, Struct
+from ...kernels.parts import LOW_IN_UNIT, LOW_NORMED
 from ..factors import FOUR, VEC4, together
 from ..graph import Node
 from ..nodes import AdapterDown, Gemm, Product
@@ -12,6 +13,7 @@ from .quantising import beside
 
 MOST_FOURS = 8  # of columns, that a workgroup multiplies one after the other
 LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # of a workgroup; of 1,024 lanes a multiprocessor runs two at most
+LOW_SCALE = 16.0  # of low as float16, by which B is multiplied: sums over A and x go far beyond x
 LEAST_SHARES = 4  # adapters of rank 16 have as many fours
 
 
@@ -37,7 +39,9 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
     x = op.xs[0].root
     operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
     norm, own, gain = to.rms_norm(op.norm)
-    groups, parts = (len(op.xs) * shares + 1) * node.rows, ["adapters/alone"]
+    groups, parts = (len(op.xs) * shares + (not op.unit)) * node.rows, ["adapters/alone"]
+    if op.unit:
+        constants["LOW_UNIT"] = op.unit
     if op.beside:
         parts, others, bound = beside(to, op.beside, node.rows)
         constants, operands = constants | others, operands | bound
@@ -45,7 +49,14 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
     to.emit(
         node,
         "+".join(one.name for one in op.factors),
-        ("adapters/down", f"lib/lanes/{to.tuning.reduce}", "lib/rows/vec4", norm, *parts),
+        (
+            "adapters/down",
+            f"lib/lanes/{to.tuning.reduce}",
+            "lib/rows/vec4",
+            norm,
+            LOW_IN_UNIT if op.unit else LOW_NORMED,
+            *parts,
+        ),
         constants | own,
         operands | gain,
         groups=groups,
@@ -64,7 +75,9 @@ def up_operands(to: Lowering, op: Gemm) -> dict[str, Operand]:
     assert op.adapters is not None
     factors = together([one for one in op.adapters.factors if one], to.target)
     assert factors is not None, "only what lies together is fused"
-    return {"b": factors.slice, "low": op.adapters.columns.root, "bias": _bias(op.products)}
+    low = next(low for lows in op.adapters.lows for low in lows)
+    bound: dict[str, Operand] = {"b": factors.slice, "low": low.root}
+    return bound | {"bias": _bias(op.products)} if op.adds_to_sums else bound
 
 
 def up_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:
@@ -73,19 +86,22 @@ def up_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:
     wanted = [one for one in op.adapters.factors if one]
     factors = together(wanted, to.target)
     assert factors is not None
+    read = FOUR if op.adds_to_sums else VEC4  # of B at a time
     starts, outputs, first = iter(factors.starts), [], 0
     for product, lows in zip(op.products, op.adapters.lows, strict=True):
         at = [low.offset // VEC4 for low in lows]
-        own = (1, next(starts) // FOUR, at[0], at[-1]) if at else (0, 0, 0, 0)
+        own = (1, next(starts) // read, at[0], at[-1]) if at else (0, 0, 0, 0)
         outputs.append(Struct("AdapterOutput", (first, *own)))
         first += product.weight.shape[0]
-    return {
+    constants: dict[str, Constant] = {
         "COLUMN_FOURS": wanted[0].shape[1] // 4,
-        "B_STRIDE": factors.stride // FOUR,
-        "COLUMNS_AT": op.adapters.columns.offset // VEC4,
+        "B_STRIDE": factors.stride // read,
         "ADAPTED": len(outputs),
         "OUTPUTS": tuple(outputs),
     }
+    if op.adapters.columns is None:
+        return constants | {"LOW_SCALE": LOW_SCALE, "ALTERNATE": 1 + op.pairs}
+    return constants | {"COLUMNS_AT": op.adapters.columns.offset // VEC4}
 
 
 def _bias(products: Sequence[Product]) -> JoinedVectors:

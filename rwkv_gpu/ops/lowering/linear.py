@@ -8,7 +8,20 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import ADAPTERS_UP, ROUNDING_IN_UNITS, SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM, TO_NORM
+from ...kernels.parts import (
+    ADAPTER_COLUMNS,
+    ADAPTER_OUTPUTS,
+    ADAPTERS_UP,
+    HALVES,
+    NO_COLUMNS,
+    ROUNDING_IN_UNITS,
+    SUMS_LEFT,
+    SUMS_ROUNDED,
+    SUMS_TO_NORM,
+    TILE_OF_SUBGROUP,
+    TILE_OF_WORKGROUP,
+    TO_NORM,
+)
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -71,6 +84,8 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
         operands["residual"] = op.add
     if op.by is not None:
         operands["by"] = op.by
+    if op.columns_of is not None:
+        operands["scales"] = op.columns_of
     if op.saves:
         state = to.memory.states[op.saves.state.name]
         operands |= {"normed_row": op.saves.normed, "shift_state": state, "segment": to.segments}
@@ -85,7 +100,7 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     [product] = op.products
     (out, width), x = product.weight.shape, _x_of(op, 0)
     operands |= {"x": op.quantised_x.value if op.quantised_x else product.x, "y": product.y}
-    if product.bias is not None and not op.adapters:
+    if product.bias is not None and not op.adds_to_sums:
         operands["bias"] = to.vector(product.bias)
     pair = 2 if op.pairs else 1
     scales = scales_of_pairs(product.weight) if op.pairs else (product.weight.scale, 1.0)
@@ -106,7 +121,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
     outs = [one.weight.shape[0] for one in op.products]
     biases: dict[str, Operand] = {}
-    if any(one.bias for one in op.products) and not op.adapters:
+    if any(one.bias for one in op.products) and not op.adds_to_sums:
         names = tuple(one.bias.name if one.bias else None for one in op.products)
         biases["bias"] = JoinedVectors(names, tuple(outs))
     bias_at = itertools.accumulate(outs, initial=0)
@@ -147,10 +162,11 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
     starts = [0, *itertools.accumulate(count * one.shard.rows for one in bound.placed)]
     found = Value((node.rows, starts[-1] // node.rows))
     split = [replace(one, y=start) for one, start in zip(bound.placed, starts, strict=False)]
-    own = {"x": bound.operands["x"], "w": bound.operands["w"], "y": found}
+    columns = ("b", "low") if op.adapters and not op.adds_to_sums else ()
+    own = {name: bound.operands[name] for name in ("x", "w", *columns)} | {"y": found}
     _dispatch(to, node, op, Bound(bound.name, split, own), parts)
     reduced = [replace(one, x=start) for one, start in zip(bound.placed, starts, strict=False)]
-    operands = {name: operand for name, operand in bound.operands.items() if name != "w"} | {"x": found}
+    operands = {name: operand for name, operand in bound.operands.items() if name not in ("w", *columns)} | {"x": found}
     lanes = to.tuning.map_lanes
     each = blocks_of([one.shard for one in reduced], bound.widths, lanes * (2 if op.pairs else 1))
     table = Table.of(reduced, each, node.rows, node.rows, parts)
@@ -158,7 +174,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
         node,
         bound.name,
         ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
-        {"WG": lanes} | table.constants | _epilogue_constants(to, op),
+        {"WG": lanes} | table.constants | _epilogue_constants(to, replace(op, adapters=None) if columns else op),
         operands | table.operands,
         groups=table.blocks * node.rows,
     )
@@ -181,7 +197,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
     constants = config.constants | table.constants
-    constants |= _epilogue_constants(to, op if parts == 1 else replace(op, adapters=None))
+    constants |= _epilogue_constants(to, op if parts == 1 or not op.adds_to_sums else replace(op, adapters=None))
     if integers:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= integers.constants | {"OWNED": owned}
@@ -199,6 +215,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
             constants["STAGES"] = -(-max(bound.widths) // config.columns)
         else:
             linked.append(decoded_weights(shards[0]))
+    if takes(config.kernel, NO_COLUMNS):
+        linked += _further_columns(config) if op.adapters and not op.adds_to_sums else [NO_COLUMNS]
     if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
     if config.kernel in BY_SUBGROUPS:
@@ -226,6 +244,13 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     )
 
 
+def _further_columns(config: GemmConfig) -> list[str]:
+    """What a kernel links that multiplies B of adapters as columns of W."""
+    if config.kernel in BY_SUBGROUPS:
+        return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_SUBGROUP]
+    return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_WORKGROUP, HALVES]
+
+
 def _rounded(op: Gemm, rows: int) -> tuple[list[str], dict[str, Constant]]:
     """How rows of x as float16 are read, and whether the result is written as such, too."""
     x, y = op.quantised_x, op.quantises
@@ -249,7 +274,7 @@ def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -
 
 def most_asked(config: GemmConfig, op: Gemm) -> int:
     """How much of what sums on matrix units are added to a lane asks for at once: adapters and tiles want registers."""
-    return 4 if config.kernel == "linear/line_gemm" and not op.adapters else 2
+    return 4 if config.kernel == "linear/line_gemm" and not op.adds_to_sums else 2
 
 
 def w_exponent(shard: Shard) -> int:
@@ -288,8 +313,10 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     if op.quantises and op.quantises.size:
         return ["linear/epilogue/quantise", "lib/activation"]
     parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
+    if op.columns_of is not None:
+        return parts[:1]
     if op.pairs:
-        return [*parts, ADAPTERS_UP] if op.adapters else parts
+        return [*parts, ADAPTERS_UP, ADAPTER_OUTPUTS] if op.adds_to_sums else parts
     residual = "residual" if op.add is not None else "no_residual"
     if op.saves:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
@@ -298,7 +325,8 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     if op.by is not None:
         return [*parts, f"linear/epilogue/{residual}"]
     bias = "linear/epilogue/bias" if "bias" in bound.operands else "linear/epilogue/no_bias"
-    return [*parts, ADAPTERS_UP if op.adapters else bias, f"linear/epilogue/{residual}"]
+    added = (ADAPTERS_UP, ADAPTER_OUTPUTS) if op.adds_to_sums else (bias,)
+    return [*parts, *added, f"linear/epilogue/{residual}"]
 
 
 def _epilogue_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:

@@ -20,6 +20,7 @@ class AdapterDown(Op):
     norm: Rms | None = None
     whole: bool = False  # whether one dispatch makes all of it
     beside: Quantise | None = None  # of x, for the products that it adds to
+    unit: float = 0.0  # of x, which is not normed yet, in which low is a further column of it; 0 where it is none
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -27,7 +28,7 @@ class AdapterDown(Op):
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        own = (*self.lows, self.columns) if self.whole else self.lows
+        own = (*self.lows, self.columns) if self.whole and not self.unit else self.lows
         return (*own, *self.beside.writes) if self.beside else own
 
     @property
@@ -36,7 +37,11 @@ class AdapterDown(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("norm",) * (self.norm is not None) + ("quantise",) * (self.beside is not None)
+        return (
+            ("norm",) * (self.norm is not None)
+            + ("quantise",) * (self.beside is not None)
+            + ("columns",) * (self.unit > 0)
+        )
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class AdapterSums:
 
     lows: tuple[tuple[Value, ...], ...]  # of each product: none, one, or one for each of two matrices that alternate
     factors: tuple[Weight | None, ...]
-    columns: Value
+    columns: Value | None  # those that each row has; none where B are further columns of W, and low of x
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,25 @@ class Gemm(Op):
     emits: RowStatistics | None = None  # of y
     merges: bool = False  # with the Gemm before it, where one dispatch can hold both
     adapters: AdapterSums | None = None  # what is added to W_i x_i + bias_i
+    columns_of: Value | None = None  # s [T, R]: W_i are A of adapters, y_i = s · W_i x_i are further columns of x_i
+
+    @property
+    def adds_to_sums(self) -> bool:
+        """Whether what adapters give is added to sums, as a bias is."""
+        return self.adapters is not None and self.adapters.columns is not None
 
     @property
     def reads(self) -> tuple[Value, ...]:
         read = list(self._x)
         if self.add is not None:
             read.append(self.add)
-        if self.by is not None:
-            read.append(self.by)
+        read += [value for value in (self.by, self.columns_of) if value is not None]
         if self.saves:
             read.append(self.saves.normed)
         if self.prologue and self.prologue.statistics:
             read.append(self.prologue.statistics.value)
         if self.adapters:
-            read += [*itertools.chain(*self.adapters.lows), self.adapters.columns]
+            read += itertools.chain(*self.adapters.lows, filter(None, [self.adapters.columns]))
         return tuple(read)
 
     @property
@@ -137,6 +142,7 @@ class Gemm(Op):
             "save_state": self.saves is not None,
             "row_statistics": self.emits is not None,
             "adapters": self.adapters is not None,
+            "columns": (self.adapters is not None and self.adapters.columns is None) or self.columns_of is not None,
             "merge": self.merges,
         }
         return tuple(name for name, there in found.items() if there)

@@ -8,6 +8,7 @@ from ...errors import BadInput
 from ..graph import Graph
 from ..target import Target
 from . import (
+    adapters_as_columns,
     adapters_as_products,
     adapters_into_products,
     choose_kernels,
@@ -81,6 +82,7 @@ PASSES = tuple(
         quantise_once,
         quantise_in_producer,
         round_in_producer,
+        adapters_as_columns,
         quantise_beside_adapters,
         row_statistics,
     )

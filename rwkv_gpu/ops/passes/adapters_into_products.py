@@ -15,16 +15,17 @@ One dispatch makes A x of all matrices that read one x, only for rows that have 
 product adds B (A x) in the place of a bias, over the columns that a row has. So no matrix costs dispatches of its own.
 Of gate and up, whose rows alternate, the rows of B do, too.
 
-Condition: at most `Tuning.adapter_rows` rows, of whole vec4s; nothing else reads the product; and the device binds all
-of it.
+Condition: at most `Tuning.adapter_rows` rows, or any where `adapters_as_columns` follows, of whole vec4s; nothing else
+reads the product; and the device binds all of it.
 """
 
 from dataclasses import replace
 
 from ..factors import together
-from ..gemm import buffers_of, gemm_op
+from ..gemm import buffers_of, choose, gemm_op
 from ..graph import Graph, Node
 from ..nodes import AdapterDown, AdapterSums, AdapterUp, Gemm
+from ..quantising import MOST_COLUMNS, TILES_OF_MATRICES
 from ..target import Target
 
 
@@ -32,9 +33,19 @@ def run(graph: Graph, target: Target) -> int:
     """The sums are gone: products make them."""
     fired = 0
     for node in list(graph.nodes):
-        if isinstance(node.op, AdapterUp) and node.rows <= target.tuning.adapter_rows:
+        if isinstance(node.op, AdapterUp) and (
+            node.rows <= target.tuning.adapter_rows or _as_columns(graph, node, target)
+        ):
             fired += fuse(graph, target, node, node.op)
     return fired
+
+
+def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
+    """Whether B of many rows will be further columns of W: see `adapters_as_columns`."""
+    assert isinstance(node.op, AdapterUp)
+    makers = [gemm_op(graph.writer(one.x)) for one in node.op.products]
+    few = all(one.factor is None or one.factor.shape[1] <= MOST_COLUMNS for one in node.op.products)
+    return few and all(gemm and choose(gemm, node.rows, target).kernel == TILES_OF_MATRICES for gemm in makers)
 
 
 def fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:

@@ -1,14 +1,14 @@
 // low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups for a row t of each matrix share out its columns r
 //
-// Columns whose s is zero are not multiplied. Also which columns each row has of s, so that whoever adds B low goes through no
-// others. Workgroups before these may round the same x for the products that add it.
+// Columns whose s is zero are not multiplied. Workgroups before these may round the same x for the products that add it.
 // needs beside: beside
 // needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
-// needs norm: gained, root
+// needs low: low_scale, put_columns
+// needs norm: gained
 // needs rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
-@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then [T] columns
+@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then maybe [T] columns
 
 const EIGHTS = (K + 7u) / 8u;
 const EVEN = K % 8u == 0u;
@@ -30,12 +30,12 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let share = (group - BESIDE) / ROWS;
-    if share == 0u {        // apart from the others, which would wait for it
+    if share < FINDS_COLUMNS {        // apart from the others, which would wait for it
         find_columns(t, lane);
         return;
     }
-    let own = INPUTS[(share - 1u) / SHARES];
-    let first = (share - 1u) % SHARES;
+    let own = INPUTS[(share - FINDS_COLUMNS) / SHARES];
+    let first = (share - FINDS_COLUMNS) % SHARES;
     var wanted: array<vec4f, FOURS>;
     for (var n = 0u; n < FOURS; n++) {      // all are asked for at once
         wanted[n] = scales[t * COLUMN_FOURS + min(first + n * SHARES, COLUMN_FOURS - 1u)];
@@ -63,7 +63,7 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
         let first = x4(own.x + t * K, 8u * e, K);
         let within = EVEN || 8u * e + 4u < K;
         let second = select(vec4f(), x4(own.x + t * K, select(0u, 8u * e + 4u, within), K), within);
-        if NORMED {
+        if ROOTED {
             squares += dot(first, first) + dot(second, second);
         }
         let near = gained(first, 8u * e);
@@ -76,11 +76,11 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
         );
     }
     let found = reduce_add4(sums, lane);
-    if NORMED {
+    if ROOTED {
         squares = reduce_add(squares, lane);
     }
     if lane == 0u {
-        low[to] = root(squares, K) * wanted * found;
+        low[to] = low_scale(squares) * wanted * found;
     }
 }
 
@@ -103,6 +103,6 @@ fn find_columns(t: u32, lane: u32) {
     let least = reduce_min(first, lane);
     let most = reduce_max(end, lane);
     if lane == 0u {
-        low[COLUMNS_AT + t] = vec4f(f32(least), most, 0.0, 0.0);
+        put_columns(t, f32(least), most);
     }
 }

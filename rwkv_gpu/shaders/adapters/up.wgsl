@@ -1,17 +1,10 @@
 // bias + B_i · low_i[t]: what adapters add to a row of x, in the place of a bias
+// needs adapters/outputs: output_of
 @group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
 @group(0) @binding(16) var<storage, read> b: array<vec2u>;      // four float16 each: of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, R / 4], then [T] the columns of a row
 
 const AHEAD = 4u;   // fours of columns that are asked for at once: adapters of rank 16 have as many
-
-struct AdapterOutput {
-    first: u32,     // row among those of all matrices
-    adapted: u32,   // whether it has adapters
-    b: u32,         // where B starts, in fours
-    low: u32,
-    second: u32,    // that of rows 1, 3, 5 ..., where two matrices alternate
-}
 
 fn bias_at(i: u32, t: u32) -> f32 {
     let own = output_of(i);
@@ -41,14 +34,4 @@ fn next_sum(own: AdapterOutput, i: u32, t: u32, first: u32) -> f32 {
         sum += select(0.0, product, first + n < end);
     }
     return sum;
-}
-
-fn output_of(i: u32) -> AdapterOutput {
-    var own = OUTPUTS[0];
-    for (var n = 1u; n < ADAPTED; n++) {
-        if i >= OUTPUTS[n].first {
-            own = OUTPUTS[n];
-        }
-    }
-    return own;
 }

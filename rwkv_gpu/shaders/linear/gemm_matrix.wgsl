@@ -19,7 +19,8 @@ fn run(group: u32, lane: u32) {
     if lane == 0u {
         let steps = (matrix.k + COLUMNS - 1u) / COLUMNS;
         let on = t0 < step.rows && part < table.parts;
-        bounds = select(vec4u(), vec4u(part * steps / table.parts, (part + 1u) * steps / table.parts, 0u, 0u), on);
+        let end = (part + 1u) * steps / table.parts;
+        bounds = select(vec4u(), vec4u(part * steps / table.parts, end, end + select(0u, ADAPTER_STEPS, part == 0u), 0u), on);
     }
     multiply(lane);
 }

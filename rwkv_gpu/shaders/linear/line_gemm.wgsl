@@ -12,6 +12,7 @@
 // needs decoded four: four_of
 // needs format: run_raw, scale_of
 // needs barrier: meet
+// needs further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
 // needs unit: find_scales, settle_scales
@@ -85,8 +86,19 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(lane: u32) {
     var c00 = Sums(); var c10 = Sums(); var c01 = Sums(); var c11 = Sums(); var c02 = Sums(); var c03 = Sums();
+    var asked = ask_adapters(0u, lane);
     var raw = chunks_at(0u);
     var eights = eights_at(0u, 0u, lane);
+    for (var at = 0u; at < ADAPTER_STEPS; at++) {
+        stage_adapters(asked, lane);
+        if at + 1u < ADAPTER_STEPS {
+            asked = ask_adapters(at + 1u, lane);
+        }
+        multiply_tile(x_tile_of(slot), &c00, &c10, &c01, &c11, &c02, &c03);
+    }
+    if ADAPTER_STEPS > 0u {
+        workgroupBarrier();             // until the last has been read
+    }
     for (var at = 0u; at < STAGES; at++) {
         var scales = scales_of(&raw, at);
         var next = raw;
@@ -136,6 +148,9 @@ fn stage_x(eights: ptr<function, Eights>, at: u32, unit: u32, lane: u32) {
 }
 
 fn copy_of(at: u32, unit: u32) -> u32 { return select(unit, at, UNITS == 1u) % COPIES * X_COPY; }
+
+// Where the x of subgroups that share columns is staged.
+fn x_tile_of(slot_at: u32) -> u32 { return slot_at * PAIRS * X_PAIR; }
 
 // Two fours of each chunk.
 fn multiply_pair(

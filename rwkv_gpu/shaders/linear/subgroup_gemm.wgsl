@@ -11,6 +11,7 @@
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
 // needs barrier: meet
+// needs further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at
 // needs unit: find_scales, settle_scales
@@ -85,12 +86,20 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(here: vec2u, lane: u32) {
     var c0 = Sums(); var c1 = Sums(); var c2 = Sums(); var c3 = Sums();
+    var asked = ask_adapters(0u, lane);
     var raw: array<Chunks, STEPS>;
     for (var s = 0u; s < STEPS; s++) {
         raw[s] = chunks_at(here.x, s);
     }
     var eights = eights_at(here.x, lane);
     find_scales(lane);
+    for (var at = 0u; at < ADAPTER_STEPS; at++) {
+        stage_adapters(asked, lane);
+        if at + 1u < ADAPTER_STEPS {
+            asked = ask_adapters(at + 1u, lane);
+        }
+        multiply_fours(own_tile, x_tile_of(slot), 8u, &c0, &c1, &c2, &c3);
+    }
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
         workgroupBarrier();             // until the stage before has been read
@@ -112,13 +121,7 @@ fn multiply(here: vec2u, lane: u32) {
                 decode(raw[s], at, s, phase);
                 for (var pair = 0u; pair < CHUNKS / 2u; pair++) {
                     let x0 = ((slot * STEPS + s) * (CHUNKS / 2u) + pair) * TB * X_STRIDE + phase * 2u * FOURS;
-                    for (var f = 0u; f < 2u * FOURS; f += S / 4u) {
-                        let a = coopLoadT<Left>(&w_tile[own_tile + pair * 2u * FOURS + f], STRIDE);
-                        c0 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + f], X_STRIDE), c0);
-                        if FT > 1u { c1 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + S * X_STRIDE + f], X_STRIDE), c1); }
-                        if FT > 2u { c2 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE + f], X_STRIDE), c2); }
-                        if FT > 2u { c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), c3); }
-                    }
+                    multiply_fours(own_tile + pair * 2u * FOURS, x0, 2u * FOURS, &c0, &c1, &c2, &c3);
                 }
             }
             if more {
@@ -133,6 +136,23 @@ fn multiply(here: vec2u, lane: u32) {
     if FT > 2u { coopStore(c2, &y_tile[fragment_at(subgroup, 0u, 2u)], S); finish_one(0u, 2u, lane); }
     if FT > 2u { coopStore(c3, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
 }
+
+// So many fours of columns of a tile of W.
+fn multiply_fours(
+    w0: u32, x0: u32, fours: u32,
+    c0: ptr<function, Sums>, c1: ptr<function, Sums>, c2: ptr<function, Sums>, c3: ptr<function, Sums>,
+) {
+    for (var f = 0u; f < fours; f += S / 4u) {
+        let a = coopLoadT<Left>(&w_tile[w0 + f], STRIDE);
+        *c0 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + f], X_STRIDE), *c0);
+        if FT > 1u { *c1 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + S * X_STRIDE + f], X_STRIDE), *c1); }
+        if FT > 2u { *c2 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE + f], X_STRIDE), *c2); }
+        if FT > 2u { *c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), *c3); }
+    }
+}
+
+// Where the x of subgroups that share columns is staged.
+fn x_tile_of(slot_at: u32) -> u32 { return slot_at * TB * X_STRIDE; }
 
 // Which row of a subgroup, and which chunk of a step, a lane decodes.
 fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }

@@ -2,6 +2,7 @@
 //
 // Subgroups have rows of W, rows of x, or columns to themselves: where they share out columns, their sums meet in the end.
 // Each fragment has a name, as drivers keep arrays of fragments in memory. Those beyond FM and FT are never computed.
+// needs further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/tile: copy_down, place_of, put_down, raw_at, x_at
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
 const OWN4 = C4 / ALONG_K;              // vec4s of a step that a subgroup multiplies
@@ -9,7 +10,7 @@ const_assert OWN4 * 4u % S == 0u;
 
 fn multiply(lane: u32) {
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-    let here = workgroupUniformLoad(&bounds).xy;
+    let here = workgroupUniformLoad(&bounds).xyz;
     if here.x >= here.y {
         return;
     }
@@ -31,19 +32,23 @@ fn multiply(lane: u32) {
             fours[a * X_LOADS + n] = x_at(n * WG + lane, min(here.x + a, here.y - 1u));
         }
     }
-    for (var first = here.x; first < here.y; first += DEPTH) {
+    for (var first = here.x; first < here.z; first += DEPTH) {
         for (var a = 0u; a < DEPTH; a++) {
             let at = first + a;
-            if DEPTH > 1u && at >= here.y {
+            if DEPTH > 1u && at >= here.z {
                 break;
             }
-            for (var n = 0u; n < W_LOADS; n++) {
-                put_down(raw[a * W_LOADS + n], at, n * WG + lane);
+            if ADAPTER_STEPS > 0u && at >= here.y {
+                stage_adapters(ask_adapters(at - here.y, lane), lane);
+            } else {
+                for (var n = 0u; n < W_LOADS; n++) {
+                    put_down(raw[a * W_LOADS + n], at, n * WG + lane);
+                }
+                for (var n = 0u; n < X_LOADS; n++) {
+                    copy_down(fours[a * X_LOADS + n], n * WG + lane);
+                }
+                workgroupBarrier();
             }
-            for (var n = 0u; n < X_LOADS; n++) {
-                copy_down(fours[a * X_LOADS + n], n * WG + lane);
-            }
-            workgroupBarrier();
             let next = min(at + DEPTH, here.y - 1u);
             for (var n = 0u; n < W_LOADS; n++) {
                 raw[a * W_LOADS + n] = raw_at(n * WG + lane, next);

@@ -597,7 +597,7 @@ def test_of_what_nobody_asked_for_the_one_used_longest_ago_is_forgotten_first():
 
 @pytest.mark.parametrize(("seed", "slots"), [(5, 6), (36, 4)])
 def test_every_request_has_one_last_update_where_pages_run_out(seed, slots):
-    """An answer that the host samples ends as others of the same step find no pages: it must not wait to begin again."""
+    """An answer that the host samples ends as others of its step find no pages: it must not wait to begin again."""
     engine = Engine(small("tiny-llama.gguf", slots=slots, tokens=256, cache_bytes=0))
     how = [SamplingParams(typical_p=0.9 if n % 2 else 1, seed=n, max_tokens=2 + (5 * n + seed) % 37) for n in range(16)]
     asked = [Request(ids_of(20 + (13 * seed + 11 * n) % 70, 10 * seed + n), params) for n, params in enumerate(how)]

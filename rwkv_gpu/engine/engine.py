@@ -230,7 +230,7 @@ class Engine:
     def unread(self, id: int) -> int:
         """Tokens of a request's prompt that no step has had yet."""
         sequence = self._slots.sequences.get(id)
-        return 0 if sequence is None or sequence.finish_reason else max(0, sequence.prompt - sequence.fed)
+        return 0 if sequence is None or sequence.finish_reason else max(0, sequence.read_end - sequence.fed)
 
     def skip(self, id: int) -> bool:
         """Has a request that still reads its prompt go on from a longer prefix that was stored since it began."""
@@ -321,7 +321,7 @@ class Engine:
             sequence.fed = end
             del sequence.draft[max(0, samples - 1) :]
             sequence.in_flight += samples
-            if start < sequence.prompt:
+            if start < sequence.read_end:
                 self._slots.updated[sequence] = None
                 self._stored.keep_prompt(sequence, end)
         self._in_flight.append(InFlightStep(pending, sampling))

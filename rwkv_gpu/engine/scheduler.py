@@ -31,7 +31,7 @@ def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChu
     decoding: list[TokenSequence] = []
     prompts: list[TokenSequence] = []
     for sequence in sequences:
-        (decoding if sequence.fed + sequence.cut >= sequence.prompt else prompts).append(sequence)
+        (decoding if sequence.fed >= sequence.read_end else prompts).append(sequence)
     for sequence in decoding:
         rows -= _take(chunks, sequence, rows)
     if prompts:

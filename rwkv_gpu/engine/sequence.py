@@ -37,6 +37,7 @@ class TokenSequence:
         self.id = 0  # of its updates, once the engine has it
         self.request = request
         self.prompt = len(self.ids)  # tokens
+        self.read_end = self.prompt  # tokens that are read before it samples: the prompt, or all that a cut has left
         self.adapters: npt.NDArray[np.float32] | None = None  # what its rows want of each column of adapters, [R]
         self.family = 0  # of sequences with the same adapters: a prefix of one family is none of another
         self.sampler = Sampler(request.params, vocabulary)
@@ -111,6 +112,7 @@ class TokenSequence:
         count = (self.context - keep + 1) // 2
         del self.ids[keep : keep + count]
         self.cut += count
+        self.read_end = len(self.ids)
         if self.on_host:
             self.sampler.restart(self.length - self.prompt, self.ids)
         if self.drafting is not None and self.drafting.index is not None:

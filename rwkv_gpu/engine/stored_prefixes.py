@@ -52,12 +52,12 @@ class StoredPrefixes:
         if not self._store.rewinds:
             # Two texts begin alike up to here, so a third may: from now on there is a state.
             branch = self.cache.branch(sequence.keyed(sequence.ids))
-            if sequence.fed + PAGE <= branch < sequence.prompt:
+            if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
 
     def skip(self, sequence: TokenSequence) -> bool:
         """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""
-        found = self.cache.find(sequence.keyed(sequence.ids[: sequence.prompt]))
+        found = self.cache.find(sequence.keyed(sequence.ids[: sequence.read_end]))
         if found is None or found[1] <= sequence.fed:
             return False
         handle, length = found
@@ -69,8 +69,8 @@ class StoredPrefixes:
     def keep_prompt(self, sequence: TokenSequence, end: int) -> None:
         """Stores what a step of a prompt has come to: a whole prompt, or states on the way through it."""
         asked, way = end in sequence.boundaries, end - sequence.checkpoint
-        wanted = asked or (end == sequence.prompt and not self._store.recurrent)
-        if not self._store.rewinds and end != sequence.prompt:
+        wanted = asked or (end == sequence.read_end and not self._store.recurrent)
+        if not self._store.rewinds and end != sequence.read_end:
             wanted |= way >= self._runner.cache_config.checkpoint_interval
         if wanted:
             self.keep(sequence, end, asked=asked)

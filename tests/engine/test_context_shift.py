@@ -102,3 +102,19 @@ def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_l
         free.append(runner.store.free)
     assert set(free[50:500]) == set(free[-500:-50])
     assert np.mean([pages for pages, _ in free]) == 0
+
+
+@pytest.mark.parametrize("name", ["falcon-h1", "minimax-01", "llama"])
+def test_what_follows_a_cut_is_an_answer_though_the_prompt_was_longer(name, adapter):
+    """States are stored on the way through a prompt, of tokens that are known; drafts and steps ahead are not."""
+    ids = ids_of(8) * 10
+    asked = [Request(ids, SamplingParams(temperature=0, max_tokens=90)), Request(ids, SamplingParams(max_tokens=90))]
+    ahead = small(f"tiny-{name}.gguf", adapter, context=96, checkpoint_interval=8)
+    drafting = small(f"tiny-{name}.gguf", context=96, checkpoint_interval=8, drafts=4)
+    for runner, drafts in ((ahead, None), (drafting, speculator(None, lookup=True, most=4))):
+        engine = Engine(runner, context_shift=KEEP, speculator=drafts)
+        numbers = [engine.add(request) for request in asked]
+        news = drive(engine)
+        assert [news[number][-1].error for number in numbers] == [None] * len(asked)
+        assert [len(tokens(news[number])) for number in numbers] == [90] * len(asked)
+        engine.close()

@@ -56,6 +56,7 @@ class Form:
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
+    inside: tuple[str | None, str | None] = (None, None)  # of what their last matrices read
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
@@ -262,12 +263,13 @@ class DenseFile:
         return None if name is None else self.norm(form, f"blk.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
-        bias = f"{name}.bias"
+        bias, inside = f"{name}.bias", form.inside[which]
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
             self.after(form, which, i),
             form.branch_scale * scale,
+            Rms(self.tensors.take(f"blk.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
         )
 
     def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:

@@ -102,6 +102,7 @@ def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "arcee": Form(activation="relu2", glu=False),
     "baichuan": baichuan,
+    "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,

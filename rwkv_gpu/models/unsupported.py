@@ -19,7 +19,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "bailingmoe3": ("decays that are bounded",),
-    "bitnet": ("norms inside of branches", "scales of matrices"),
     "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),

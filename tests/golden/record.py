@@ -234,6 +234,18 @@ def head_layer_norms(made: Made) -> Made:
     return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
 
 
+def normed_inside(made: Made) -> Made:
+    """The same with norms of what the last matrix of each branch reads."""
+    g, (tensors, keys) = Source(112), made
+    names = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
+    norms: Tensors = {}
+    for name, (values, _) in tensors.items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        if part in names:
+            norms[name.replace(part, names[part])] = g.vector(values.shape[-1], 1), "F32"
+    return tensors | norms, keys
+
+
 def scaled(made: Made) -> Made:
     """The same with scales of the matrices of layers, and of those of each expert; the router has none."""
     g, (tensors, keys) = Source(111), made
@@ -694,6 +706,9 @@ MODELS = {
         transformer(72, FEW_EXPERTS, experts=4, norms=True, layers=4),
         {},
         WINDOWS | YARN,
+    ),
+    "bitnet": lambda: scaled(
+        renamed(normed_inside(transformer(89, Sizes(64, 96, 16, "Q8_0", "Q8_0"))), {"output": ""})
     ),
     "maple": lambda: renamed(
         transformer(81, FEW_EXPERTS, experts=4, norms=True, layers=4),

@@ -25,6 +25,7 @@ RMS_NORM = Kernel(
     (ROUNDED,),
 )
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
+EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
 MAP_UNARY = Kernel(
     "dense/map_unary",

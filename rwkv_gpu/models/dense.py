@@ -217,7 +217,7 @@ class DenseFile:
         then = form.clamps[i] if form.clamps else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width, then=then)
+            gates=take_gates(self.tensors, at, inner, self.hyper.width, apart=isinstance(then, ClampedSwiglu))
             if form.glu
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
             then=then,
@@ -317,20 +317,19 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 
 
 def take_gates(
-    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, then: Glu = "silu"
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, apart: bool = False
 ) -> Alternating | tuple[Weight, Weight]:
-    """Gate and up of a feed-forward, for what `then` wants; `suffix` tells the names of a shared expert from others."""
-    clamped = isinstance(then, ClampedSwiglu)
+    """Gate and up of a feed-forward, in turns where they may be; `suffix` is of the names of a shared expert."""
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if clamped or tensors.adapted(up):
+        if apart or tensors.adapted(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
     biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
-    if tensors.same_format(gate, up) and not (biased or clamped):
+    if tensors.same_format(gate, up) and not (biased or apart):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 

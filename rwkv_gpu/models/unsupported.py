@@ -22,7 +22,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),
-    "gemma3n": ("embeddings by layer", STREAMS),
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),

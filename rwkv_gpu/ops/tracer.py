@@ -18,6 +18,7 @@ from .nodes import (
     ByRow,
     Conv1d,
     Copy,
+    CorrectStreams,
     Embed,
     ExpertProducts,
     ExpertSum,
@@ -28,8 +29,10 @@ from .nodes import (
     HeadLinear,
     Lerp,
     Map,
+    MatchLength,
     Norm,
     Pick,
+    PredictStreams,
     Product,
     ResizeHeads,
     Route,
@@ -133,6 +136,33 @@ class Tracer:
             self._append(Map("glu", (gate, up), y, glu=then))
             return y
         return self.mul(self.activate(gate, then), up)
+
+    def scale_columns(self, x: Value, weight: Weight) -> Value:
+        y = Value(x.shape)
+        self._append(Map("scale_columns", (x,), y, vector=weight))
+        return y
+
+    def excess(self, x: Value, deviations: float) -> Value:
+        y = Value(x.shape)
+        self._append(ByRow("excess", x, y, deviations))
+        return y
+
+    def match_length(self, x: Value, as_long: Value) -> Value:
+        y = Value(x.shape)
+        self._append(MatchLength(x, as_long, y))
+        return y
+
+    def predict_streams(self, xs: Sequence[Value], coefs: Value) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1] for x in xs])
+        self._append(PredictStreams(self._side_by_side(xs), coefs, ys))
+        return ys
+
+    def correct_streams(
+        self, xs: Sequence[Value], found: Value, coefs: Value, *, add: Value | None = None
+    ) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1] for x in xs])
+        self._append(CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
+        return ys
 
     def scale(self, x: Value, by: float) -> Value:
         return self._map("scale", x, number=by)

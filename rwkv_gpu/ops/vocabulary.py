@@ -404,6 +404,23 @@ class Ops(Protocol[Tensor]):
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
         """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
 
+    def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
+        """x · w, by column"""
+
+    def excess(self, x: Tensor, deviations: float) -> Tensor:
+        """y = max(x - mean(x) - deviations · std(x), 0), by row; the square of std is sum (x - mean)² / (D - 1)"""
+
+    def match_length(self, x: Tensor, as_long: Tensor) -> Tensor:
+        """y = x · |as_long| / |x|, by row"""
+
+    def predict_streams(self, xs: Sequence[Tensor], coefs: Tensor) -> tuple[Tensor, ...]:
+        """y_b[t] = x_b[t] + sum over a of coefs[t, S · b + a] · x_a[t], of S streams"""
+
+    def correct_streams(
+        self, xs: Sequence[Tensor], found: Tensor, coefs: Tensor, *, add: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
+
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""
 

@@ -4,7 +4,8 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
+and computes in float32 must give. Gemma 3n is to be recorded by a build whose GELU is no table (GGML_GELU_FP16 in
+ggml-cpu/vec.h). Of PLaMo 2 the logits are those of `plamo2.py`.
 """
 
 import sys
@@ -390,6 +391,44 @@ def step35(seed: int) -> Made:
     return tensors, keys | own
 
 
+def gemma3n(seed: int, layers: int = 11) -> Made:
+    """Narrow layers, of which the first ten let few gates through; what llama.cpp fixes is as large as there."""
+    g, width, low, rank, streams = Source(seed), 32, 256, 64, 4
+    plain = normed_after(
+        transformer(seed, Sizes(width, 128, 16, "Q4_0", "Q4_0"), norms=True, layers=layers, kv=1, heads=2)
+    )
+    tensors, keys = renamed(plain, {"output": ""})
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are capped
+    tensors |= {
+        "altup_proj.weight": (g.matrix(streams - 1, width, width), "F16"),
+        "altup_unembd_proj.weight": (g.matrix(streams - 1, width, width), "F16"),
+        "per_layer_token_embd.weight": (g.matrix(288, low * layers, gain=16), "Q1_0"),
+        "per_layer_model_proj.weight": (g.matrix(low * layers, width), "Q4_0"),
+        "per_layer_proj_norm.weight": (g.vector(low, 1), "F32"),
+    }
+    for i in range(layers):
+        at = f"blk.{i}"
+        tensors |= {
+            f"{at}.inp_gate.weight": (g.matrix(low, width), "Q4_0"),
+            f"{at}.proj.weight": (g.matrix(width, low), "Q4_0"),
+            f"{at}.laurel_l.weight": (g.matrix(rank, width), "Q4_0"),
+            f"{at}.laurel_r.weight": (g.matrix(width, rank), "Q4_0"),
+            f"{at}.altup_router.weight": (width * g.matrix(streams, width), "F32"),
+            f"{at}.altup_predict_coef.weight": (0.1 * g.matrix(streams * streams, streams), "F32"),
+            f"{at}.altup_correct_coef.weight": (0.3 * g.matrix(streams, streams), "F32"),
+            f"{at}.altup_correct_scale.weight": (g.vector(width, 1), "F32"),
+        }
+        names = "post_norm", "laurel_post_norm", "altup_router_norm"
+        tensors |= {f"{at}.{name}.weight": (g.vector(width, 1), "F32") for name in names}
+    windows = [i % 5 != 4 for i in range(layers)]
+    own: Keys = {
+        "attention.sliding_window": 16, "attention.sliding_window_pattern": windows, "rope.freq_base": 1e6,
+        "embedding_length_per_layer_input": low,
+    }  # fmt: skip
+    return tensors, keys | own
+
+
 def mimo2(seed: int) -> Made:
     """Five layers of heads whose keys are larger than their values; the first is dense, two have windows and sinks."""
     key, value, windows = 24, 16, [False, True, True, False, True]
@@ -716,6 +755,7 @@ MODELS = {
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "gemma3n": lambda: gemma3n(91),
     "step35": lambda: step35(79),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }

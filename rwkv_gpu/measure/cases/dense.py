@@ -46,6 +46,10 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         "gated", "clamped", "map", tuning, lambda g, _, x, z: g.gated(x, z, clamps), {"x": 3 * x, "z": 3 * z},
         allowed=EXACT.result,
     )  # fmt: skip
+    yield Trial(
+        "scale_columns", "", "map", tuning, lambda g, w, x: g.scale_columns(x, w["by"]), {"x": x},
+        {"by": Stored.of(normal(257, seed=2))},
+    )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
@@ -111,5 +115,6 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         if width == 256:
             again = Trial("rms_norm", f"{what}, normed again", name, tuning, _sum, **how)
             yield from (replace(one, says=_normed_sum) for one in read_on_units(again, width, can))
+        yield Trial("excess", what, name, tuning, lambda g, _, x: g.excess(x, 0.7), {"x": x}, allowed=EXACT.result)
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})

@@ -68,7 +68,9 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
 
 
 def by_row(to: Lowering, node: Node, op: ByRow) -> None:
-    _each_row(to, node, "", (f"dense/{op.f}",), {"D": op.x.shape[1]}, {"x": op.x, "y": op.y})
+    constants: dict[str, Constant] = {"D": op.x.shape[1]}
+    constants |= {"DEVIATIONS": float(op.number)} if op.f == "excess" else {}
+    _each_row(to, node, "", (f"dense/{op.f}",), constants, {"x": op.x, "y": op.y})
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
@@ -80,6 +82,9 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
     elif op.f in ACTIVATIONS:
         shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
+    elif op.vector:  # one row of z for all
+        shader = ("dense/map_binary", "dense/binary/mul", "lib/lanes/plain")
+        own = {"Z": 0, "FIRST": 0, "REPEATED": width}
     else:
         shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
         z = op.inputs[1].shape[1:]
@@ -88,6 +93,7 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         parts, clamps = glu_parts(op.glu)
         shader, own = (*shader, *parts), own | clamps
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
+    operands |= {"z": to.vector(op.vector)} if op.vector else {}
     groups = -(-math.prod(x.shape) // lanes)
     to.emit(node, "", shader, {"D": width, "WG": lanes} | own, operands, groups=groups)
 

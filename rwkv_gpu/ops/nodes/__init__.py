@@ -13,6 +13,7 @@ from .recurrence import GatedDeltaRule, Lerp, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
+from .streams import CorrectStreams, MatchLength, PredictStreams
 
 __all__ = [
     "Adapted",
@@ -24,6 +25,7 @@ __all__ = [
     "ByRow",
     "Conv1d",
     "Copy",
+    "CorrectStreams",
     "Embed",
     "ExpertProducts",
     "ExpertSum",
@@ -35,9 +37,11 @@ __all__ = [
     "Kernel",
     "Lerp",
     "Map",
+    "MatchLength",
     "Norm",
     "NormPrologue",
     "Pick",
+    "PredictStreams",
     "Product",
     "Quantise",
     "ResizeHeads",

@@ -228,11 +228,9 @@ class DenseFile:
     def norm(self, form: Form, name: str) -> AnyNorm:
         """A norm of the residual stream."""
         weight = self.tensors.take(f"{name}.weight", self.hyper.width)
-        if not form.layer_norms:
-            return Rms(weight, self.hyper.eps)
         bias = f"{name}.bias"
         shift = self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None
-        return LayerNorm(weight, shift, self.hyper.eps)
+        return (LayerNorm if form.layer_norms else _rms)(weight, shift, self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
         """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
@@ -281,6 +279,10 @@ class DenseFile:
             ("q", size * self.hyper.heads[i] if whole else size),
             ("k", size * self.hyper.kv_heads[i] if whole else size),
         ]
+
+
+def _rms(weight: Weight, bias: Weight | None, eps: float) -> Rms:
+    return Rms(weight, eps, bias)
 
 
 def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[Weight, ...]:

@@ -75,4 +75,5 @@ def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm) -> Tensor:
     """norm(x)"""
     if isinstance(norm, LayerNorm):
         return g.layer_norm(x, norm.weight, norm.bias, norm.eps)
-    return g.rms_norm(x, norm.weight, norm.eps)
+    y = g.rms_norm(x, norm.weight, norm.eps)
+    return y if norm.bias is None else g.shift_columns(y, norm.bias)

@@ -29,7 +29,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "minimax-01": ("linear attention that decays by head",),
     "olmo": ("layer norms without weight",),
-    "phimoe": ("RMS norms with biases",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
     "talkie": ("an embedding that every layer adds",),
 } | {

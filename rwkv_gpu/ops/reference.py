@@ -132,7 +132,10 @@ class Reference:
     def _normed(self, x: Array, norm: AnyNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
             return self.layer_norm(x, norm.weight, norm.bias, norm.eps)
-        return x if norm is None else self.rms_norm(x, norm.weight, norm.eps)
+        if norm is None:
+            return x
+        y = self.rms_norm(x, norm.weight, norm.eps)
+        return y if norm.bias is None else self.shift_columns(y, norm.bias)
 
     def linear(
         self,
@@ -219,6 +222,10 @@ class Reference:
 
     def scale_columns(self, x: Array, weight: Weight) -> Array:
         y: Array = x * self.weights[weight.name]
+        return y
+
+    def shift_columns(self, x: Array, weight: Weight) -> Array:
+        y: Array = x + self.weights[weight.name]
         return y
 
     def excess(self, x: Array, deviations: float) -> Array:

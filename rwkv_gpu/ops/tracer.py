@@ -78,6 +78,7 @@ class Tracer:
         self.rows = shape.rows
         self._picked = False
         self._layer: int | None = None
+        self._shifted: dict[tuple[Value, Rms], Value] = {}  # by rows and norms with a bias
         self._fetched: dict[Value, Value] = {}  # by chosen experts, the slots of their copies
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
@@ -140,6 +141,11 @@ class Tracer:
     def scale_columns(self, x: Value, weight: Weight) -> Value:
         y = Value(x.shape)
         self._append(Map("scale_columns", (x,), y, vector=weight))
+        return y
+
+    def shift_columns(self, x: Value, weight: Weight) -> Value:
+        y = Value(x.shape)
+        self._append(Map("shift_columns", (x,), y, vector=weight))
         return y
 
     def excess(self, x: Value, deviations: float) -> Value:
@@ -466,6 +472,11 @@ class Tracer:
     def _normed(self, x: Value, how: AnyNorm | None) -> Value:
         if how is None:
             return x
+        if isinstance(how, Rms) and how.bias:
+            if (x, how) not in self._shifted:  # experts and their router read the same
+                y = self._normed(x, replace(how, bias=None))
+                self._shifted[x, how] = self.shift_columns(y, how.bias)
+            return self._shifted[x, how]
         y = Value(x.shape)
         self._append(Norm(x, how, y))
         return y

@@ -296,6 +296,7 @@ class Rms:
 
     weight: Weight | None  # [K]; None is a norm without weight
     eps: float
+    bias: Weight | None = None  # [K], added to what is normed
 
 
 @dataclass(frozen=True)
@@ -406,6 +407,9 @@ class Ops(Protocol[Tensor]):
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x · w, by column"""
+
+    def shift_columns(self, x: Tensor, weight: Weight) -> Tensor:
+        """x + w, by column"""
 
     def excess(self, x: Tensor, deviations: float) -> Tensor:
         """y = max(x - mean(x) - deviations · std(x), 0), by row; the square of std is sum (x - mean)² / (D - 1)"""

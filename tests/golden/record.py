@@ -235,6 +235,22 @@ def head_layer_norms(made: Made) -> Made:
     return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
 
 
+def norm_biased(made: Made) -> Made:
+    """The same with biases of the norms before branches and the head."""
+    g, (tensors, keys) = Source(113), made
+    norms = [name for name in tensors if name.endswith("norm.weight")]
+    return tensors | {f"{name[:-6]}bias": (g.vector(tensors[name][0].size), "F32") for name in norms}, keys
+
+
+def with_factors(made: Made) -> Made:
+    """The same with factors of frequencies for short and for long contexts."""
+    pairs = int(made[1]["rope.dimension_count"]) // 2
+    factors = {"short": np.linspace(1, 2, pairs), "long": np.linspace(1, 8, pairs)}
+    own: Tensors = {f"rope_factors_{name}.weight": (f.astype(np.float32), "F32") for name, f in factors.items()}
+    keys: Keys = {"rope.scaling.attn_factor": 1.2, "rope.scaling.original_context_length": 4096}
+    return made[0] | own, made[1] | keys
+
+
 def normed_inside(made: Made) -> Made:
     """The same with norms of what the last matrix of each branch reads."""
     g, (tensors, keys) = Source(112), made
@@ -755,6 +771,9 @@ MODELS = {
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "phimoe": lambda: with_factors(
+        norm_biased(biased(transformer(95, FEW_EXPERTS, experts=4, biases=True), "attn_output", "output"))
+    ),
     "gemma3n": lambda: gemma3n(91),
     "step35": lambda: step35(79),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),

@@ -50,6 +50,10 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         "scale_columns", "", "map", tuning, lambda g, w, x: g.scale_columns(x, w["by"]), {"x": x},
         {"by": Stored.of(normal(257, seed=2))},
     )  # fmt: skip
+    yield Trial(
+        "shift_columns", "", "map", tuning, lambda g, w, x: g.shift_columns(x, w["by"]), {"x": x},
+        {"by": Stored.of(normal(257, seed=2))},
+    )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))

@@ -83,7 +83,8 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
     elif op.vector:  # one row of z for all
-        shader = ("dense/map_binary", "dense/binary/mul", "lib/lanes/plain")
+        binary = "mul" if op.f == "scale_columns" else "add"
+        shader = ("dense/map_binary", f"dense/binary/{binary}", "lib/lanes/plain")
         own = {"Z": 0, "FIRST": 0, "REPEATED": width}
     else:
         shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")

@@ -67,6 +67,7 @@ class Form:
     attention_scale: float = 1.0  # the same, of attention alone
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
+    learned_positions: bool = False  # each position has a row that is added to the embedding
     logit_scale: float = 1.0
     logit_cap: float = 0.0
 
@@ -159,6 +160,7 @@ class DenseFile:
             tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
+            tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
         )
 
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:

@@ -51,6 +51,11 @@ def falcon(source: DenseFile) -> Form:
     return replace(PLAIN_GELU, parallel=True, norms=("attn_norm_2" if own else "attn_norm", "attn_norm"))
 
 
+def gpt2(source: DenseFile) -> Form:
+    """GPT-2, StarCoder 1: each position has a row, and nothing turns."""
+    return replace(PLAIN_GELU, ropes=[None] * source.hyper.layers, learned_positions=True)
+
+
 def gptneox(source: DenseFile) -> Form:
     """GPT-NeoX, Pythia: the file says whether the branches of a layer read the same."""
     return replace(PLAIN_GELU, parallel=source.file.bool(f"{source.arch}.use_parallel_residual", default=True))
@@ -108,6 +113,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "cohere2": cohere2,
     "command-r": command_r,
     "falcon": falcon,
+    "gpt2": gpt2,
     "gptneox": gptneox,
     "hunyuan_vl": hunyuan_vl,
     "jais2": PLAIN_RELU2,
@@ -125,6 +131,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "qwen3vl": Form(pairing="neox", head_norms="each"),
     "spark2_5": spark2_5,
     "stablelm": stablelm,
+    "starcoder": gpt2,
     "starcoder2": PLAIN_GELU,
     "xverse": Form(),
 }

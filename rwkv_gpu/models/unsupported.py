@@ -9,7 +9,6 @@ ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
-LEARNED = "learned positions"
 STREAMS = "several residual streams"
 REPEATED = "layers that are run several times"
 SOUND = "a decoder of sound, and this program generates text"
@@ -36,7 +35,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
-    **dict.fromkeys(("gpt2", "starcoder"), (LEARNED,)),
     **dict.fromkeys(("hrm_text", "nanbeige"), (REPEATED,)),
     **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),

@@ -101,6 +101,10 @@ class Reference:
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
         return self._normed(self.weights[weight.name][ids] * np.float32(scale * weight.scale), norm)
 
+    def embed_positions(self, weight: Weight, cache: Cache) -> Array:
+        y: Array = self.weights[weight.name][self.batch.places(cache.window)[:, 0]] * np.float32(weight.scale)
+        return y
+
     def layer_norm(self, x: Array, weight: Weight, bias: Weight | None, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(eps))

@@ -96,6 +96,11 @@ class Tracer:
         self._append(Embed(ids, weight, y, scale=scale * weight.scale))
         return self._normed(y, norm)
 
+    def embed_positions(self, weight: Weight, cache: Cache) -> Value:
+        y = Value((self.rows, weight.shape[1]))
+        self._append(Embed(None, weight, y, scale=weight.scale, positions=cache))
+        return y
+
     def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
 

@@ -324,6 +324,9 @@ class Ops(Protocol[Tensor]):
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
         """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
+    def embed_positions(self, weight: Weight, cache: Cache) -> Tensor:
+        """y[t] = W[position of t in its sequence], as the pages of a cache have it"""
+
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no bias is one of zeros"""
 

@@ -4,8 +4,8 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give. Gemma 3n is to be recorded by a build whose GELU is no table (GGML_GELU_FP16 in
-ggml-cpu/vec.h). Of PLaMo 2 the logits are those of `plamo2.py`.
+and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
+Gemma 3n, GPT-2 and StarCoder were recorded by a build whose GELU is no table (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
 
 import sys
@@ -249,6 +249,15 @@ def with_factors(made: Made) -> Made:
     own: Tensors = {f"rope_factors_{name}.weight": (f.astype(np.float32), "F32") for name, f in factors.items()}
     keys: Keys = {"rope.scaling.attn_factor": 1.2, "rope.scaling.original_context_length": 4096}
     return made[0] | own, made[1] | keys
+
+
+def placed(seed: int, kv: int) -> Made:
+    """GPT-2 in small: a row for each of 64 positions, layer norms, and biases of everything."""
+    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""}, {"context_length": 64})
+    tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(64, 64, gain=8), "Q8_0")}, keys
 
 
 def normed_inside(made: Made) -> Made:
@@ -771,6 +780,8 @@ MODELS = {
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "gpt2": lambda: placed(97, kv=4),
+    "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(
         norm_biased(biased(transformer(95, FEW_EXPERTS, experts=4, biases=True), "attn_output", "output"))
     ),

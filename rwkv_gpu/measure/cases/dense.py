@@ -11,7 +11,8 @@ from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
-from ...ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Rms
+from ...ops.batch import Batch
+from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms
 from ..trials import Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -62,6 +63,13 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "resize_heads", f"24 to {size}", "map", tuning, lambda g, _, x, size=size: g.resize_heads(x, 3, size),
             {"x": normal(3, 72)},
         )  # fmt: skip
+    cache, keys = Cache("kv", 1, 8), np.zeros((4, PAGE, 1, 8), np.float32)
+    placed = Past(Batch.of([(0, 70, [0, 0, 0])]).placed({0: [2, 1]}), {}, {"kv": (keys, keys)}, "f32")
+    yield Trial(
+        "embed_positions", "", "map", tuning,
+        lambda g, w, x: g.add(x, g.embed_positions(w["p"], cache)), {"x": normal(3, 64)},
+        {"p": Stored.of(normal(90, 64, seed=1))}, EXACT.result, past=placed,
+    )  # fmt: skip
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
 
 

@@ -18,9 +18,13 @@ from .quantising import rounded_constants
 
 def embed(to: Lowering, node: Node, op: Embed) -> None:
     width, state = op.weight.shape[1], to.memory.sampler_state
-    operands: dict[str, Operand] = {"ids": op.ids, "y": op.y}
-    if state:
-        operands["sampled"] = state.sampled
+    operands: dict[str, Operand] = {"y": op.y}
+    if op.ids is None:
+        assert op.positions is not None, "rows have ids or positions"
+        operands["places"], ids = to.places(op.positions), "dense/ids/position"
+    else:
+        operands["ids"], ids = op.ids, "dense/ids/sampled" if state else "dense/ids/uploaded"
+        operands |= {"sampled": state.sampled} if state else {}
     constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
@@ -28,7 +32,6 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
         lanes = to.tuning.reduce
         constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
         operands |= {"weight": to.vector(op.norm.weight), **_shift(to, op.norm)}
-    ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
     for shard in to.weights[op.weight.name].shards:
         to.emit(
             node,

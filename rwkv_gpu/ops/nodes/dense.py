@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import ClampedSwiglu, LayerNorm, Rms, Weight
+from ..vocabulary import Cache, ClampedSwiglu, LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
 class Embed(MakesY):
-    """y[t] = norm(scale · W[ids[t]])"""
+    """y[t] = norm(scale · W[ids[t]]), or of the position of t"""
 
-    ids: Value
+    ids: Value | None
     weight: Weight
     y: Value
     norm: LayerNorm | None = None
     scale: float = 1.0  # of what is read
+    positions: Cache | None = None  # whose pages say the position of each row, where there are no ids
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.ids,)
+        return () if self.ids is None else (self.ids,)
 
     @property
     def label(self) -> str:

@@ -55,9 +55,9 @@ class TensorInfo:
         return FORMATS[self.type]
 
     def rows(self, first: int, count: int) -> "TensorInfo":
-        """So many rows of a matrix [M, K], as a tensor of its own."""
-        nbytes = self.nbytes // self.shape[0]
-        shape = (count, *self.shape[1:])
+        """So many rows of a matrix [M, K], or of a tensor [..., K] row by row, as a tensor of its own."""
+        nbytes = self.nbytes // math.prod(self.shape[:-1] or self.shape)
+        shape = (count, *self.shape[1:][-1:])
         return replace(self, shape=shape, offset=self.offset + first * nbytes, nbytes=count * nbytes)
 
 

@@ -3,14 +3,17 @@
 from .kernel import CLOSE, SAME, Hole, Kernel
 from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROUNDED, WORDS
 
-IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled"))
+IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled", "dense/ids/position"))
 NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
 NORM_SHIFT = Hole("norm shift", ("dense/shift/vec4", "dense/shift/scalar", "dense/shift/none"))
 VEC4S = WORDS.only("vec4s").maybe()
 
 EMBED = Kernel("dense/embed", "embed", (FORMAT, VEC4S, IDS, PLAIN), DECODING)
 EMBED_NORM = Kernel(
-    "dense/embed_norm", "embed", (FORMAT, VEC4S, IDS, NORM_ROWS, NORM_SHIFT, LANES), (*DECODING, "dense/norm/row")
+    "dense/embed_norm",
+    "embed",
+    (FORMAT, VEC4S, IDS.but("position"), NORM_ROWS, NORM_SHIFT, LANES),
+    (*DECODING, "dense/norm/row"),
 )
 LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, NORM_SHIFT, PLAIN_ROWS, LANES), ("dense/norm/row",))
 RMS_NORM = Kernel(
@@ -25,6 +28,7 @@ RMS_NORM = Kernel(
     (ROUNDED,),
 )
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
+EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
 MAP_UNARY = Kernel(
     "dense/map_unary",

@@ -56,6 +56,7 @@ class Form:
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
+    inside: tuple[str | None, str | None] = (None, None)  # of what their last matrices read
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
@@ -66,6 +67,7 @@ class Form:
     attention_scale: float = 1.0  # the same, of attention alone
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
+    learned_positions: bool = False  # each position has a row that is added to the embedding
     logit_scale: float = 1.0
     logit_cap: float = 0.0
 
@@ -158,6 +160,7 @@ class DenseFile:
             tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
+            tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
         )
 
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
@@ -216,7 +219,7 @@ class DenseFile:
         then = form.clamps[i] if form.clamps else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width, then=then)
+            gates=take_gates(self.tensors, at, inner, self.hyper.width, apart=isinstance(then, ClampedSwiglu))
             if form.glu
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
             then=then,
@@ -227,11 +230,9 @@ class DenseFile:
     def norm(self, form: Form, name: str) -> AnyNorm:
         """A norm of the residual stream."""
         weight = self.tensors.take(f"{name}.weight", self.hyper.width)
-        if not form.layer_norms:
-            return Rms(weight, self.hyper.eps)
         bias = f"{name}.bias"
         shift = self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None
-        return LayerNorm(weight, shift, self.hyper.eps)
+        return (LayerNorm if form.layer_norms else _rms)(weight, shift, self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
         """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
@@ -262,12 +263,13 @@ class DenseFile:
         return None if name is None else self.norm(form, f"blk.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
-        bias = f"{name}.bias"
+        bias, inside = f"{name}.bias", form.inside[which]
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
             self.after(form, which, i),
             form.branch_scale * scale,
+            Rms(self.tensors.take(f"blk.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
         )
 
     def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
@@ -279,6 +281,10 @@ class DenseFile:
             ("q", size * self.hyper.heads[i] if whole else size),
             ("k", size * self.hyper.kv_heads[i] if whole else size),
         ]
+
+
+def _rms(weight: Weight, bias: Weight | None, eps: float) -> Rms:
+    return Rms(weight, eps, bias)
 
 
 def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[Weight, ...]:
@@ -315,20 +321,19 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 
 
 def take_gates(
-    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, then: Glu = "silu"
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, apart: bool = False
 ) -> Alternating | tuple[Weight, Weight]:
-    """Gate and up of a feed-forward, for what `then` wants; `suffix` tells the names of a shared expert from others."""
-    clamped = isinstance(then, ClampedSwiglu)
+    """Gate and up of a feed-forward, in turns where they may be; `suffix` is of the names of a shared expert."""
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
-        if clamped or tensors.apart(up):
+        if apart or tensors.apart(up):
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
     biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
-    if tensors.same_format(gate, up) and not (biased or clamped):
+    if tensors.same_format(gate, up) and not (biased or apart):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 

@@ -245,7 +245,7 @@ def take_shared_expert(tensors: Tensors, i: int, width: int, then: Glu, *, gated
     at, suffix = f"blk.{i}.ffn", "_shexp"
     own, inner = f"{at}_gate_inp_shexp.weight", tensors.dimension(f"{at}_down_shexp.weight", 1)
     return SharedExpert(
-        gates=take_gates(tensors, at, inner, width, suffix, then=then)
+        gates=take_gates(tensors, at, inner, width, suffix, apart=isinstance(then, ClampedSwiglu))
         if gated
         else tensors.take(f"{at}_up_shexp.weight", inner, width),
         then=then,

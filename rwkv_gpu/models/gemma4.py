@@ -6,6 +6,7 @@ matrix of values, its values are its keys before their norm.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
@@ -131,13 +132,14 @@ def load(file: GGUFFile) -> Gemma4:
     cap = source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP)
     ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
-    embeddings = _take_layer_embeddings(source, size) if size else None
+    embeddings = take_layer_embeddings(source, size) if size else None
     blocks = _take_layers(source, size)
     source.tensors.refuse_the_rest()
     return Gemma4(ends, tuple(source.tensors.taken), embeddings, blocks)
 
 
-def _take_layer_embeddings(source: DenseFile, size: int) -> LayerEmbeddings:
+def take_layer_embeddings(source: DenseFile, size: int) -> LayerEmbeddings:
+    """Embeddings of that size for each layer."""
     hyper, tensors = source.hyper, source.tensors
     width = hyper.layers * size
     return LayerEmbeddings(
@@ -161,34 +163,45 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     if sizes and not file.int(f"{ARCH}.expert_count"):
         sizes = None
     windows = source.windows(PERIOD)
-    own = hyper.layers - file.int(f"{ARCH}.attention.shared_kv_layers", low=0, high=hyper.layers - 1, default=0)
-    layers: list[Layer] = []
-    for i, window in enumerate(windows):
-        rope, head_size = (near, near_size) if window else (full, hyper.head_size)
-        cache = Cache(f"blk.{i}.kv", hyper.kv_heads[i], head_size, window=window)
-        shared = None
-        if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
-            shared = layers[own - 2 if window else own - 1].attention.cache
-            if replace(shared, name=cache.name) != cache:
-                found, expected = (f"{c.heads} heads of {c.size}, window {c.window}" for c in (shared, cache))
-                raise source.tensors.bad(f"the layer whose keys layer {i} reads", found, expected)
-        layers.append(
-            Layer(
-                _take_attention(source, i, rope, window, shared or cache, shared is not None),
-                _take_feed(source, sizes, i),
-                _take_layer_input(source, size, i) if size else None,
-                source.tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0),
-            )
+    caches = take_caches(source, windows, [near_size if window else hyper.head_size for window in windows], 0)
+    return tuple(
+        Layer(
+            take_attention(source, i, near if window else full, window, cache),
+            _take_feed(source, sizes, i),
+            take_layer_input(source, size, i) if size else None,
+            source.tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0),
         )
-    return tuple(layers)
+        for i, (window, cache) in enumerate(zip(windows, caches, strict=True))
+    )
 
 
-def _norm(source: DenseFile, name: str, i: int) -> Rms:
+def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int], shared: int) -> list[Cache]:
+    """The cache that each layer reads: its own, or in the last layers another's; `shared` are these by default."""
+    layers = source.hyper.layers
+    key = f"{source.arch}.attention.shared_kv_layers"
+    own = layers - source.file.int(key, low=0, high=layers - 1, default=shared)
+    caches: list[Cache] = []
+    for i, (window, size) in enumerate(zip(windows, sizes, strict=True)):
+        cache = Cache(f"blk.{i}.kv", source.hyper.kv_heads[i], size, window=window)
+        if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
+            other = caches[own - 2 if window else own - 1]
+            if replace(other, name=cache.name) != cache:
+                found, expected = (f"{c.heads} heads of {c.size}, window {c.window}" for c in (other, cache))
+                raise source.tensors.bad(f"the layer whose keys layer {i} reads", found, expected)
+            cache = other
+        caches.append(cache)
+    return caches
+
+
+def take_norm(source: DenseFile, name: str, i: int) -> Rms:
+    """A norm of layer i."""
     return Rms(source.tensors.take(f"blk.{i}.{name}.weight", source.hyper.width), source.hyper.eps)
 
 
-def _take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Cache, shared: bool) -> SharingAttention:
+def take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Cache) -> SharingAttention:
+    """The attention of layer i, which may read the cache of another."""
     at, hyper, tensors = f"blk.{i}.attn", source.hyper, source.tensors
+    shared = cache.name != f"blk.{i}.kv"
     heads, size = hyper.heads[i], cache.size
     rows = {"q": heads * size} if shared else {"q": heads * size, "k": cache.heads * size, "v": cache.heads * size}
     if shared:  # converters leave these in
@@ -199,11 +212,11 @@ def _take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: C
     if "k" in rows and "v" not in rows:
         matrices.append(matrices[-1])  # twice, which takes less time than a copy of what it gives
     return SharingAttention(
-        norm=_norm(source, "attn_norm", i),
+        norm=take_norm(source, "attn_norm", i),
         matrices=tuple(matrices),
         output=Output(
             tensors.take(f"{at}_output.weight", hyper.width, heads * size),
-            norm=_norm(source, "post_attention_norm", i),
+            norm=take_norm(source, "post_attention_norm", i),
         ),
         cache=cache,
         how=Attention(
@@ -226,25 +239,26 @@ def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForw
     inner, width = hyper.inner[i], hyper.width
     down = tensors.take(f"blk.{i}.ffn_down.weight", width, inner)
     gates = take_gates(tensors, f"blk.{i}.ffn", inner, width)
-    norm, after = _norm(source, "ffn_norm", i), _norm(source, "post_ffw_norm", i)
+    norm, after = take_norm(source, "ffn_norm", i), take_norm(source, "post_ffw_norm", i)
     if sizes is None:
         return FeedForward(norm, gates, "gelu", Output(down, norm=after))
     experts = take_mixture(tensors, sizes, i, then="gelu")
     return DenseAndExperts(
         dense=FeedForward(norm, gates, "gelu", Output(down)),
-        dense_after=_norm(source, "post_ffw_norm_1", i),
+        dense_after=take_norm(source, "post_ffw_norm_1", i),
         router_norm=Rms(tensors.take(f"blk.{i}.ffn_gate_inp.scale", width), hyper.eps),
-        norm=_norm(source, "pre_ffw_norm_2", i),
+        norm=take_norm(source, "pre_ffw_norm_2", i),
         experts=replace(experts, gating=replace(experts.gating, logit_scale=width**-0.5)),
-        after=_norm(source, "post_ffw_norm_2", i),
+        after=take_norm(source, "post_ffw_norm_2", i),
         both_after=after,
     )
 
 
-def _take_layer_input(source: DenseFile, size: int, i: int) -> LayerInput:
+def take_layer_input(source: DenseFile, size: int, i: int) -> LayerInput:
+    """How layer i takes in its part of them."""
     tensors, width = source.tensors, source.hyper.width
     return LayerInput(
         tensors.take(f"blk.{i}.inp_gate.weight", size, width),
-        Output(tensors.take(f"blk.{i}.proj.weight", width, size), norm=_norm(source, "post_norm", i)),
+        Output(tensors.take(f"blk.{i}.proj.weight", width, size), norm=take_norm(source, "post_norm", i)),
         i * size,
     )

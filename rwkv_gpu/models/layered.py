@@ -19,6 +19,7 @@ class Ends:
     head_bias: Weight | None = None  # [V]
     logit_scale: float = 1.0
     softcap: float = 0.0  # of logits; 0 is none
+    positions: Weight | None = None  # [positions, D], added to what is embedded
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Layered(ABC):
         """The requested rows after all layers, [R, D]"""
         p = self.ends
         x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
+        if p.positions is not None:
+            x = g.add(x, g.embed_positions(p.positions, self.caches[0]))
         if p.embedding_norm is not None:
             x = normed(g, x, p.embedding_norm)
         return g.pick(self.layers(g, x, ids))
@@ -75,4 +78,5 @@ def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm) -> Tensor:
     """norm(x)"""
     if isinstance(norm, LayerNorm):
         return g.layer_norm(x, norm.weight, norm.bias, norm.eps)
-    return g.rms_norm(x, norm.weight, norm.eps)
+    y = g.rms_norm(x, norm.weight, norm.eps)
+    return y if norm.bias is None else g.shift_columns(y, norm.bias)

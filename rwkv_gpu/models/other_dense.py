@@ -51,6 +51,11 @@ def falcon(source: DenseFile) -> Form:
     return replace(PLAIN_GELU, parallel=True, norms=("attn_norm_2" if own else "attn_norm", "attn_norm"))
 
 
+def gpt2(source: DenseFile) -> Form:
+    """GPT-2, StarCoder 1: each position has a row, and nothing turns."""
+    return replace(PLAIN_GELU, ropes=[None] * source.hyper.layers, learned_positions=True)
+
+
 def gptneox(source: DenseFile) -> Form:
     """GPT-NeoX, Pythia: the file says whether the branches of a layer read the same."""
     return replace(PLAIN_GELU, parallel=source.file.bool(f"{source.arch}.use_parallel_residual", default=True))
@@ -102,11 +107,13 @@ def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "arcee": Form(activation="relu2", glu=False),
     "baichuan": baichuan,
+    "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,
     "command-r": command_r,
     "falcon": falcon,
+    "gpt2": gpt2,
     "gptneox": gptneox,
     "hunyuan_vl": hunyuan_vl,
     "jais2": PLAIN_RELU2,
@@ -124,6 +131,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "qwen3vl": Form(pairing="neox", head_norms="each"),
     "spark2_5": spark2_5,
     "stablelm": stablelm,
+    "starcoder": gpt2,
     "starcoder2": PLAIN_GELU,
     "xverse": Form(),
 }

@@ -62,6 +62,11 @@ def mellum(source: DenseFile) -> Form:
     return Form(ropes=[near if window else full for window in windows], windows=windows, head_norms="each")
 
 
+def phimoe(source: DenseFile) -> Form:
+    """Phi-3.5-MoE: factors for short and for long contexts, norms with biases, no windows."""
+    return Form(pairing="neox", windows=[0] * source.hyper.layers)
+
+
 def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
     """Step 3.5 and 3.7 Flash: gates of heads, window layers of other heads, and limits of gates in some layers.
 
@@ -122,6 +127,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "mimo2": mimo2,
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
+    "phimoe": (phimoe, ExpertForm(normalise=True)),
     "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "step35": step35,

@@ -79,6 +79,13 @@ class Tensors:
             for (part, rows), first in zip(parts, firsts, strict=False)
         )
 
+    def unstack(self, name: str, count: int, rows: int, width: int) -> tuple[RowRange, ...]:
+        """Matrices [rows, width] that the file has as one tensor, each for itself."""
+        self._checked(name, (count, rows, width))
+        parts = tuple(RowRange(f"{name}.{i}", (rows, width), name, i * rows) for i in range(count))
+        self.keep(*parts)
+        return parts
+
     def keep(self, *weights: Weight) -> None:
         """Loads these parts as they are."""
         self.taken.extend(weights)

@@ -51,6 +51,7 @@ class Output:
     bias: Weight | None = None  # [D]
     norm: Rms | None = None  # after the matrix
     scale: float = 1.0
+    before: Rms | None = None  # of what the matrix reads
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,11 @@ def gates(
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
-    """x + scale · norm(W y + bias)"""
+    """x + scale · norm(W before(y) + bias)"""
     if p.norm is None:
-        return g.linear(y, p.weight, bias=p.bias, add=x, scale=p.scale)
-    return g.rms_norm(g.linear(y, p.weight, bias=p.bias), p.norm.weight, p.norm.eps, add=x, scale=p.scale)
+        return g.linear(y, p.weight, bias=p.bias, add=x, norm=p.before, scale=p.scale)
+    y = g.linear(y, p.weight, bias=p.bias, norm=p.before)
+    return g.rms_norm(y, p.norm.weight, p.norm.eps, add=x, scale=p.scale)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
-LEARNED = "learned positions"
 STREAMS = "several residual streams"
 REPEATED = "layers that are run several times"
 SOUND = "a decoder of sound, and this program generates text"
@@ -18,17 +17,14 @@ DRAFT = "the model that it drafts for"
 MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
-    "bitnet": ("norms inside of branches", "scales of matrices"),
     "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),
-    "gemma3n": ("embeddings by layer", STREAMS),
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "olmo": ("layer norms without weight",),
-    "phimoe": ("RMS norms with biases",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
     "talkie": ("an embedding that every layer adds",),
 } | {
@@ -36,7 +32,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
-    **dict.fromkeys(("gpt2", "starcoder"), (LEARNED,)),
     **dict.fromkeys(("hrm_text", "nanbeige"), (REPEATED,)),
     **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),

@@ -101,6 +101,10 @@ class Reference:
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
         return self._normed(self.weights[weight.name][ids] * np.float32(scale * weight.scale), norm)
 
+    def embed_positions(self, weight: Weight, cache: Cache) -> Array:
+        y: Array = self.weights[weight.name][self.batch.places(cache.window)[:, 0]] * np.float32(weight.scale)
+        return y
+
     def layer_norm(self, x: Array, weight: Weight, bias: Weight | None, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(eps))
@@ -132,7 +136,10 @@ class Reference:
     def _normed(self, x: Array, norm: AnyNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
             return self.layer_norm(x, norm.weight, norm.bias, norm.eps)
-        return x if norm is None else self.rms_norm(x, norm.weight, norm.eps)
+        if norm is None:
+            return x
+        y = self.rms_norm(x, norm.weight, norm.eps)
+        return y if norm.bias is None else self.shift_columns(y, norm.bias)
 
     def linear(
         self,
@@ -231,6 +238,35 @@ class Reference:
 
     def gated(self, gate: Array, up: Array, then: Glu) -> Array:
         return gated(then, gate, up)
+
+    def scale_columns(self, x: Array, weight: Weight) -> Array:
+        y: Array = x * self.weights[weight.name]
+        return y
+
+    def shift_columns(self, x: Array, weight: Weight) -> Array:
+        y: Array = x + self.weights[weight.name]
+        return y
+
+    def excess(self, x: Array, deviations: float) -> Array:
+        bound = x.mean(axis=-1, keepdims=True) + np.float32(deviations) * x.std(axis=-1, ddof=1, keepdims=True)
+        y: Array = np.maximum(x - bound, np.float32(0))
+        return y
+
+    def match_length(self, x: Array, as_long: Array) -> Array:
+        lengths = [(one**2).sum(axis=-1, keepdims=True) for one in (as_long, x)]
+        y: Array = x * np.sqrt(lengths[0] / lengths[1])
+        return y
+
+    def predict_streams(self, xs: Sequence[Array], coefs: Array) -> tuple[Array, ...]:
+        amounts = coefs.reshape(len(coefs), len(xs), len(xs), 1)  # [T, S, S, 1]
+        return tuple(x + sum(amounts[:, b, a] * xs[a] for a in range(len(xs))) for b, x in enumerate(xs))
+
+    def correct_streams(
+        self, xs: Sequence[Array], found: Array, coefs: Array, *, add: Array | None = None
+    ) -> tuple[Array, ...]:
+        more = np.float32(0) if add is None else add
+        ys = [x + (1 + coefs[:, s, None]) * (found - xs[0]) for s, x in enumerate(xs)]
+        return (ys[0], *(y + more for y in ys[1:]))
 
     def scale(self, x: Array, by: float) -> Array:
         return np.float32(by) * x

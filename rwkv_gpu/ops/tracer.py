@@ -18,6 +18,7 @@ from .nodes import (
     ByRow,
     Conv1d,
     Copy,
+    CorrectStreams,
     Embed,
     ExpertProducts,
     ExpertSum,
@@ -29,8 +30,10 @@ from .nodes import (
     Lerp,
     LightningAttention,
     Map,
+    MatchLength,
     Norm,
     Pick,
+    PredictStreams,
     Product,
     ResizeHeads,
     Route,
@@ -76,6 +79,7 @@ class Tracer:
         self.rows = shape.rows
         self._picked = False
         self._layer: int | None = None
+        self._shifted: dict[tuple[Value, Rms], Value] = {}  # by rows and norms with a bias
         self._fetched: dict[Value, Value] = {}  # by chosen experts, the slots of their copies
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
@@ -92,6 +96,11 @@ class Tracer:
         y = Value((self.rows, weight.shape[1]))
         self._append(Embed(ids, weight, y, scale=scale * weight.scale))
         return self._normed(y, norm)
+
+    def embed_positions(self, weight: Weight, cache: Cache) -> Value:
+        y = Value((self.rows, weight.shape[1]))
+        self._append(Embed(None, weight, y, scale=weight.scale, positions=cache))
+        return y
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
@@ -134,6 +143,38 @@ class Tracer:
             self._append(Map("glu", (gate, up), y, glu=then))
             return y
         return self.mul(self.activate(gate, then), up)
+
+    def scale_columns(self, x: Value, weight: Weight) -> Value:
+        y = Value(x.shape)
+        self._append(Map("scale_columns", (x,), y, vector=weight))
+        return y
+
+    def shift_columns(self, x: Value, weight: Weight) -> Value:
+        y = Value(x.shape)
+        self._append(Map("shift_columns", (x,), y, vector=weight))
+        return y
+
+    def excess(self, x: Value, deviations: float) -> Value:
+        y = Value(x.shape)
+        self._append(ByRow("excess", x, y, deviations))
+        return y
+
+    def match_length(self, x: Value, as_long: Value) -> Value:
+        y = Value(x.shape)
+        self._append(MatchLength(x, as_long, y))
+        return y
+
+    def predict_streams(self, xs: Sequence[Value], coefs: Value) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1] for x in xs])
+        self._append(PredictStreams(self._side_by_side(xs), coefs, ys))
+        return ys
+
+    def correct_streams(
+        self, xs: Sequence[Value], found: Value, coefs: Value, *, add: Value | None = None
+    ) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1] for x in xs])
+        self._append(CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
+        return ys
 
     def scale(self, x: Value, by: float) -> Value:
         return self._map("scale", x, number=by)
@@ -460,6 +501,11 @@ class Tracer:
     def _normed(self, x: Value, how: AnyNorm | None) -> Value:
         if how is None:
             return x
+        if isinstance(how, Rms) and how.bias:
+            if (x, how) not in self._shifted:  # experts and their router read the same
+                y = self._normed(x, replace(how, bias=None))
+                self._shifted[x, how] = self.shift_columns(y, how.bias)
+            return self._shifted[x, how]
         y = Value(x.shape)
         self._append(Norm(x, how, y))
         return y

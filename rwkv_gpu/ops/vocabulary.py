@@ -297,6 +297,7 @@ class Rms:
 
     weight: Weight | None  # [K]; None is a norm without weight
     eps: float
+    bias: Weight | None = None  # [K], added to what is normed
 
 
 @dataclass(frozen=True)
@@ -323,6 +324,9 @@ class Ops(Protocol[Tensor]):
 
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
         """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
+
+    def embed_positions(self, weight: Weight, cache: Cache) -> Tensor:
+        """y[t] = W[position of t in its sequence], as the pages of a cache have it"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no bias is one of zeros"""
@@ -416,6 +420,26 @@ class Ops(Protocol[Tensor]):
 
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
         """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
+
+    def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
+        """x · w, by column"""
+
+    def shift_columns(self, x: Tensor, weight: Weight) -> Tensor:
+        """x + w, by column"""
+
+    def excess(self, x: Tensor, deviations: float) -> Tensor:
+        """y = max(x - mean(x) - deviations · std(x), 0), by row; the square of std is sum (x - mean)² / (D - 1)"""
+
+    def match_length(self, x: Tensor, as_long: Tensor) -> Tensor:
+        """y = x · |as_long| / |x|, by row"""
+
+    def predict_streams(self, xs: Sequence[Tensor], coefs: Tensor) -> tuple[Tensor, ...]:
+        """y_b[t] = x_b[t] + sum over a of coefs[t, S · b + a] · x_a[t], of S streams"""
+
+    def correct_streams(
+        self, xs: Sequence[Tensor], found: Tensor, coefs: Tensor, *, add: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
 
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""

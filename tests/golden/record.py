@@ -5,6 +5,7 @@
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
 and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
+Gemma 3n, GPT-2 and StarCoder were recorded by a build whose GELU is no table (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
 
 import sys
@@ -234,6 +235,43 @@ def head_layer_norms(made: Made) -> Made:
     return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
 
 
+def norm_biased(made: Made) -> Made:
+    """The same with biases of the norms before branches and the head."""
+    g, (tensors, keys) = Source(113), made
+    norms = [name for name in tensors if name.endswith("norm.weight")]
+    return tensors | {f"{name[:-6]}bias": (g.vector(tensors[name][0].size), "F32") for name in norms}, keys
+
+
+def with_factors(made: Made) -> Made:
+    """The same with factors of frequencies for short and for long contexts."""
+    pairs = int(made[1]["rope.dimension_count"]) // 2
+    factors = {"short": np.linspace(1, 2, pairs), "long": np.linspace(1, 8, pairs)}
+    own: Tensors = {f"rope_factors_{name}.weight": (f.astype(np.float32), "F32") for name, f in factors.items()}
+    keys: Keys = {"rope.scaling.attn_factor": 1.2, "rope.scaling.original_context_length": 4096}
+    return made[0] | own, made[1] | keys
+
+
+def placed(seed: int, kv: int) -> Made:
+    """GPT-2 in small: a row for each of 64 positions, layer norms, and biases of everything."""
+    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""}, {"context_length": 64})
+    tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(64, 64, gain=8), "Q8_0")}, keys
+
+
+def normed_inside(made: Made) -> Made:
+    """The same with norms of what the last matrix of each branch reads."""
+    g, (tensors, keys) = Source(112), made
+    names = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
+    norms: Tensors = {}
+    for name, (values, _) in tensors.items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        if part in names:
+            norms[name.replace(part, names[part])] = g.vector(values.shape[-1], 1), "F32"
+    return tensors | norms, keys
+
+
 def scaled(made: Made) -> Made:
     """The same with scales of the matrices of layers, and of those of each expert; the router has none."""
     g, (tensors, keys) = Source(111), made
@@ -374,6 +412,44 @@ def step35(seed: int) -> Made:
         "attention.head_count": [6 if window else 4 for window in windows], "attention.head_count_kv": [2] * 5,
         "attention.sliding_window_pattern": windows, "rope.freq_base": 5e6, "rope.freq_base_swa": 1000.0,
         "swiglu_clamp_exp": [0.0, 0.3, 0.0, 0.5, 0.2], "swiglu_clamp_shexp": [0.4, 0.0, 0.0, 0.3, 0.5],
+    }  # fmt: skip
+    return tensors, keys | own
+
+
+def gemma3n(seed: int, layers: int = 11) -> Made:
+    """Narrow layers, of which the first ten let few gates through; what llama.cpp fixes is as large as there."""
+    g, width, low, rank, streams = Source(seed), 32, 256, 64, 4
+    plain = normed_after(
+        transformer(seed, Sizes(width, 128, 16, "Q4_0", "Q4_0"), norms=True, layers=layers, kv=1, heads=2)
+    )
+    tensors, keys = renamed(plain, {"output": ""})
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are capped
+    tensors |= {
+        "altup_proj.weight": (g.matrix(streams - 1, width, width), "F16"),
+        "altup_unembd_proj.weight": (g.matrix(streams - 1, width, width), "F16"),
+        "per_layer_token_embd.weight": (g.matrix(288, low * layers, gain=16), "Q1_0"),
+        "per_layer_model_proj.weight": (g.matrix(low * layers, width), "Q4_0"),
+        "per_layer_proj_norm.weight": (g.vector(low, 1), "F32"),
+    }
+    for i in range(layers):
+        at = f"blk.{i}"
+        tensors |= {
+            f"{at}.inp_gate.weight": (g.matrix(low, width), "Q4_0"),
+            f"{at}.proj.weight": (g.matrix(width, low), "Q4_0"),
+            f"{at}.laurel_l.weight": (g.matrix(rank, width), "Q4_0"),
+            f"{at}.laurel_r.weight": (g.matrix(width, rank), "Q4_0"),
+            f"{at}.altup_router.weight": (width * g.matrix(streams, width), "F32"),
+            f"{at}.altup_predict_coef.weight": (0.1 * g.matrix(streams * streams, streams), "F32"),
+            f"{at}.altup_correct_coef.weight": (0.3 * g.matrix(streams, streams), "F32"),
+            f"{at}.altup_correct_scale.weight": (g.vector(width, 1), "F32"),
+        }
+        names = "post_norm", "laurel_post_norm", "altup_router_norm"
+        tensors |= {f"{at}.{name}.weight": (g.vector(width, 1), "F32") for name in names}
+    windows = [i % 5 != 4 for i in range(layers)]
+    own: Keys = {
+        "attention.sliding_window": 16, "attention.sliding_window_pattern": windows, "rope.freq_base": 1e6,
+        "embedding_length_per_layer_input": low,
     }  # fmt: skip
     return tensors, keys | own
 
@@ -778,12 +854,21 @@ MODELS = {
         {},
         WINDOWS | YARN,
     ),
+    "bitnet": lambda: scaled(
+        renamed(normed_inside(transformer(89, Sizes(64, 96, 16, "Q8_0", "Q8_0"))), {"output": ""})
+    ),
     "maple": lambda: renamed(
         transformer(81, FEW_EXPERTS, experts=4, norms=True, layers=4),
         {},
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "gpt2": lambda: placed(97, kv=4),
+    "starcoder": lambda: placed(99, kv=1),
+    "phimoe": lambda: with_factors(
+        norm_biased(biased(transformer(95, FEW_EXPERTS, experts=4, biases=True), "attn_output", "output"))
+    ),
+    "gemma3n": lambda: gemma3n(91),
     "step35": lambda: step35(79),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }

@@ -131,6 +131,18 @@ def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, 
     assert any(one.name == "route_into_experts" and one.fired for one in step.passes) == by_products
 
 
+def test_gemma3n_shares_keys_as_its_file_says(tmp_path):
+    """The last layers read those of the last with a window, or of the last full one before them; 20 have their own."""
+    whole = parts("gemma3n")
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        assert len(load_model(file).caches) == 11
+    whole.set("gemma3n.attention.shared_kv_layers", U32, 6)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        model = load_model(file)
+    assert [p.attention.cache.name for p in model.blocks[5:]] == [f"blk.{i}.kv" for i in (3, 3, 3, 3, 4, 3)]
+    assert len(model.caches) == 5
+
+
 def test_layer_norms_of_heads_write_where_attention_reads():
     """A copy of values is all that is more than two norms."""
     with GGUFFile.open(golden("headed-stablelm.gguf")) as file:

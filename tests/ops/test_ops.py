@@ -158,6 +158,33 @@ def test_a_gate_lets_through_what_it_bounds(device, then):
     assert_same(device, lambda g, w, x, z: {"y": g.gated(x, z, then)}, {}, inputs, tolerance=1e-6)  # an exponential
 
 
+def test_streams_are_predicted_and_corrected(device):
+    inputs = {f"x{n}": normal(5, 36, seed=n) for n in range(4)}
+    inputs |= {"coefs": normal(5, 16, seed=5), "found": normal(5, 36, seed=6), "add": normal(5, 36, seed=7)}
+
+    def predicted(g, w, coefs, found, add, **xs):  # noqa: ARG001
+        first, second, third, last = g.predict_streams(list(xs.values()), coefs)
+        return {"y": g.add(g.mul(first, second), g.mul(third, last))}
+
+    def corrected(g, w, coefs, found, add, **xs):  # noqa: ARG001
+        [alone] = g.correct_streams([xs["x0"]], found, coefs)
+        first, second, third, last = g.correct_streams(list(xs.values()), found, coefs, add=add)
+        return {"y": g.add(g.mul(g.add(alone, first), second), g.mul(third, last))}
+
+    for says in (predicted, corrected):
+        assert_same(device, says, {}, inputs)
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+def test_rows_as_long_as_others_and_what_exceeds_a_bound(device, tuning, rows, width):
+    inputs, arrays = {"x": normal(rows, width), "z": 9 * normal(rows, width, seed=1)}, {"w": normal(width, seed=2)}
+    assert_same(device, lambda g, w, x, z: {"y": g.match_length(x, z)}, {}, inputs, tuning)
+    assert_same(
+        device, lambda g, w, x, z: {"y": g.excess(z, 0.5)}, {}, inputs, tuning, tolerance=1e-4
+    )  # of a deviation
+    assert_same(device, lambda g, w, x, z: {"y": g.scale_columns(x, w["w"])}, arrays, inputs, tuning, tolerance=0)
+
+
 @pytest.mark.parametrize("first", [0, 3, 7])
 def test_some_columns_are_a_factor(device, first):
     inputs = {"x": normal(5, 9), "z": normal(5, 16)}

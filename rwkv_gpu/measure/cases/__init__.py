@@ -5,7 +5,21 @@ from collections.abc import Iterable, Iterator
 from ...gpu.device import Capabilities
 from ...kernels.tuning import Tuning
 from ..trials import Trial
-from . import adapters, attention, conv, dense, latent, linear, main_memory, moe, recurrence, rwkv, sampling, ssm
+from . import (
+    adapters,
+    attention,
+    conv,
+    dense,
+    latent,
+    linear,
+    main_memory,
+    moe,
+    recurrence,
+    rwkv,
+    sampling,
+    ssm,
+    streams,
+)
 
 CHOSEN = linear.CHOSEN
 
@@ -18,6 +32,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from conv.cases(can)
     yield from rwkv.cases(can)
     yield from ssm.cases(can)
+    yield from streams.cases(can)
     yield from recurrence.cases(can)
     yield from attention.cases(can)
     yield from latent.cases(can)

@@ -11,7 +11,8 @@ from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
-from ...ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Rms
+from ...ops.batch import Batch
+from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms
 from ..trials import Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -46,6 +47,14 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         "gated", "clamped", "map", tuning, lambda g, _, x, z: g.gated(x, z, clamps), {"x": 3 * x, "z": 3 * z},
         allowed=EXACT.result,
     )  # fmt: skip
+    yield Trial(
+        "scale_columns", "", "map", tuning, lambda g, w, x: g.scale_columns(x, w["by"]), {"x": x},
+        {"by": Stored.of(normal(257, seed=2))},
+    )  # fmt: skip
+    yield Trial(
+        "shift_columns", "", "map", tuning, lambda g, w, x: g.shift_columns(x, w["by"]), {"x": x},
+        {"by": Stored.of(normal(257, seed=2))},
+    )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
@@ -54,6 +63,13 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "resize_heads", f"24 to {size}", "map", tuning, lambda g, _, x, size=size: g.resize_heads(x, 3, size),
             {"x": normal(3, 72)},
         )  # fmt: skip
+    cache, keys = Cache("kv", 1, 8), np.zeros((4, PAGE, 1, 8), np.float32)
+    placed = Past(Batch.of([(0, 70, [0, 0, 0])]).placed({0: [2, 1]}), {}, {"kv": (keys, keys)}, "f32")
+    yield Trial(
+        "embed_positions", "", "map", tuning,
+        lambda g, w, x: g.add(x, g.embed_positions(w["p"], cache)), {"x": normal(3, 64)},
+        {"p": Stored.of(normal(90, 64, seed=1))}, EXACT.result, past=placed,
+    )  # fmt: skip
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
 
 
@@ -111,5 +127,6 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         if width == 256:
             again = Trial("rms_norm", f"{what}, normed again", name, tuning, _sum, **how)
             yield from (replace(one, says=_normed_sum) for one in read_on_units(again, width, can))
+        yield Trial("excess", what, name, tuning, lambda g, _, x: g.excess(x, 0.7), {"x": x}, allowed=EXACT.result)
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})

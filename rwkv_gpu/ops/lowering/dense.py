@@ -18,9 +18,13 @@ from .quantising import rounded_constants
 
 def embed(to: Lowering, node: Node, op: Embed) -> None:
     width, state = op.weight.shape[1], to.memory.sampler_state
-    operands: dict[str, Operand] = {"ids": op.ids, "y": op.y}
-    if state:
-        operands["sampled"] = state.sampled
+    operands: dict[str, Operand] = {"y": op.y}
+    if op.ids is None:
+        assert op.positions is not None, "rows have ids or positions"
+        operands["places"], ids = to.places(op.positions), "dense/ids/position"
+    else:
+        operands["ids"], ids = op.ids, "dense/ids/sampled" if state else "dense/ids/uploaded"
+        operands |= {"sampled": state.sampled} if state else {}
     constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
@@ -28,7 +32,6 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
         lanes = to.tuning.reduce
         constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
         operands |= {"weight": to.vector(op.norm.weight), **_shift(to, op.norm)}
-    ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
     for shard in to.weights[op.weight.name].shards:
         to.emit(
             node,
@@ -68,7 +71,9 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
 
 
 def by_row(to: Lowering, node: Node, op: ByRow) -> None:
-    _each_row(to, node, "", (f"dense/{op.f}",), {"D": op.x.shape[1]}, {"x": op.x, "y": op.y})
+    constants: dict[str, Constant] = {"D": op.x.shape[1]}
+    constants |= {"DEVIATIONS": float(op.number)} if op.f == "excess" else {}
+    _each_row(to, node, "", (f"dense/{op.f}",), constants, {"x": op.x, "y": op.y})
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
@@ -80,6 +85,10 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
     elif op.f in ACTIVATIONS:
         shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
+    elif op.vector:  # one row of z for all
+        binary = "mul" if op.f == "scale_columns" else "add"
+        shader = ("dense/map_binary", f"dense/binary/{binary}", "lib/lanes/plain")
+        own = {"Z": 0, "FIRST": 0, "REPEATED": width}
     else:
         shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
         z = op.inputs[1].shape[1:]
@@ -88,6 +97,7 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         parts, clamps = glu_parts(op.glu)
         shader, own = (*shader, *parts), own | clamps
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
+    operands |= {"z": to.vector(op.vector)} if op.vector else {}
     groups = -(-math.prod(x.shape) // lanes)
     to.emit(node, "", shader, {"D": width, "WG": lanes} | own, operands, groups=groups)
 

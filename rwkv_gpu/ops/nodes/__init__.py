@@ -13,6 +13,7 @@ from .recurrence import GatedDeltaRule, Lerp, LightningAttention, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
+from .streams import CorrectStreams, MatchLength, PredictStreams
 
 __all__ = [
     "Adapted",
@@ -24,6 +25,7 @@ __all__ = [
     "ByRow",
     "Conv1d",
     "Copy",
+    "CorrectStreams",
     "Embed",
     "ExpertProducts",
     "ExpertSum",
@@ -36,9 +38,11 @@ __all__ = [
     "Lerp",
     "LightningAttention",
     "Map",
+    "MatchLength",
     "Norm",
     "NormPrologue",
     "Pick",
+    "PredictStreams",
     "Product",
     "Quantise",
     "ResizeHeads",

@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import ClampedSwiglu, LayerNorm, Rms, Weight
+from ..vocabulary import Cache, ClampedSwiglu, LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
 class Embed(MakesY):
-    """y[t] = norm(scale · W[ids[t]])"""
+    """y[t] = norm(scale · W[ids[t]]), or of the position of t"""
 
-    ids: Value
+    ids: Value | None
     weight: Weight
     y: Value
     norm: LayerNorm | None = None
     scale: float = 1.0  # of what is read
+    positions: Cache | None = None  # whose pages say the position of each row, where there are no ids
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.ids,)
+        return () if self.ids is None else (self.ids,)
 
     @property
     def label(self) -> str:
@@ -67,12 +68,13 @@ class Norm(MayQuantise):
 class Map(MakesY):
     """y = f(x), y = x + z, y = x · z or y = glu(x, z), by element"""
 
-    f: str  # an activation, softcap, scale; of two inputs: add, mul, glu
+    f: str  # an activation, softcap, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
     inputs: tuple[Value, ...]
     y: Value
     number: float = 0.0  # of softcap and scale
     first: int = 0  # column of z from which on it is read
     glu: ClampedSwiglu | None = None
+    vector: Weight | None = None  # [D], of scale_columns and shift_columns
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -99,11 +101,12 @@ class ScaleRows(MakesY):
 
 @dataclass(frozen=True)
 class ByRow(MakesYOfX):
-    """y = softmax(x) or y = argmax(x), by row"""
+    """y = softmax(x), y = argmax(x) or what exceeds a bound, by row"""
 
-    f: str  # softmax, argmax
+    f: str  # softmax, argmax, excess
     x: Value
     y: Value
+    number: float = 0.0  # of excess
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@
     after
         %1 = embed(x)  [embedding]  +layer_norm
 
-Condition: nothing else reads the embedding, and one binding holds it.
+Condition: nothing else reads the embedding, one binding holds it, and it is of tokens, not of positions.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes):
         op = node.op
-        if not isinstance(op, Embed) or len(target.weights[op.weight.name].shards) > 1:
+        if not isinstance(op, Embed) or op.ids is None or len(target.weights[op.weight.name].shards) > 1:
             continue
         readers = graph.readers(op.y)
         norm = readers[0].op if len(readers) == 1 else None

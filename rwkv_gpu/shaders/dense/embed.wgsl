@@ -2,7 +2,6 @@
 // needs formats/runs: run_quants, run_scale
 // needs ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
-@group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
 
 const RUNS = (D + RUN - 1u) / RUN;

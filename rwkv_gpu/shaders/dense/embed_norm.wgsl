@@ -3,7 +3,6 @@
 // needs format: floats, fours_of, run_raw, scale_of
 // needs ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
-@group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
 
 const FOURS = RUN / 4u;
 const RUNS = (D + RUN - 1u) / RUN;

@@ -1,0 +1,8 @@
+"""Several residual streams: predicted from one another, corrected by what a layer finds, made as long as another."""
+
+from .kernel import Kernel
+from .parts import LANES, PLAIN, PLAIN_RESIDUAL
+
+PREDICT = Kernel("streams/predict", "predict_streams", (PLAIN,))
+CORRECT = Kernel("streams/correct", "correct_streams", (PLAIN_RESIDUAL, PLAIN))
+MATCH_LENGTH = Kernel("streams/match_length", "match_length", (LANES,))

@@ -98,7 +98,9 @@ fn multiply(here: vec2u, lane: u32) {
         if at + 1u < ADAPTER_STEPS {
             asked = ask_adapters(at + 1u, lane);
         }
-        multiply_fours(own_tile, x_tile_of(slot), 8u, &c0, &c1, &c2, &c3);
+        for (var f = 0u; f < 8u; f += S / 4u) {
+            multiply_fragment(own_tile + f, x_tile_of(slot) + f, &c0, &c1, &c2, &c3);
+        }
     }
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
@@ -121,7 +123,9 @@ fn multiply(here: vec2u, lane: u32) {
                 decode(raw[s], at, s, phase);
                 for (var pair = 0u; pair < CHUNKS / 2u; pair++) {
                     let x0 = ((slot * STEPS + s) * (CHUNKS / 2u) + pair) * TB * X_STRIDE + phase * 2u * FOURS;
-                    multiply_fours(own_tile + pair * 2u * FOURS, x0, 2u * FOURS, &c0, &c1, &c2, &c3);
+                    for (var f = 0u; f < 2u * FOURS; f += S / 4u) {
+                        multiply_fragment(own_tile + pair * 2u * FOURS + f, x0 + f, &c0, &c1, &c2, &c3);
+                    }
                 }
             }
             if more {
@@ -137,18 +141,15 @@ fn multiply(here: vec2u, lane: u32) {
     if FT > 2u { coopStore(c3, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
 }
 
-// So many fours of columns of a tile of W.
-fn multiply_fours(
-    w0: u32, x0: u32, fours: u32,
-    c0: ptr<function, Sums>, c1: ptr<function, Sums>, c2: ptr<function, Sums>, c3: ptr<function, Sums>,
+// S columns of a tile of W.
+fn multiply_fragment(
+    w0: u32, x0: u32, c0: ptr<function, Sums>, c1: ptr<function, Sums>, c2: ptr<function, Sums>, c3: ptr<function, Sums>,
 ) {
-    for (var f = 0u; f < fours; f += S / 4u) {
-        let a = coopLoadT<Left>(&w_tile[w0 + f], STRIDE);
-        *c0 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + f], X_STRIDE), *c0);
-        if FT > 1u { *c1 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + S * X_STRIDE + f], X_STRIDE), *c1); }
-        if FT > 2u { *c2 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE + f], X_STRIDE), *c2); }
-        if FT > 2u { *c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), *c3); }
-    }
+    let a = coopLoadT<Left>(&w_tile[w0], STRIDE);
+    *c0 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0], X_STRIDE), *c0);
+    if FT > 1u { *c1 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + S * X_STRIDE], X_STRIDE), *c1); }
+    if FT > 2u { *c2 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE], X_STRIDE), *c2); }
+    if FT > 2u { *c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE], X_STRIDE), *c3); }
 }
 
 // Where the x of subgroups that share columns is staged.

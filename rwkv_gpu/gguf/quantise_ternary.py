@@ -13,7 +13,9 @@ import numpy.typing as npt
 from .quantise_codebooks import AT_ONCE, TINY, Bytes, Codes, Entries, Floats, entries
 
 SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, by the root of the mean square
-STEPS = [*np.linspace(0.85, 1.05, 3, dtype=np.float32)]  # of the step of scales, by the one that just reaches the largest
+STEPS = [
+    *np.linspace(0.85, 1.05, 3, dtype=np.float32)
+]  # of the step of scales, by the one that just reaches the largest
 DELTA = np.float32(0.125)
 LARGEST = 7  # of k
 

@@ -60,6 +60,7 @@ class Rule:
 
 _M = {"Q4_K": {"value": "Q6_K", "down": "Q6_K"}, "Q5_K": {"value": "Q6_K", "down": "Q6_K"}}
 _VALUES, _BETTER = {"value": "Q4_K"}, {"value": "IQ3_S", "out": "IQ3_S"}
+_ONE_BIT = {"value": "Q2_K", "out": "IQ2_XXS"}
 MIXES: dict[str, Mix] = {
     "F32": Mix(0, "F32"),
     "F16": Mix(1, "F16"),
@@ -85,6 +86,8 @@ MIXES: dict[str, Mix] = {
     "Q5_K_S": Mix(16, "Q5_K"),
     "Q5_K_M": Mix(17, "Q5_K", {"qkv": "Q6_K"}, more=_M["Q5_K"]),
     "Q6_K": Mix(18, "Q6_K"),
+    "IQ1_S": Mix(24, "IQ1_S", _ONE_BIT, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
+    "IQ1_M": Mix(31, "IQ1_M", _ONE_BIT, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
     "IQ2_XXS": Mix(19, "IQ2_XXS", {"value": "Q2_K"}, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
     "IQ2_XS": Mix(20, "IQ2_XS", {"value": "Q2_K"}, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
     "IQ2_S": Mix(28, "IQ2_XS", _BETTER, _VALUES, first={"down": "IQ3_S"}, head="Q5_K", table="IQ3_S"),
@@ -106,6 +109,7 @@ MIXES: dict[str, Mix] = {
     "TQ1_0": Mix(36, "TQ1_0"),
     "TQ2_0": Mix(37, "TQ2_0"),
     "MXFP4": Mix(38, "MXFP4"),
+    "NVFP4": Mix(39, "NVFP4"),
     "MXFP4_MOE": Mix(38, "Q8_0", experts="MXFP4"),
     "Q1_0": Mix(40, "Q1_0"),
     "Q2_0": Mix(41, "Q2_0"),

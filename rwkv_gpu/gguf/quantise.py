@@ -14,6 +14,8 @@ from gguf import GGMLQuantizationType, quants
 
 from .formats import Format
 from .quantise_codebooks import FORMS, quantise_by_codebook
+from .quantise_ternary import FORMS as TERNARY
+from .quantise_ternary import quantise_ternary
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -243,6 +245,33 @@ def _two_0(x: Floats, w: Floats) -> Bytes:
     return _joined(d, np.bitwise_or.reduce(n.astype(np.uint8).reshape(len(x), -1, 4) << shifts, axis=2))
 
 
+E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the sizes of four bits; the fifth bit is the sign
+LARGEST_SCALE = 126  # of bytes that are numbers
+SCALES_AROUND = range(-6, 7)  # the bytes that are tried, by the one that just reaches the largest weight
+
+
+def _nvfp4(x: Floats, w: Floats) -> Bytes:
+    """NVFP4: 4 runs of 16, each with a byte of three bits behind the point for its scale."""
+    known = quants.NVFP4.ue4m3_to_fp32(np.arange(LARGEST_SCALE + 1)).astype(np.float32)
+    x, w = x.reshape(-1, 16), w.reshape(-1, 16)
+    start = np.searchsorted(known, np.abs(x).max(1) / E2M1[-1])
+    best, best_scale = np.full(len(x), np.inf, np.float32), np.zeros(len(x), np.uint8)
+    for more in SCALES_AROUND:
+        scale = np.clip(start + more, 0, LARGEST_SCALE)
+        by = known[scale][:, None]
+        error = (w * (by * E2M1[_sizes(x, by)] - np.abs(x)) ** 2).sum(1)
+        best_scale = np.where(error < best, scale, best_scale).astype(np.uint8)
+        best = np.minimum(best, error)
+    codes = _sizes(x, known[best_scale][:, None]).astype(np.uint8)
+    codes |= np.where((x < 0) & (codes > 0), 8, 0).astype(np.uint8)
+    return _joined(best_scale.reshape(-1, 4), (codes[:, :8] | codes[:, 8:] << 4).reshape(-1, 32))
+
+
+def _sizes(x: Floats, by: Floats) -> npt.NDArray[np.intp]:
+    """The nearest of the sizes of four bits for each weight."""
+    return np.searchsorted((E2M1[1:] + E2M1[:-1]) / 2, np.abs(x) / np.where(by == 0, 1, by))
+
+
 WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "Q4_0": lambda x, w: _four_or_five_0(x, w, 4),
     "Q5_0": lambda x, w: _four_or_five_0(x, w, 5),
@@ -257,5 +286,7 @@ WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "IQ4_XS": _iq4_xs,
     "Q1_0": _signs,
     "Q2_0": _two_0,
+    "NVFP4": _nvfp4,
     **{name: partial(quantise_by_codebook, name) for name in FORMS},
+    **{name: partial(quantise_ternary, name) for name in TERNARY},
 }

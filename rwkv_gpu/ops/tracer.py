@@ -67,6 +67,7 @@ from .vocabulary import (
     Weight,
 )
 
+ROW_OF_COLUMNS = 4  # numbers that say which columns of adapters a row has
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -237,7 +238,7 @@ class Tracer:
         for index, x in enumerate(xs):
             groups.setdefault((normed[x].root, x.shape[1]), []).append(index)
         for members in groups.values():
-            _, (*parts, columns) = stack(self.rows, [scales.shape[1]] * len(members) + [4])
+            _, (*parts, columns) = stack(self.rows, [scales.shape[1]] * len(members) + [ROW_OF_COLUMNS])
             inputs, own = tuple(normed[xs[i]] for i in members), tuple(factors[i] for i in members)
             self._append(AdapterDown(inputs, own, scales, tuple(parts), columns))
             lows.update(zip(members, parts, strict=True))

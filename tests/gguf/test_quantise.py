@@ -15,20 +15,23 @@ from rwkv_gpu.gguf.imatrix import read_imatrix
 from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, Rule, formats_of, mix_of, pure_mix
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gguf.quantise import PLAIN, WRITERS, quantise_rows
-from rwkv_gpu.gguf.quantise_codebooks import FORMS
+from rwkv_gpu.gguf.quantise_codebooks import FORMS as CODEBOOKS
+from rwkv_gpu.gguf.quantise_ternary import FORMS as TERNARY
 from rwkv_gpu.gguf.requantise import requantise
 from rwkv_gpu.gguf.scan import TensorInfo
 from tests.golden_files import OWN
 
 # The relative errors of ggml_quantize_chunk (llama-cpp-python 0.3.36) for VALUES: without an imatrix, and with WEIGHTS.
-# IQ2_XXS and IQ2_XS are not written without one there: theirs is of ones.
+# IQ2_XXS, IQ2_XS, IQ1_S and IQ1_M are not written without one there: theirs is of ones. Its NVFP4 looks at none.
 GGML = {
     "Q8_0": (0.0053, 0.0053), "TQ1_0": (0.8125, 0.8074), "TQ2_0": (0.8125, 0.8074), "MXFP4": (0.1166, 0.1171),
     "Q4_0": (0.0865, 0.0765), "Q5_0": (0.0430, 0.0373), "Q4_1": (0.0777, 0.0610), "Q5_1": (0.0379, 0.0298),
     "Q2_K": (0.2933, 0.2220), "Q3_K": (0.1518, 0.1314), "Q4_K": (0.0711, 0.0621), "Q5_K": (0.0364, 0.0323),
     "Q6_K": (0.0177, 0.0157), "IQ4_NL": (0.0766, 0.0687), "IQ4_XS": (0.0773, 0.0696), "IQ3_XXS": (0.2140, 0.1338),
+    "IQ1_S": (0.4870, 0.4246), "IQ1_M": (0.4543, 0.3653), "NVFP4": (0.0936, 0.0930),
     "IQ3_S": (0.1658, 0.1102), "IQ2_XXS": (0.3464, 0.3425), "IQ2_XS": (0.2987, 0.2298), "IQ2_S": (0.2644, 0.2120),
 }  # fmt: skip
+FORMS = (*CODEBOOKS, *TERNARY)
 rng = np.random.default_rng(0)
 VALUES = (rng.standard_normal((16, 1024)) * rng.uniform(0.5, 2, (16, 1))).astype(np.float32)
 WEIGHTS = rng.gamma(0.5, 1, 1024).astype(np.float32)
@@ -77,7 +80,15 @@ def test_weights_of_three_levels_are_kept_by_two_bits(scale):
 
 
 # What ggml errs by for equal weights, of which few codebooks have an entry.
-EQUAL = {"IQ3_XXS": 0.1711, "IQ3_S": 0.1593, "IQ2_XXS": 0.3332, "IQ2_XS": 0.0748, "IQ2_S": 0.0615}
+EQUAL = {
+    "IQ1_S": 0.1247,
+    "IQ1_M": 0.1125,
+    "IQ3_XXS": 0.1711,
+    "IQ3_S": 0.1593,
+    "IQ2_XXS": 0.3332,
+    "IQ2_XS": 0.0748,
+    "IQ2_S": 0.0615,
+}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -151,6 +162,8 @@ def test_a_mix_gives_bits_to_the_tensors_that_llama_quantize_gives_them(mix, val
 # The types that llama_model_quantize (llama-cpp-python 0.3.36, with an imatrix) writes a Llama of 16 layers in: head,
 # embedding, q, k, v and o; v where 4 heads share one; downs, and gates and ups, of the outer layers, then the others.
 LOW_BITS = {
+    "IQ1_S": "Q5_K Q2_K IQ1_S IQ1_S Q2_K IQ2_XXS Q4_K Q2_K IQ1_S IQ1_S IQ1_S",
+    "IQ1_M": "Q5_K Q2_K IQ1_M IQ1_M Q2_K IQ2_XXS Q4_K Q2_K IQ1_M IQ1_M IQ1_M",
     "IQ2_XXS": "Q5_K Q2_K IQ2_XXS IQ2_XXS Q2_K IQ2_XXS Q4_K Q2_K IQ2_XXS IQ2_XXS IQ2_XXS",
     "IQ2_XS": "Q5_K Q2_K IQ2_XS IQ2_XS Q2_K IQ2_XS Q4_K Q2_K IQ2_XS IQ2_XS IQ2_XS",
     "IQ2_S": "Q5_K IQ3_S IQ2_XS IQ2_XS IQ3_S IQ3_S Q4_K IQ3_S IQ2_XS IQ2_XS IQ2_XS",
@@ -334,8 +347,8 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
         ([str(BUILTIN), str(BUILTIN), "Q4_0"], "is the model itself"),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "attn"], "--tensor-type attn is not NAME=TYPE"),
         (
-            ["builtin", "OUT", "Q4_0", "--tensor-type", "attn=iq1_s"],
-            "'iq1_s' is no type that a tensor can be written in",
+            ["builtin", "OUT", "Q4_0", "--tensor-type", "attn=q8_k"],
+            "'q8_k' is no type that a tensor can be written in",
         ),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "(=q8_0"], "'(' is no regular expression"),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "attn_w=q8_0"], "no matrix of the model has a name like 'attn_w'"),

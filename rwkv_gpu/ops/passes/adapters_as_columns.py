@@ -11,27 +11,28 @@
         %0 = quantise(x)
         %1, %2 = gemm(%0, x)  [a]  +subgroup_gemm  +quantised_x  +quantise
         %3 = gemm(%0)  [s]  +subgroup_gemm  +quantised_x
-        %4, %5 = adapter_down(%1, %3)  [gate.a up.a]  +norm  +columns
-        %7 = gemm(%2, %4, %5)  [gate_up]  +subgroup_gemm  +quantised_x  +adapters  +columns
+        %8, %9 = adapter_down(%1, %3)  [gate.a up.a]  +norm  +columns
+        %7 = gemm(%2, %8, %9)  [gate_up]  +subgroup_gemm  +quantised_x  +adapters  +columns
 
 What a product adds to its sums, it waits for when they are there. Its first columns it asks for together with those of
 W, and multiplies them while these are on their way. The product norms both, so A x is of an x that is not normed.
 
 In prompts A x is a product on matrix units, too, in the units of the rows that both read.
 
-Condition: every product that adds them is one of `subgroup_gemm` or `line_gemm` and reads rows of float16 of one unit,
-or all are of `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
+Condition: a product that adds them is one of `subgroup_gemm` or `line_gemm` and reads rows of float16 in a unit, or all
+are of `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
 """
 
 from dataclasses import replace
 
 from ...kernels.gemm_config import GemmConfig, MatrixTile, gemm_matrix
 from ..gemm import gemm_op
-from ..graph import Graph
+from ..graph import Graph, Node
 from ..nodes import AdapterDown, Gemm, Product
 from ..quantising import BY_SUBGROUPS, MOST_COLUMNS, TILES_OF_MATRICES, x_start
 from ..target import Target
-from ..tracer import MATRICES
+from ..tracer import MATRICES, ROW_OF_COLUMNS
+from ..values import Value, stack
 
 
 def run(graph: Graph, target: Target) -> int:
@@ -42,37 +43,79 @@ def run(graph: Graph, target: Target) -> int:
         if not isinstance(op, AdapterDown) or not op.whole or op.unit or op.scales.shape[1] > MOST_COLUMNS:
             continue
         readers = dict.fromkeys(reader for low in op.lows for reader in graph.readers(low))
-        products = [gemm for gemm in map(gemm_op, readers) if gemm and gemm.quantised_x]
-        if not products or len(products) < len(readers):
-            continue
-        made = _few_rows(op, products) or _many_rows(op, products, target)
-        if made is None:
-            continue
-        if isinstance(made, Gemm):  # which reads what is made right before the product
-            graph.insert_before(next(iter(readers)), made)
-            graph.remove(node)
-        else:
-            graph.replace(node, made)
-        for reader, product in zip(readers, products, strict=True):
-            assert product.adapters is not None
-            graph.replace(reader, replace(product, adapters=replace(product.adapters, columns=None)))
-        fired += 1
+        products = {reader: gemm for reader in readers if (gemm := gemm_op(reader)) and gemm.adapters}
+        fired += _in_prompts(graph, node, op, products, target) or _in_batches(graph, node, op, products)
     return fired
 
 
-def _few_rows(op: AdapterDown, products: list[Gemm]) -> AdapterDown | None:
-    """The same in the unit of what all products read, which they norm if A x would be of a normed x."""
-    every = [gemm.quantised_x for gemm in products if gemm.quantised_x]
-    units = {(one.unit, one.eps is not None) for one in every}
-    if len(units) != 1 or any(gemm.config is None or gemm.config.kernel not in BY_SUBGROUPS for gemm in products):
-        return None
-    [(unit, normed)] = units
-    return replace(op, unit=unit) if unit and normed == (op.norm is not None) else None
+Products = dict[Node, Gemm]
+
+
+def _in_batches(graph: Graph, node: Node, op: AdapterDown, products: Products) -> bool:
+    """A x of those products that read x in one unit, which they norm if A x would be of a normed x.
+
+    The others keep a node of their own, which waits for nothing of this one.
+    """
+    units = {reader: unit for reader, gemm in products.items() if (unit := _unit(gemm, normed=op.norm is not None))}
+    if len(set(units.values())) != 1:
+        return False
+    read = {low for reader in units for low in _lows(products[reader])}
+    if any(low in read for reader, gemm in products.items() if reader not in units for low in _lows(gemm)):
+        return False
+    own = [i for i, low in enumerate(op.lows) if low in read]
+    others = [i for i, low in enumerate(op.lows) if low not in read]
+    _, (*lows, columns) = stack(node.rows, [op.scales.shape[1]] * len(own) + [ROW_OF_COLUMNS])
+    moved = dict(zip((op.lows[i] for i in own), lows, strict=True))
+    first = replace(_part(op, own), lows=tuple(lows), columns=columns, unit=next(iter(units.values())))
+    if others:
+        graph.insert_before(node, first)
+        graph.replace(node, _part(op, others))
+    else:
+        graph.replace(node, first)
+    for reader in units:
+        graph.replace(reader, _as_columns(products[reader], moved))
+    return True
+
+
+def _unit(gemm: Gemm, *, normed: bool) -> float:
+    """That of the x which a product reads and norms as asked; else 0."""
+    rounded = gemm.quantised_x
+    if rounded is None or gemm.config is None or gemm.config.kernel not in BY_SUBGROUPS:
+        return 0.0
+    return rounded.unit if (rounded.eps is not None) == normed else 0.0
+
+
+def _lows(gemm: Gemm) -> list[Value]:
+    return [low for lows in gemm.adapters.lows for low in lows] if gemm.adapters else []
+
+
+def _part(op: AdapterDown, which: list[int]) -> AdapterDown:
+    """A x of some of the factors."""
+    xs, lows = (tuple(every[i] for i in which) for every in (op.xs, op.lows))
+    return replace(op, xs=xs, factors=tuple(op.factors[i] for i in which), lows=lows)
+
+
+def _as_columns(gemm: Gemm, moved: dict[Value, Value]) -> Gemm:
+    assert gemm.adapters is not None
+    lows = tuple(tuple(moved.get(low, low) for low in own) for own in gemm.adapters.lows)
+    return replace(gemm, adapters=replace(gemm.adapters, lows=lows, columns=None))
+
+
+def _in_prompts(graph: Graph, node: Node, op: AdapterDown, products: Products, target: Target) -> bool:
+    """A product of all A instead, right before the first product that reads the same rows of x."""
+    made = _many_rows(op, list(products.values()), target)
+    if made is None:
+        return False
+    graph.insert_before(next(iter(products)), made)
+    graph.remove(node)
+    for reader, gemm in products.items():
+        graph.replace(reader, _as_columns(gemm, {}))
+    return True
 
 
 def _many_rows(op: AdapterDown, products: list[Gemm], target: Target) -> Gemm | None:
     """A product of all A that reads the same rows as the others, in whose units it leaves its sums."""
-    rounded, config = products[0].quantised_x, _tile_of_factors(target)
+    rounded, config = products[0].quantised_x if products else None, _tile_of_factors(target)
     alike = all(gemm.quantised_x is rounded for gemm in products) and len(op.xs) <= MATRICES
     tiles = all(gemm.config and gemm.config.kernel == TILES_OF_MATRICES for gemm in products)
     if not (alike and tiles) or config is None or rounded is None:

@@ -9,6 +9,7 @@ from .cache.store import PrefixHandle
 from .runner import Runner, StateArrays
 from .sequence import TokenSequence
 
+BY_CHANCE = 16  # tokens that two texts may share behind what they have in common
 SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
 
 
@@ -50,8 +51,9 @@ class StoredPrefixes:
             self._store.adopt(sequence.slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
-            # Two texts begin alike up to here, so a third may: from now on there is a state.
-            branch = self.cache.branch(sequence.keyed(sequence.ids))
+            # Two texts begin alike up to here, so a third may: from now on there is a state, a few tokens before, since
+            # what differs may begin alike by chance ("What is", "Where is").
+            branch = self.cache.branch(sequence.keyed(sequence.ids)) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
 

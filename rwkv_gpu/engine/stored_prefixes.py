@@ -57,6 +57,14 @@ class StoredPrefixes:
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
 
+    def share(self, sequence: TokenSequence) -> bool:
+        """Has a sequence store the prompt that it reads, for others who have the same; false where none is stored."""
+        if sequence.cut or not self.cache.stores:
+            return False
+        if not self._store.rewinds:
+            sequence.boundaries |= {sequence.prompt - 1}
+        return True
+
     def skip(self, sequence: TokenSequence) -> bool:
         """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""
         found = self.cache.find(sequence.keyed(sequence.ids[: sequence.read_end]))

@@ -38,6 +38,7 @@ class TokenSequence:
         self.request = request
         self.prompt = len(self.ids)  # tokens
         self.read_end = self.prompt  # tokens that are read before it samples: the prompt, or all that a cut has left
+        self.prompt_hash = hash(tuple(self.ids))  # of others with the same prompt it is the same
         self.adapters: npt.NDArray[np.float32] | None = None  # what its rows want of each column of adapters, [R]
         self.family = 0  # of sequences with the same adapters: a prefix of one family is none of another
         self.sampler = Sampler(request.params, vocabulary)
@@ -88,6 +89,11 @@ class TokenSequence:
     def length(self) -> int:
         """Tokens of the prompt and the answer so far, with those that were cut."""
         return len(self.ids) + self.cut
+
+    @property
+    def prompt_key(self) -> tuple[int, int]:
+        """What those have in common whose prompts leave the same pages and states."""
+        return self.prompt_hash, self.family
 
     def keyed(self, ids: Sequence[int]) -> Sequence[int]:
         """Token ids as prefixes are stored by."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..ops.sampling import DRAW
+from ..ops.vocabulary import PAGE
 from .cache.store import SequenceStore
 from .sequence import TokenSequence
 from .speculation.speculator import Speculator
@@ -52,11 +53,23 @@ class Slots:
             self.park()
         if self.preempted and not self.evaluating and all(sequence.paused for sequence in self.running):
             self.preempted = False
-        while self.waiting and self.free and not self.waiting[0].in_flight and not self.preempted:
-            sequence = self.waiting.pop(0)
+        while self.free and not self.preempted and (sequence := self._next()) is not None:
+            self.waiting.remove(sequence)
             sequence.slot = self.free.pop(0)
             self.running.append(sequence)
             yield sequence
+
+    def _next(self) -> TokenSequence | None:
+        """The first who waits, but for those whose prompt another is reading: they begin where it is read."""
+        long = [one for one in self.running if one.read_end > PAGE and not one.paused]
+        reading = {one.prompt_key: one for one in long if one.fed + 1 < one.read_end}
+        for sequence in self.waiting:
+            if sequence.in_flight:
+                return None
+            other = reading.get(sequence.prompt_key) if sequence.length == sequence.prompt else None
+            if other is None or not self._prefixes.share(other):
+                return sequence
+        return None
 
     def shift(self, keep: int) -> None:
         """Sequences at the end of the context go on without their middle, which is computed again from the rest."""

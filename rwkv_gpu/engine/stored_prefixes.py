@@ -9,6 +9,7 @@ from .cache.store import PrefixHandle
 from .runner import Runner, StateArrays
 from .sequence import TokenSequence
 
+BY_CHANCE = 16  # tokens that two texts may share behind what they have in common
 SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
 
 
@@ -50,10 +51,19 @@ class StoredPrefixes:
             self._store.adopt(sequence.slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
-            # Two texts begin alike up to here, so a third may: from now on there is a state.
-            branch = self.cache.branch(sequence.keyed(sequence.ids))
+            # Two texts begin alike up to here, so a third may: from now on there is a state, a few tokens before, since
+            # what differs may begin alike by chance ("What is", "Where is").
+            branch = self.cache.branch(sequence.keyed(sequence.ids)) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
+
+    def share(self, sequence: TokenSequence) -> bool:
+        """Has a sequence store the prompt that it reads, for others who have the same; false where none is stored."""
+        if sequence.cut or not self.cache.stores:
+            return False
+        if not self._store.rewinds:
+            sequence.boundaries |= {sequence.prompt - 1}
+        return True
 
     def skip(self, sequence: TokenSequence) -> bool:
         """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""

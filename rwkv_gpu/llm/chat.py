@@ -281,7 +281,9 @@ class Chat:
         """What a file keeps of it."""
         self._stop_reading()
         source = self.template.source
-        return SavedChat(self._messages, self._transcript, source, self.think, self.settings, self.truncate)
+        return SavedChat(
+            self._messages, self._transcript, source, self.think, self.settings, self.truncate, self._first
+        )
 
     @classmethod
     def _from_saved(cls, saved: SavedChat, llm: Backend) -> "Chat":
@@ -294,7 +296,7 @@ class Chat:
             truncate=saved.truncate,
             settings=saved.settings,
         )
-        chat._transcript = saved.transcript
+        chat._transcript, chat._first = saved.transcript, saved.first
         return chat
 
 

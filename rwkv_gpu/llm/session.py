@@ -34,6 +34,7 @@ class SavedChat:
     think: bool | None
     settings: Settings
     truncate: Literal["left"] | None = None
+    first: int = 0  # the message that prompts begin with, after the system prompt
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
         "template": chat.template,
         "think": chat.think,
         "truncate": chat.truncate,
+        "first": chat.first,
         "settings": {name: _plain(value) for name, value in own_names(chat.settings).items() if name != FUNCTIONS},
     }
 
@@ -122,7 +124,10 @@ def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pref
     ids = tuple(arrays[prefix + "ids"].tolist())
     messages = tuple(_message(*row) for row in notes["messages"])
     transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
-    return SavedChat(messages, transcript, notes["template"], notes["think"], settings, notes.get("truncate"))
+    first = notes.get("first", 0)  # which earlier versions do not write
+    if type(first) is not int or not 0 <= first <= len(messages):
+        raise ValueError(f"there is no message {first!r}")
+    return SavedChat(messages, transcript, notes["template"], notes["think"], settings, notes.get("truncate"), first)
 
 
 def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:

@@ -605,3 +605,27 @@ def test_every_request_has_one_last_update_where_pages_run_out(seed, slots):
     news = drive(engine)
     assert [sum(update.finish_reason is not None for update in news[number]) for number in numbers] == [1] * len(how)
     assert [len(tokens(news[number])) for number in numbers] == [params.max_tokens for params in how]
+
+
+@pytest.mark.parametrize("name", [*TINY, "tiny-gemma3.gguf"])
+def test_a_prompt_that_several_ask_at_once_is_computed_once(name):
+    """As `n` does; each answer is its own, and a model without attention computes one more token for each."""
+    ids = ids_of(180)
+    asked = [Request(ids, SamplingParams(temperature=1, seed=n, max_tokens=3)) for n in range(4)]
+    expected = [alone(small(name), request) for request in asked]
+    runner = small(name)
+    counting, engine = Counting(runner), Engine(runner, look_ahead=0)
+    numbers = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert [tokens(news[number]) for number in numbers] == expected
+    assert sum(counting.rows) < 180 + 3 * 64 + 4 * 3
+    assert [news[number][-1].reused > 100 for number in numbers] == [False, True, True, True]
+
+
+def test_where_nothing_is_stored_all_begin_at_once():
+    asked = [Request(ids_of(180), SamplingParams(seed=n, max_tokens=3)) for n in range(4)]
+    engine = Engine(small(BOTH, cache_bytes=0), look_ahead=0)
+    numbers = [engine.add(request) for request in asked]
+    engine.step()
+    assert engine.activity.running == 4
+    assert {len(tokens(updates)) for number, updates in drive(engine).items() if number in numbers} == {3}

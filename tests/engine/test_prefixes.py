@@ -15,6 +15,7 @@ from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.stored_prefixes import BY_CHANCE
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import PAGE
 from tests.engine.test_engine_states import CHUNK, CONTEXT, Fake
@@ -130,12 +131,24 @@ def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1)
 
 @pytest.mark.parametrize("attends", [False, True])
 def test_where_two_prompts_part_a_third_begins(attends):
-    """A shared beginning that nobody has marked is computed twice, and never again."""
+    """A shared beginning that nobody has marked is computed twice, and then but for its last tokens never again."""
     runner = Fake(12, 8, attends=attends, recurs=True, look_ahead=0, interval=1000)
     engine = Engine(runner)
     engine.prefixes._most_bytes = 1000
-    shared = [n % 50 for n in range(PAGE + 17)]
-    assert [reused(engine, [*shared, n, n + 1], keep=True) for n in range(1, 5)] == [0, 0, len(shared), len(shared)]
+    shared = [n % 50 for n in range(PAGE + BY_CHANCE + 17)]
+    stored = len(shared) - BY_CHANCE
+    assert [reused(engine, [*shared, n, n + 1], keep=True) for n in range(1, 5)] == [0, 0, stored, stored]
+
+
+def test_what_differs_may_begin_alike_by_chance():
+    """As "What is" and "Where is" do behind a long text: a third question that shares less goes on from there, too."""
+    engine = Engine(Fake(12, 8, attends=True, recurs=True, look_ahead=0, interval=1000))
+    engine.prefixes._most_bytes = 1000
+    text = [n % 50 for n in range(PAGE + BY_CHANCE + 17)]
+    questions = [7, 7, 7, 1, 2], [7, 7, 7, 3], [7, 7, 4], [7, 5], [8]
+    first, second, *others = [reused(engine, [*text, *question], keep=True) for question in questions]
+    assert (first, second) == (0, 0)
+    assert others == [len(text) + 3 - BY_CHANCE] * 3
 
 
 @pytest.mark.parametrize("attends", [False, True])

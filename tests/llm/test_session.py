@@ -53,6 +53,20 @@ def test_the_current_branch_goes_on_without_its_prompt_being_computed_again(llm,
         assert other.load_chat(tmp_path / "s").send("And?").stats.reused_tokens > 20
 
 
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-lfm2"])
+def test_a_chat_without_its_oldest_turns_goes_on_where_its_prompts_began(tmp_path, name):
+    how = {"device": "cpu", "kv": "f32", "context": 256}
+    with rwkv_gpu.load(OWN / f"{name}.gguf", **how) as llm, rwkv_gpu.load(OWN / f"{name}.gguf", **how) as other:
+        chat = llm.chat("Be brief.", truncate="left", **GREEDY)
+        while not chat._first:
+            chat.send("Hello?")
+        chat.save(tmp_path / "s")
+        loaded, went_on = other.load_chat(tmp_path / "s").send("And?"), chat.send("And?")
+        assert loaded.tokens == went_on.tokens
+        assert loaded.stats.prompt_tokens == went_on.stats.prompt_tokens
+        assert loaded.stats.reused_tokens == went_on.stats.reused_tokens > 60
+
+
 @pytest.mark.parametrize(
     ("name", "template"),
     [

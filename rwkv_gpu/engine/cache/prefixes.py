@@ -90,6 +90,11 @@ class PrefixCache:
         """Bytes of all pages and states that are stored."""
         return self._held_bytes + self._states * self._state_bytes
 
+    @property
+    def stores(self) -> bool:
+        """Whether there is room for anything."""
+        return self._most_bytes > 0 and (self._most_states > 0 or not self._store.recurrent)
+
     def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
         """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
         wanted = key_of(ids)

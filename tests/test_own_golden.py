@@ -122,6 +122,14 @@ def test_matrices_may_have_scales(opening, rounding):
             assert rms(got - record["exact_logits"]) < RMS + rounding
 
 
+def test_granite_with_windows_may_have_experts():
+    record = np.load(OWN / "experts-granite_swa.npz")
+    with rwkv_gpu.load(OWN / "experts-granite_swa.gguf", kv="f32", context=64, device="cpu") as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS
+
+
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_heads_may_have_layer_norms(opening, rounding):
     """As in StableLM 2 12B, whose branches stand side by side, and in Command R+."""

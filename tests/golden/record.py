@@ -295,12 +295,12 @@ def without_suffix(made: Made) -> Made:
     return {name.replace("exp_probs_b.bias", "exp_probs_b"): value for name, value in made[0].items()}, made[1]
 
 
-def feed_fused(made: Made) -> Made:
-    """The same with gate and up as rows of one matrix."""
+def feed_fused(made: Made, suffix: str = "") -> Made:
+    """The same with gate and up as rows of one matrix; a suffix names those of shared experts."""
     tensors, keys = made
     for i in range(int(keys["block_count"])):
-        (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}.weight") for name in ("gate", "up"))
-        tensors[f"blk.{i}.ffn_up.weight"] = np.concatenate([gate, up]), kind
+        (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}{suffix}.weight") for name in ("gate", "up"))
+        tensors[f"blk.{i}.ffn_up{suffix}.weight"] = np.concatenate([gate, up]), kind
     return tensors, keys
 
 
@@ -858,6 +858,11 @@ OTHERS = QUIET | {
                 keys=SIGMOID,
             )
         )
+    ),
+    "experts-granite_swa": lambda: renamed(
+        with_sinks(feed_fused(routed(transformer(101, FEW_EXPERTS, experts=4, layers=4), shared=32), "_shexp")),
+        {},
+        GRANITE | WINDOWS | {"attention.sliding_window_pattern": [False, True, True, False]},
     ),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),

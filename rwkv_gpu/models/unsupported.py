@@ -15,7 +15,6 @@ SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "bailingmoe3": ("decays that are bounded",),
     "chameleon": ("a mask of the tokens of images",),

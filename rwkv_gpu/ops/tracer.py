@@ -64,6 +64,7 @@ from .vocabulary import (
     State,
     StateSpace,
     Weight,
+    Xielu,
 )
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
@@ -142,6 +143,11 @@ class Tracer:
             self._append(Map("glu", (gate, up), y, glu=then))
             return y
         return self.mul(self.activate(gate, then), up)
+
+    def xielu(self, x: Value, how: Xielu) -> Value:
+        y = Value(x.shape)
+        self._append(Map("xielu", (x,), y, xielu=how))
+        return y
 
     def scale_columns(self, x: Value, weight: Weight) -> Value:
         y = Value(x.shape)

@@ -780,6 +780,16 @@ MODELS = {
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "apertus": lambda: renamed(
+        transformer(103, SMALL, norms=True),
+        GATELESS,
+        {
+            "xielu.alpha_p": [0.5, 0.9],
+            "xielu.alpha_n": [0.7, -0.4],
+            "xielu.beta": [0.5, 0.3],
+            "xielu.eps": [-1e-6, -1e-6],
+        },
+    ),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(
@@ -896,7 +906,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
             list: writer.add_array,
         }[type(value)]  # fmt: skip
-        add(f"{arch}.{key}", value)
+        add(key if key.startswith("xielu.") else f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
         writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)

@@ -40,7 +40,7 @@ IN_NUMPY = (
     # Of which another has the kernels: Gemma 2, those with experts, Llama.
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Of which another has the experts or the hybrid.
-    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-qwen35"),
+    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
     # All that recombine the parts of others, but gates of heads, limits of gates, and three with layer norms: with
     # biases, without, and before experts.
     *(

@@ -52,10 +52,14 @@ class LatentSelfAttention:
     output: Weight  # [D, H · V]
     cache: Cache
     how: LatentAttention
+    scale: float  # of what it adds
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
-    """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h"""
+    """x + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
+
+    h = norm(x), [c | p] = W_kv h
+    """
     if p.q_down and p.q_norm:
         low, z = g.linears([x, x], [p.q_down, p.kv_down], norm=p.norm)
         q = g.linear(low, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
@@ -63,13 +67,13 @@ def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> 
         q, z = g.linears([x, x], [p.q, p.kv_down], norm=p.norm)
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
     y = g.latent_attention(absorbed, q, z, p.cache, p.how)  # [T, H · C]
-    return g.linear(g.head_linear(y, p.v_up), p.output, add=x)
+    return g.linear(g.head_linear(y, p.v_up), p.output, add=x, scale=p.scale)
 
 
 def take_latent_attention(
-    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int
+    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int, *, scale: float = 1.0
 ) -> LatentSelfAttention:
-    """The latent attention of block i."""
+    """The latent attention of block i; `scale` is of what it adds."""
     at, s = f"blk.{i}.attn", sizes
     if s.latent % STEP or s.rotary % STEP:
         raise UnsupportedModel(
@@ -96,6 +100,7 @@ def take_latent_attention(
             s.eps,
             scores.temperature,
         ),
+        scale=scale,
     )
 
 

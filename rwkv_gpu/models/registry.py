@@ -92,7 +92,6 @@ class Model(Contents, Protocol):
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
     "deci": deci.load,
-    "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,
     "exaone": exaone.load,
     "exaone4": exaone4.load,
@@ -119,7 +118,6 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "mamba2": mamba2.load,
     "minicpm": minicpm.load,
     "mistral3": mistral3.load,
-    "mistral4": partial(deepseek2.load, arch="mistral4"),
     "muse-glimmer": muse_glimmer.load,
     "nemotron_h": partial(nemotron_h.load, arch="nemotron_h"),
     "nemotron_h_moe": partial(nemotron_h.load, arch="nemotron_h_moe"),
@@ -137,6 +135,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "rwkv7": rwkv7.load,
     "seed_oss": seed_oss.load,
     "smollm3": smollm3.load,
+    **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }

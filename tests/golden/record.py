@@ -385,6 +385,38 @@ def latent(seed: int) -> Made:
     return tensors, keys | sizes
 
 
+def older_latent(seed: int, q_rank: int = 40) -> Made:
+    """Two dense layers of latent attention, three heads, whose keys and values are made by one matrix."""
+    g, width, heads, nope, rotary, value, rank = Source(seed), 64, 3, 16, 8, 24, 32
+    tensors, keys = transformer(seed, SMALL)
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    for i in range(2):
+        at = f"blk.{i}.attn"
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"{at}_{name}.weight"]
+        rows = heads * (nope + rotary)
+        if q_rank:
+            tensors |= {
+                f"{at}_q_a.weight": (g.matrix(q_rank, width), "F16"),
+                f"{at}_q_a_norm.weight": (g.vector(q_rank, 1), "F32"),
+                f"{at}_q_b.weight": (g.matrix(rows, q_rank), "F16"),
+            }
+        else:
+            tensors[f"{at}_q.weight"] = g.matrix(rows, width), "F16"
+        tensors |= {
+            f"{at}_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
+            f"{at}_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
+            f"{at}_kv_b.weight": (g.matrix(heads * (nope + value), rank, gain=2), "F16"),  # as it is turned around
+            f"{at}_output.weight": (g.matrix(width, heads * value), "F16"),
+        }
+    sizes: Keys = {
+        "attention.head_count": heads, "attention.head_count_kv": heads, "attention.kv_lora_rank": rank,
+        "attention.key_length": nope + rotary, "attention.value_length": value, "rope.dimension_count": rotary,
+    }  # fmt: skip
+    return tensors, keys | sizes | ({"attention.q_lora_rank": q_rank} if q_rank else {})
+
+
 def openelm(seed: int) -> Made:
     """Two layers that differ in their heads and in the width of their feed-forwards."""
     tensors, keys = transformer(seed, SMALL, norms=True)
@@ -797,6 +829,8 @@ MODELS = {
     ),
     "gemma3n": lambda: gemma3n(91),
     "step35": lambda: step35(79),
+    "minicpm3": lambda: with_factors(older_latent(105)),
+    "plm": lambda: renamed(older_latent(107, q_rank=0), GATELESS | {"output": ""}),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 

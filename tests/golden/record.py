@@ -252,12 +252,12 @@ def with_factors(made: Made) -> Made:
 
 
 def placed(seed: int, kv: int) -> Made:
-    """GPT-2 in small: a row for each of 64 positions, layer norms, and biases of everything."""
-    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""}, {"context_length": 64})
+    """GPT-2 in small: a row for each position, layer norms, and biases of everything."""
+    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""})
     tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
     embedding, kind = tensors["token_embd.weight"]
     tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
-    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(64, 64, gain=8), "Q8_0")}, keys
+    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(1024, 64, gain=8), "Q4_0")}, keys
 
 
 def normed_inside(made: Made) -> Made:

@@ -40,7 +40,7 @@ IN_NUMPY = (
     # Of which another has the kernels: Gemma 2, those with experts, Llama.
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Of which another has the experts or the hybrid.
-    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-qwen35"),
+    *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
     # All that recombine the parts of others, but gates of heads, limits of gates, and three with layer norms: with
     # biases, without, and before experts.
     *(
@@ -120,6 +120,14 @@ def test_matrices_may_have_scales(opening, rounding):
         for chunk in (40, 1):
             got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
             assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+def test_granite_with_windows_may_have_experts():
+    record = np.load(OWN / "experts-granite_swa.npz")
+    with rwkv_gpu.load(OWN / "experts-granite_swa.gguf", kv="f32", context=64, device="cpu") as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)

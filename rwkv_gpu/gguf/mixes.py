@@ -20,7 +20,7 @@ NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 FLOATS = ("F32", "F16", "BF16")
 # Small matrices that steer: of routers, of convolutions, of RWKV's decay, gates and lerps.
 KEPT = re.compile(
-    r"ffn_gate_inp|norm|conv1d|time_mix_(?:first|decay|lerp|[wavg]\d)|altup|laurel|per_layer_model_proj|pos_embd"
+    r"ffn_gate_inp|norm|conv1d|time_mix_(?:first|decay|lerp|[wavg]\d)|altup|laurel|per_layer_model_proj|position_embd"
     r"|attn_rel_b|shortconv\.conv|\.bias"
 )
 

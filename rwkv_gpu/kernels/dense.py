@@ -33,7 +33,7 @@ ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
 MAP_UNARY = Kernel(
     "dense/map_unary",
     "activate",
-    (Hole("unary", ("dense/unary/activation", "dense/unary/softcap", "dense/unary/scale")), PLAIN),
+    (Hole("unary", tuple(f"dense/unary/{part}" for part in ("activation", "softcap", "scale", "xielu"))), PLAIN),
     ("lib/activation",),
 )
 MAP_BINARY = Kernel(

@@ -1,5 +1,5 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and their like: latent attention, and experts after some leading
-dense layers.
+dense layers. MiniCPM 3 has scales, and PLM a feed-forward without a gate.
 """
 
 import math
@@ -7,18 +7,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, Ops, Rms, Rope, Temperature, Tensor
+from ..ops.vocabulary import Cache, Ops, Pairing, Rms, Rope, Temperature, Tensor
 from .dense import take_feed
 from .experts import read_experts, take_mixture
 from .latent import LatentScores, LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
 from .layered import Ends, Layered
+from .minicpm import BASE_WIDTH, DEPTH, EMBEDDING
 from .mixtures import Experts, expert_feed
 from .rope import MAGNITUDE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import FeedForward, feed_forward
+from .transformer import FeedForward, Output, feed_forward
 
 # The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
 FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
+
+
+@dataclass(frozen=True)
+class LatentForm:
+    """What sets a family apart."""
+
+    pairing: Pairing = "normal"  # of what turns
+    scaled: bool = False  # embedding, branches and logits, as in the first MiniCPM
+    glu: bool = True  # whether a feed-forward has a gate; else it is one of relu²
+
+
+FORMS = {
+    "deepseek2": LatentForm(),
+    "minicpm3": LatentForm(pairing="neox", scaled=True),
+    "mistral4": LatentForm(),
+    "plm": LatentForm(glu=False),
+}
 
 
 @dataclass(frozen=True)
@@ -56,19 +74,23 @@ class DeepSeek2(Layered):
 
 def load(file: GGUFFile, arch: str) -> DeepSeek2:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
+    tensors, form = Tensors(file), FORMS[arch]
     hyper = _read_hyper(file, arch, tensors)
+    branch = DEPTH / math.sqrt(hyper.layers) if form.scaled else 1.0
     sizes = _read_sizes(file, arch, tensors, hyper)
     how = _read_attention(file, arch, tensors, hyper, sizes)
     shape = hyper.vocabulary, hyper.width
     embedding = tensors.take("token_embd.weight", *shape)
-    attentions = tuple(take_latent_attention(file, tensors, sizes, how, i) for i in range(hyper.layers))
-    feeds = tuple(_take_feeds(file, arch, tensors, hyper))
+    attentions = tuple(take_latent_attention(file, tensors, sizes, how, i, scale=branch) for i in range(hyper.layers))
+    feeds = tuple(_take_feeds(file, arch, tensors, hyper, branch))
     last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
     head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
     tensors.skip_blocks(range(hyper.layers, file.int(f"{arch}.block_count")))
     tensors.refuse_the_rest()
-    return DeepSeek2(Ends(embedding, last_norm, head, hyper.context), tuple(tensors.taken), attentions, feeds)
+    ends = Ends(embedding, last_norm, head, hyper.context)
+    if form.scaled:
+        ends = replace(ends, embedding_scale=EMBEDDING, logit_scale=BASE_WIDTH / hyper.width)
+    return DeepSeek2(ends, tuple(tensors.taken), attentions, feeds)
 
 
 def _read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
@@ -118,7 +140,7 @@ def _read_attention(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, s
 
 def _read_rope(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, sizes: LatentSizes) -> tuple[Rope, float]:
     """The rotation, and the scale of the scores: here YaRN scales whole scores, in place of what rotates."""
-    rope = read_rope(file, arch, tensors, "normal", sizes.rotary, hyper.context)
+    rope = read_rope(file, arch, tensors, FORMS[arch].pairing, sizes.rotary, hyper.context)
     scale = (sizes.nope + sizes.rotary) ** -0.5
     multiplier = f"{arch}.rope.scaling.yarn_log_multiplier"
     if rope.yarn is None or not file.float(multiplier, default=0.0):
@@ -128,7 +150,9 @@ def _read_rope(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, sizes:
     return replace(rope, magnitude=magnitude), scale * growth**2
 
 
-def _take_feeds(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper) -> Iterator[FeedForward | Experts]:
+def _take_feeds(
+    file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, branch: float
+) -> Iterator[FeedForward | Experts]:
     """Of each layer: the first are dense."""
     sizes = None
     if hyper.dense < hyper.layers:
@@ -137,7 +161,12 @@ def _take_feeds(file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper) -> It
         shared = file.int(f"{arch}.expert_shared_count", low=0, high=64, default=0) > 0
     for i in range(hyper.layers):
         norm = Rms(tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.eps)
-        if sizes is None or i < hyper.dense:
-            yield take_feed(tensors, f"blk.{i}.ffn", norm, hyper.inner, hyper.width)
+        at = f"blk.{i}.ffn"
+        if not FORMS[arch].glu:
+            up, down = tensors.take(f"{at}_up.weight", hyper.inner, hyper.width), f"{at}_down.weight"
+            yield FeedForward(norm, up, "relu2", Output(tensors.take(down, hyper.width, hyper.inner), scale=branch))
+        elif sizes is None or i < hyper.dense:
+            plain = take_feed(tensors, at, norm, hyper.inner, hyper.width)
+            yield replace(plain, output=replace(plain.output, scale=branch))
         else:
             yield Experts(norm, take_mixture(tensors, sizes, i, shared=shared))

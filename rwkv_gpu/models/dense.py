@@ -11,7 +11,7 @@ import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
-from ..gguf.file import GGUFFile
+from ..gguf.file import REQUIRED, GGUFFile
 from ..ops.vocabulary import (
     Activation,
     Alternating,
@@ -27,6 +27,7 @@ from ..ops.vocabulary import (
     Rope,
     Temperature,
     Weight,
+    Xielu,
 )
 from .layered import Ends
 from .rope import BASE, read_dims, read_rope
@@ -46,7 +47,7 @@ class Form:
     pairing: Pairing = "normal"  # of these
     windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
     activation: Activation = "silu"
-    clamps: Sequence[Glu] = ()  # of the feed-forward of each layer, or of its shared expert, in place of `activation`
+    thens: Sequence[Glu | Xielu] = ()  # of each feed-forward, or of its shared expert, in place of `activation`
     glu: bool = True  # whether a feed-forward has a gate
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
@@ -125,15 +126,19 @@ class DenseFile:
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
         """What gates each layer: as `how`, with limits that the file says for all layers or for each; 0 is none."""
-        key, layers = f"{self.arch}.{name}", self.hyper.layers
-        if not isinstance(self.file.metadata.get(key), np.ndarray):
-            limits = [self.file.float(key, *LIMIT, default=0.0)] * layers
-        else:
-            limits = [float(limit) for limit in self.file.floats(key)[:layers]]
-            if len(limits) < layers or not all(LIMIT[0] <= limit <= LIMIT[1] for limit in limits):
-                expected = f"a number from {LIMIT[0]} to {LIMIT[1]} for each of {layers} layers"
-                raise self.tensors.bad(f"metadata key '{key}'", str(limits)[:60], expected)
+        limits = self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0)
         return [replace(how, limit=limit) if limit else "silu" for limit in limits]
+
+    def floats(self, key: str, low: float, high: float, default: float | None = None) -> list[float]:
+        """A number for each layer, which the metadata may give once for all, and must where there is no default."""
+        layers = self.hyper.layers
+        if not isinstance(self.file.metadata.get(key), np.ndarray):
+            return [self.file.float(key, low, high, default=REQUIRED if default is None else default)] * layers
+        numbers = [float(number) for number in self.file.floats(key)[:layers]]
+        if len(numbers) < layers or not all(low <= number <= high for number in numbers):
+            expected = f"a number from {low} to {high} for each of {layers} layers"
+            raise self.tensors.bad(f"metadata key '{key}'", str(numbers)[:60], expected)
+        return numbers
 
     def flags(self, name: str, *, default: bool) -> list[bool]:
         """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
@@ -216,7 +221,7 @@ class DenseFile:
     def feed(self, form: Form, i: int) -> FeedForward:
         """Layer i's."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
-        then = form.clamps[i] if form.clamps else form.activation
+        then = form.thens[i] if form.thens else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
             gates=take_gates(self.tensors, at, inner, self.hyper.width, apart=isinstance(then, ClampedSwiglu))

@@ -53,13 +53,14 @@ class LatentSelfAttention:
     output: Weight  # [D, H · V]
     cache: Cache
     how: LatentAttention
+    scale: float  # of what it adds
     gate: Weight | None = None  # [H, D]
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
-    """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h
+    """x + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
 
-    Where there is a gate, what a head answers is multiplied by its sigmoid(W_g h).
+    h = norm(x), [c | p] = W_kv h. Where there is a gate, what a head answers is multiplied by its sigmoid(W_g h).
     """
     weights = [p.q_down or p.q, p.kv_down, *([p.gate] if p.gate else [])]
     then: list[Activation] = ["none", "none", "sigmoid"]
@@ -71,13 +72,13 @@ def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> 
     y = g.head_linear(y, p.v_up)
     if gates:
         y = g.scale_rows(y, gates[0])
-    return g.linear(y, p.output, add=x)
+    return g.linear(y, p.output, add=x, scale=p.scale)
 
 
 def take_latent_attention(
-    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int
+    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int, *, scale: float = 1.0
 ) -> LatentSelfAttention:
-    """The latent attention of block i."""
+    """The latent attention of block i; `scale` is of what it adds."""
     at, s = f"blk.{i}.attn", sizes
     if s.latent % STEP or s.rotary % STEP:
         raise UnsupportedModel(
@@ -105,6 +106,7 @@ def take_latent_attention(
             scores.temperature,
         ),
         gate=tensors.take(f"{at}_gate.weight", s.heads, s.width) if s.gated else None,
+        scale=scale,
     )
 
 

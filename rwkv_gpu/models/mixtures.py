@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor
+from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
 from .dense import Attentions, DenseFile, Form
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import normed
@@ -17,7 +17,7 @@ class ExpertForm:
     scores: Scores = "softmax"  # where the file does not say
     normalise: bool | None = None  # whether shares are; None is what the file says
     then: Glu = "silu"
-    clamps: Sequence[Glu] = ()  # of each layer, in place of `then`
+    thens: Sequence[Glu] = ()  # of each layer, in place of `then`
     biases: bool = False  # of the router and of all matrices
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
     scales_input: bool = False  # whether shares multiply what experts read
@@ -90,12 +90,14 @@ def build_mixtures(
 def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:
     tensors = source.tensors
     there = f"blk.{i}.ffn_up_shexp.weight" in tensors
+    shared_then = form.thens[i] if form.thens else None
+    assert not isinstance(shared_then, Xielu), "no shared expert has it"
     found = take_mixture(
         tensors,
         sizes,
         i,
-        then=experts.clamps[i] if experts.clamps else experts.then,
-        shared_then=form.clamps[i] if form.clamps else None,
+        then=experts.thens[i] if experts.thens else experts.then,
+        shared_then=shared_then,
         biases=experts.biases,
         shared=there if experts.shared is None else experts.shared,
         scales_input=experts.scales_input,

@@ -1,5 +1,6 @@
 """Dense families that only recombine what others have: the form of each, by the name of its architecture."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Xielu
 from .dense import SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
@@ -16,6 +18,7 @@ LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
+NUMBER = -1e3, 1e3  # of xIELU
 FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
 
 
@@ -34,6 +37,21 @@ def cohere2(source: DenseFile) -> Form:
     """Command R7B and Command A: the same, and only layers with a window turn."""
     windows = source.windows(PERIOD)
     return replace(command_r(source), ropes=source.turning(source.rope("normal"), windows), windows=windows)
+
+
+def apertus(source: DenseFile) -> Form:
+    """Apertus: xIELU in place of a gate, whose numbers differ by layer; norms of heads."""
+    numbers = (source.floats(f"xielu.{name}", *NUMBER) for name in ("alpha_p", "alpha_n", "beta", "eps"))
+    thens = [
+        Xielu(positive=_softplus(positive), negative=beta + _softplus(negative), beta=beta, eps=eps)
+        for positive, negative, beta, eps in zip(*numbers, strict=True)
+    ]
+    scale = source.number("attention.scale", *SCALE, default=0.0) or None
+    return Form(pairing="neox", glu=False, thens=thens, head_norms="each", score_scale=scale)
+
+
+def _softplus(x: float) -> float:
+    return math.log1p(math.exp(x)) if x < 30 else x
 
 
 def baichuan(source: DenseFile) -> Form:
@@ -105,6 +123,7 @@ def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
 
 
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
+    "apertus": apertus,
     "arcee": Form(activation="relu2", glu=False),
     "baichuan": baichuan,
     "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),

@@ -80,10 +80,10 @@ def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
         windows=windows,
         head_norms="each",
         gated=True,
-        clamps=source.clamps("swiglu_clamp_shexp", clamp),
+        thens=source.clamps("swiglu_clamp_shexp", clamp),
     )
     clamps = source.clamps("swiglu_clamp_exp", clamp)
-    return form, ExpertForm(scores="sigmoid", shared=None, clamps=clamps, by_router=True)
+    return form, ExpertForm(scores="sigmoid", shared=None, thens=clamps, by_router=True)
 
 
 def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
@@ -103,7 +103,7 @@ def maple(source: DenseFile) -> tuple[Form, ExpertForm]:
     """Maple: only layers with a window turn, and gates have limits."""
     windows = source.windows(PERIOD)
     form = Form(ropes=source.turning(source.rope("neox"), windows), windows=windows, head_norms="each")
-    return form, ExpertForm(normalise=True, clamps=source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)))
+    return form, ExpertForm(normalise=True, thens=source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)))
 
 
 Both = tuple[Form | Callable[[DenseFile], Form], ExpertForm]

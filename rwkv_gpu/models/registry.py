@@ -96,7 +96,6 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
     "bailingmoe3": bailingmoe3.load,
     "deci": deci.load,
-    "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,
     "exaone": exaone.load,
     "exaone4": exaone4.load,
@@ -125,7 +124,6 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "minicpm": minicpm.load,
     "minimax-01": minimax_01.load,
     "mistral3": mistral3.load,
-    "mistral4": partial(deepseek2.load, arch="mistral4"),
     "muse-glimmer": muse_glimmer.load,
     "nemotron_h": partial(nemotron_h.load, arch="nemotron_h"),
     "nemotron_h_moe": partial(nemotron_h.load, arch="nemotron_h_moe"),
@@ -143,6 +141,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "rwkv7": rwkv7.load,
     "seed_oss": seed_oss.load,
     "smollm3": smollm3.load,
+    **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }

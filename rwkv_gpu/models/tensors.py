@@ -148,7 +148,7 @@ class Tensors:
         rest = {name for name in self._file.tensors if not name.startswith(TOWERS)} - used - self._skipped
         rest = {name for name in rest if not name.endswith(OF_ACTIVATIONS) and not self._is_neutral(name)}
         scaled = sorted(name for name in rest if name.endswith(OF_MATRICES))
-        if scaled:
+        if scaled and len(scaled) == len(rest):
             raise UnsupportedModel(
                 f"{self._file.path}: tensor '{scaled[0]}': matrices that are scaled as a whole are not supported; "
                 "take a file of another format"

@@ -20,6 +20,7 @@ from ..ops.vocabulary import (
     Rms,
     Tensor,
     Weight,
+    Xielu,
 )
 from .layered import Layered
 
@@ -80,7 +81,7 @@ class FeedForward:
     norm: AnyNorm | None  # before the matrices
     # Gate and up: in turns [2 · inner, D], or where formats differ apart; or up alone, [inner, D].
     gates: Alternating | tuple[Weight, Weight] | Weight
-    then: Glu  # one with clamps has gate and up apart
+    then: Glu | Xielu  # one with clamps has gate and up apart, xIELU has up alone
     output: Output
     biases: tuple[Weight | None, ...] = ()  # [inner], of gate and up where these are apart, or of up alone
 
@@ -131,7 +132,7 @@ def gates(
     g: Ops[Tensor],
     x: Tensor,
     matrices: Alternating | tuple[Weight, Weight] | Weight,
-    then: Glu,
+    then: Glu | Xielu,
     norm: AnyNorm | None,
     biases: tuple[Weight | None, ...] = (),
 ) -> Tensor:
@@ -140,6 +141,9 @@ def gates(
         assert isinstance(matrices, tuple), "gate and up are apart"
         gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)
         return g.gated(gate, up, then)
+    if isinstance(then, Xielu):
+        assert not isinstance(matrices, Alternating | tuple), "it has no gate"
+        return g.xielu(g.linear(x, matrices, bias=(*biases, None)[0], norm=norm), then)
     if isinstance(matrices, Alternating):
         return g.glu(x, matrices, then, norm=norm)
     if isinstance(matrices, Weight):

@@ -8,14 +8,12 @@ from ..gguf.file import GGUFFile
 ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
-KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 STREAMS = "several residual streams"
 REPEATED = "layers that are run several times"
 SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "chameleon": ("a mask of the tokens of images",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
@@ -35,7 +33,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hrm_text", "nanbeige"), (REPEATED,)),
     **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
-    **dict.fromkeys(("minicpm3", "plm"), (KEYS_OF_LATENTS,)),
     **dict.fromkeys(
         (
             *("bert", "clip", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed"),

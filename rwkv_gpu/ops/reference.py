@@ -32,6 +32,7 @@ from .vocabulary import (
     State,
     StateSpace,
     Weight,
+    Xielu,
     scales_of_pairs,
 )
 
@@ -238,6 +239,11 @@ class Reference:
 
     def gated(self, gate: Array, up: Array, then: Glu) -> Array:
         return gated(then, gate, up)
+
+    def xielu(self, x: Array, how: Xielu) -> Array:
+        positive, negative, beta, eps = (np.float32(n) for n in (how.positive, how.negative, how.beta, how.eps))
+        y: Array = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, eps)) - x)) + beta * x
+        return y
 
     def scale_columns(self, x: Array, weight: Weight) -> Array:
         y: Array = x * self.weights[weight.name]

@@ -65,6 +65,7 @@ from .vocabulary import (
     State,
     StateSpace,
     Weight,
+    Xielu,
 )
 
 ROW_OF_COLUMNS = 4  # numbers that say which columns of adapters a row has
@@ -144,6 +145,11 @@ class Tracer:
             self._append(Map("glu", (gate, up), y, glu=then))
             return y
         return self.mul(self.activate(gate, then), up)
+
+    def xielu(self, x: Value, how: Xielu) -> Value:
+        y = Value(x.shape)
+        self._append(Map("xielu", (x,), y, xielu=how))
+        return y
 
     def scale_columns(self, x: Value, weight: Weight) -> Value:
         y = Value(x.shape)

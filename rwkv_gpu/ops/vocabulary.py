@@ -41,6 +41,16 @@ class ClampedSwiglu:
 Glu = Activation | ClampedSwiglu
 
 
+@dataclass(frozen=True)
+class Xielu:
+    """positive · x² + beta · x above 0, and negative · (exp(min(x, eps)) - 1 - x) + beta · x below"""
+
+    positive: float
+    negative: float
+    beta: float
+    eps: float
+
+
 class Shaped(Protocol):
     """What models may know of a tensor."""
 
@@ -420,6 +430,9 @@ class Ops(Protocol[Tensor]):
 
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
         """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
+
+    def xielu(self, x: Tensor, how: Xielu) -> Tensor:
+        """y = what `how` says of x, by element"""
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x · w, by column"""

@@ -252,12 +252,12 @@ def with_factors(made: Made) -> Made:
 
 
 def placed(seed: int, kv: int) -> Made:
-    """GPT-2 in small: a row for each of 64 positions, layer norms, and biases of everything."""
-    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""}, {"context_length": 64})
+    """GPT-2 in small: a row for each position, layer norms, and biases of everything."""
+    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""})
     tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
     embedding, kind = tensors["token_embd.weight"]
     tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
-    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(64, 64, gain=8), "Q8_0")}, keys
+    return tensors | {"position_embd.weight": (Source(seed + 1).matrix(1024, 64, gain=8), "Q4_0")}, keys
 
 
 def normed_inside(made: Made) -> Made:
@@ -295,12 +295,12 @@ def without_suffix(made: Made) -> Made:
     return {name.replace("exp_probs_b.bias", "exp_probs_b"): value for name, value in made[0].items()}, made[1]
 
 
-def feed_fused(made: Made) -> Made:
-    """The same with gate and up as rows of one matrix."""
+def feed_fused(made: Made, suffix: str = "") -> Made:
+    """The same with gate and up as rows of one matrix; a suffix names those of shared experts."""
     tensors, keys = made
     for i in range(int(keys["block_count"])):
-        (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}.weight") for name in ("gate", "up"))
-        tensors[f"blk.{i}.ffn_up.weight"] = np.concatenate([gate, up]), kind
+        (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}{suffix}.weight") for name in ("gate", "up"))
+        tensors[f"blk.{i}.ffn_up{suffix}.weight"] = np.concatenate([gate, up]), kind
     return tensors, keys
 
 
@@ -383,6 +383,38 @@ def latent(seed: int) -> Made:
         "rope.dimension_count": rotary, "expert_shared_count": 1,
     }  # fmt: skip
     return tensors, keys | sizes
+
+
+def older_latent(seed: int, q_rank: int = 40) -> Made:
+    """Two dense layers of latent attention, three heads, whose keys and values are made by one matrix."""
+    g, width, heads, nope, rotary, value, rank = Source(seed), 64, 3, 16, 8, 24, 32
+    tensors, keys = transformer(seed, SMALL)
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    for i in range(2):
+        at = f"blk.{i}.attn"
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"{at}_{name}.weight"]
+        rows = heads * (nope + rotary)
+        if q_rank:
+            tensors |= {
+                f"{at}_q_a.weight": (g.matrix(q_rank, width), "F16"),
+                f"{at}_q_a_norm.weight": (g.vector(q_rank, 1), "F32"),
+                f"{at}_q_b.weight": (g.matrix(rows, q_rank), "F16"),
+            }
+        else:
+            tensors[f"{at}_q.weight"] = g.matrix(rows, width), "F16"
+        tensors |= {
+            f"{at}_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
+            f"{at}_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
+            f"{at}_kv_b.weight": (g.matrix(heads * (nope + value), rank, gain=2), "F16"),  # as it is turned around
+            f"{at}_output.weight": (g.matrix(width, heads * value), "F16"),
+        }
+    sizes: Keys = {
+        "attention.head_count": heads, "attention.head_count_kv": heads, "attention.kv_lora_rank": rank,
+        "attention.key_length": nope + rotary, "attention.value_length": value, "rope.dimension_count": rotary,
+    }  # fmt: skip
+    return tensors, keys | sizes | ({"attention.q_lora_rank": q_rank} if q_rank else {})
 
 
 def openelm(seed: int) -> Made:
@@ -863,6 +895,16 @@ MODELS = {
         WINDOWS | {"attention.sliding_window_pattern": [True, True, True, False], "swiglu_clamp_exp": 0.4},
     ),
     "mimo2": lambda: mimo2(83),
+    "apertus": lambda: renamed(
+        transformer(103, SMALL, norms=True),
+        GATELESS,
+        {
+            "xielu.alpha_p": [0.5, 0.9],
+            "xielu.alpha_n": [0.7, -0.4],
+            "xielu.beta": [0.5, 0.3],
+            "xielu.eps": [-1e-6, -1e-6],
+        },
+    ),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(
@@ -870,6 +912,8 @@ MODELS = {
     ),
     "gemma3n": lambda: gemma3n(91),
     "step35": lambda: step35(79),
+    "minicpm3": lambda: with_factors(older_latent(105)),
+    "plm": lambda: renamed(older_latent(107, q_rank=0), GATELESS | {"output": ""}),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 
@@ -942,6 +986,11 @@ OTHERS = QUIET | {
             )
         )
     ),
+    "experts-granite_swa": lambda: renamed(
+        with_sinks(feed_fused(routed(transformer(101, FEW_EXPERTS, experts=4, layers=4), shared=32), "_shexp")),
+        {},
+        GRANITE | WINDOWS | {"attention.sliding_window_pattern": [False, True, True, False]},
+    ),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
@@ -974,7 +1023,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
             list: writer.add_array,
         }[type(value)]  # fmt: skip
-        add(f"{arch}.{key}", value)
+        add(key if key.startswith("xielu.") else f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
         writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)

@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.reference import ACTIVATIONS
-from rwkv_gpu.ops.vocabulary import ClampedSwiglu, LayerNorm
+from rwkv_gpu.ops.vocabulary import ClampedSwiglu, LayerNorm, Xielu
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -183,6 +183,12 @@ def test_rows_as_long_as_others_and_what_exceeds_a_bound(device, tuning, rows, w
         device, lambda g, w, x, z: {"y": g.excess(z, 0.5)}, {}, inputs, tuning, tolerance=1e-4
     )  # of a deviation
     assert_same(device, lambda g, w, x, z: {"y": g.scale_columns(x, w["w"])}, arrays, inputs, tuning, tolerance=0)
+
+
+def test_xielu_equals_the_reference(device):
+    how = Xielu(0.7, 1.1, 0.5, -1e-6)
+    x = {"x": 3 * normal(5, 33)}
+    assert_same(device, lambda g, w, x: {"y": g.xielu(x, how)}, {}, x, tolerance=1e-6)  # an exponential
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])

@@ -12,7 +12,7 @@ from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...ops.batch import Batch
-from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms
+from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms, Xielu
 from ..trials import Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -56,6 +56,8 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         {"by": Stored.of(normal(257, seed=2))},
     )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
+    how = Xielu(0.7, 1.1, 0.5, -1e-6)
+    yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
     for size in (20, 32):

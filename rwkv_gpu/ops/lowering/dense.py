@@ -82,6 +82,11 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
     if op.f in ("softcap", "scale"):
         shader: tuple[str, ...] = ("dense/map_unary", f"dense/unary/{op.f}", "lib/lanes/plain")
         own: dict[str, Constant] = {"NUMBER": float(op.number)}
+    elif op.xielu:
+        shader = ("dense/map_unary", "dense/unary/xielu", "lib/lanes/plain")
+        how = op.xielu
+        numbers = {"POSITIVE": how.positive, "NEGATIVE": how.negative, "BETA": how.beta, "LEAST": how.eps}
+        own = {name: float(number) for name, number in numbers.items()}
     elif op.f in ACTIVATIONS:
         shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Cache, ClampedSwiglu, LayerNorm, Rms, Weight
+from ..vocabulary import Cache, ClampedSwiglu, LayerNorm, Rms, Weight, Xielu
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,13 @@ class Norm(MayQuantise):
 class Map(MakesY):
     """y = f(x), y = x + z, y = x · z or y = glu(x, z), by element"""
 
-    f: str  # an activation, softcap, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
+    f: str  # an activation, xielu, softcap, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
     inputs: tuple[Value, ...]
     y: Value
     number: float = 0.0  # of softcap and scale
     first: int = 0  # column of z from which on it is read
     glu: ClampedSwiglu | None = None
+    xielu: Xielu | None = None
     vector: Weight | None = None  # [D], of scale_columns and shift_columns
 
     @property

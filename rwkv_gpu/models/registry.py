@@ -151,5 +151,5 @@ def load_model(file: GGUFFile) -> Model:
     """The model that a file describes."""
     name = file.str("general.architecture")
     if name not in MODELS:
-        raise refusal(file, name, list(MODELS))
+        raise refusal(file, name, sorted(MODELS))
     return MODELS[name](file)

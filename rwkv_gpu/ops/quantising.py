@@ -142,6 +142,13 @@ def each(x: Value) -> int:
     return x.shape[1] if len(x.shape) > 2 else 1
 
 
+def rounding_for(op: ExpertProducts | ExpertSum, rows: int) -> Quantise:
+    """What products with experts want that multiply float16 on matrix units."""
+    widths = {0: op.x.shape[-1]}
+    norm = op.norm if isinstance(op, ExpertProducts) else None
+    return Quantise(op.x, tuple(widths.items()), rounded_rows(widths, rows * each(op.x)), norm)
+
+
 def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> bool:
     """Whether a node that sees no whole rows can write its only value as float16 in units, for a norm if need be."""
     op, norm = node.op, wanted.norm

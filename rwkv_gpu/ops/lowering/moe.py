@@ -9,14 +9,14 @@ from ...gpu.weights import Shard
 from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
-from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
-from ..quantising import rounded_rows
+from ..nodes import ExpertProducts, ExpertSum, Route, SortChoices
+from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
 from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .glu import glu_parts
 from .linear import decoded_weights, w_exponent
-from .quantising import in_units, round_rows
+from .quantising import in_units, quantise
 
 SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
@@ -78,11 +78,10 @@ def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
 def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     op = _sorted(to, node, op)
     used, uses = op.routing.experts.shape[1], op.input_uses
-    rows = node.rows * used // uses
     scale = op.routing.shares if op.scaled else None
     _, whole = products_config(op, node.rows, to.target)
     if whole:
-        x = _rows_of(to, node, whole[0], op, used, rows)
+        x = _rows_of(to, node, whole[0], op, used)
         kind = "glu" if op.gated else "plain"
         result = Result(kind, op.then, op.biases, op.scales, scale, op.quantises, {"x": x, "y": op.y})
         for matrices in whole:
@@ -91,12 +90,12 @@ def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
         return
     gate = Value(op.y.shape)
     gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
-    x = _rows_of(to, node, gates[0], op, used, rows)
+    x = _rows_of(to, node, gates[0], op, used)
     result = Result("plain", "none", op.biases[:1], op.scales[:1], scale, None, {"x": x, "y": gate})
     for matrices in gates:
         _by_choice(to, node, op, matrices, result, uses)
         op = replace(op, route=None)
-    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op, used, rows)
+    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op, used)
     operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
     result = Result("gated", op.then, op.biases[1:], op.scales[1:], scale, op.quantises, operands)
     for matrices in ups:
@@ -110,7 +109,7 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     op = _sorted(to, node, op)
     products = Value((node.rows, op.h.shape[1], op.down.shape[1]))
     downs, used = matrices_of(op.down, to.target), op.h.shape[1]
-    h = _rows_of(to, node, downs[0], op, used, node.rows * used)
+    h = _rows_of(to, node, downs[0], op, used)
     biases = (op.bias,) if op.bias else ()
     for matrices in downs:
         _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
@@ -147,17 +146,15 @@ def decoded_parts(shard: Shard) -> tuple[str, ...]:
     return decoded_weights(shard), "moe/weights_of_fours"
 
 
-def _rows_of(to: Lowering, node: Node, matrices: Matrices, op: Mixture, used: int, rows: int) -> Value:
-    """So many rows of x as the kernel reads them: as they are, or as float16."""
+def _rows_of(to: Lowering, node: Node, matrices: Matrices, op: Mixture, used: int) -> Value:
+    """Rows of x as the kernel reads them: as they are, or as float16."""
     if op.quantised_x:
         return op.quantised_x.value
     if not _on_matrix_units(to, node, matrices, used):
         return op.x
-    widths = {0: matrices.width}
-    found = rounded_rows(widths, rows)
-    norm = op.norm if isinstance(op, ExpertProducts) else None
-    round_rows(to, node, Quantise(op.x, tuple(widths.items()), found, norm), rows)
-    return found.value
+    wanted = rounding_for(op, node.rows)
+    quantise(to, node, wanted)
+    return wanted.out.value
 
 
 def _by_choice(

@@ -21,7 +21,7 @@ from dataclasses import replace
 from ..graph import Graph, Node, Op
 from ..moe import multiplies_rounded
 from ..nodes import ExpertProducts, ExpertSum, Gemm, Quantise
-from ..quantising import each, quantise_for, rounded_rows
+from ..quantising import quantise_for, rounding_for
 from ..target import Target
 from ..values import Quantised
 
@@ -54,9 +54,7 @@ def _wanted(node: Node, target: Target) -> Quantise | None:
     if isinstance(op, Gemm) and not op.quantised_x and op.config and op.config.reads_quantised:
         return quantise_for(op, node.rows)
     if isinstance(op, ExpertProducts | ExpertSum) and not op.quantised_x and multiplies_rounded(op, node.rows, target):
-        widths = {0: op.x.shape[-1]}
-        norm = op.norm if isinstance(op, ExpertProducts) else None
-        return Quantise(op.x, tuple(widths.items()), rounded_rows(widths, node.rows * each(op.x)), norm)
+        return rounding_for(op, node.rows)
     return None
 
 

@@ -1,5 +1,7 @@
 """Small models of every architecture that travel with the project: a bare clone is held against llama.cpp, too."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -102,42 +104,35 @@ def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding, name):
                 assert rms(got - record["exact_logits"]) < RMS + rounding
 
 
+def equals_its_record(name: str, bound: float, **opening: Any) -> None:
+    """At once and token by token."""
+    record = np.load(OWN / f"{name}.npz")
+    with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < bound
+
+
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
     """As in the smaller models of Granite Code, whose files are Llama's."""
-    record = np.load(OWN / "biased-llama.npz")
-    with rwkv_gpu.load(OWN / "biased-llama.gguf", kv="f32", context=64, **opening) as llm:
-        for chunk in (40, 1):
-            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
-            assert rms(got - record["exact_logits"]) < RMS + rounding
+    equals_its_record("biased-llama", RMS + rounding, **opening)
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_matrices_may_have_scales(opening, rounding):
     """As files in NVFP4 have them: of attention, of feed-forwards and shared experts, of each expert."""
-    record = np.load(OWN / "scaled-hy_v3.npz")
-    with rwkv_gpu.load(OWN / "scaled-hy_v3.gguf", kv="f32", context=64, **opening) as llm:
-        for chunk in (40, 1):
-            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
-            assert rms(got - record["exact_logits"]) < RMS + rounding
+    equals_its_record("scaled-hy_v3", RMS + rounding, **opening)
 
 
 def test_granite_with_windows_may_have_experts():
-    record = np.load(OWN / "experts-granite_swa.npz")
-    with rwkv_gpu.load(OWN / "experts-granite_swa.gguf", kv="f32", context=64, device="cpu") as llm:
-        for chunk in (40, 1):
-            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
-            assert rms(got - record["exact_logits"]) < RMS
+    equals_its_record("experts-granite_swa", RMS, device="cpu")
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_heads_may_have_layer_norms(opening, rounding):
     """As in StableLM 2 12B, whose branches stand side by side, and in Command R+."""
-    record = np.load(OWN / "headed-stablelm.npz")
-    with rwkv_gpu.load(OWN / "headed-stablelm.gguf", kv="f32", context=64, **opening) as llm:
-        for chunk in (40, 1):
-            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
-            assert rms(got - record["exact_logits"]) < RMS + rounding
+    equals_its_record("headed-stablelm", RMS + rounding, **opening)
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)

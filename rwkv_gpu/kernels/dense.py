@@ -5,6 +5,7 @@ from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, R
 
 IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled", "dense/ids/position"))
 NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
+NORM_GAIN = Hole("norm gain", ("dense/norm_gain/vec4", "dense/norm_gain/scalar", "dense/norm_gain/none"))
 NORM_SHIFT = Hole("norm shift", ("dense/shift/vec4", "dense/shift/scalar", "dense/shift/none"))
 VEC4S = WORDS.only("vec4s").maybe()
 
@@ -12,10 +13,12 @@ EMBED = Kernel("dense/embed", "embed", (FORMAT, VEC4S, IDS, PLAIN), DECODING)
 EMBED_NORM = Kernel(
     "dense/embed_norm",
     "embed",
-    (FORMAT, VEC4S, IDS.but("position"), NORM_ROWS, NORM_SHIFT, LANES),
+    (FORMAT, VEC4S, IDS.but("position"), NORM_ROWS, NORM_GAIN, NORM_SHIFT, LANES),
     (*DECODING, "dense/norm/row"),
 )
-LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, NORM_SHIFT, PLAIN_ROWS, LANES), ("dense/norm/row",))
+LAYER_NORM = Kernel(
+    "dense/layer_norm", "layer_norm", (NORM_ROWS, NORM_GAIN, NORM_SHIFT, PLAIN_ROWS, LANES), ("dense/norm/row",)
+)
 RMS_NORM = Kernel(
     "dense/rms_norm",
     "rms_norm",
@@ -30,10 +33,11 @@ RMS_NORM = Kernel(
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
+UNARY = Hole("unary", tuple(f"dense/unary/{part}" for part in ("activation", "softcap", "clamp", "scale", "xielu")))
 MAP_UNARY = Kernel(
     "dense/map_unary",
     "activate",
-    (Hole("unary", tuple(f"dense/unary/{part}" for part in ("activation", "softcap", "scale", "xielu"))), PLAIN),
+    (UNARY, PLAIN),
     ("lib/activation",),
 )
 MAP_BINARY = Kernel(

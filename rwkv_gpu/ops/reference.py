@@ -55,6 +55,7 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
     "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
     "softplus": lambda x: np.logaddexp(np.float32(0), x),
+    "relu": lambda x: np.maximum(x, np.float32(0)),
 }
 
 
@@ -106,10 +107,11 @@ class Reference:
         y: Array = self.weights[weight.name][self.batch.places(cache.window)[:, 0]] * np.float32(weight.scale)
         return y
 
-    def layer_norm(self, x: Array, weight: Weight, bias: Weight | None, eps: float) -> Array:
+    def layer_norm(self, x: Array, weight: Weight | None, bias: Weight | None, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(eps))
-        y: Array = centred * scale * self.weights[weight.name]
+        y: Array = centred * scale
+        y = y if weight is None else y * self.weights[weight.name]
         return y if bias is None else y + self.weights[bias.name]
 
     def rms_norm(
@@ -128,7 +130,7 @@ class Reference:
             y = y * (gain if gain.size == grouped.shape[-1] else gain.reshape(groups, -1))
         return y.reshape(x.shape)
 
-    def group_layer_norm(self, x: Array, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Array:
+    def group_layer_norm(self, x: Array, weight: Weight | None, bias: Weight | None, groups: int, eps: float) -> Array:
         grouped = x.reshape(len(x), groups, -1)
         centred = (grouped - grouped.mean(axis=-1, keepdims=True)).reshape(x.shape)
         y = self.group_rms_norm(centred, weight, groups, eps)
@@ -224,6 +226,10 @@ class Reference:
 
     def softcap(self, x: Array, cap: float) -> Array:
         y: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+        return y
+
+    def clamp(self, x: Array, limit: float) -> Array:
+        y: Array = np.clip(x, np.float32(-limit), np.float32(limit))
         return y
 
     def add(self, x: Array, y: Array) -> Array:

@@ -104,7 +104,7 @@ class Tracer:
         self._append(Embed(None, weight, y, scale=weight.scale, positions=cache))
         return y
 
-    def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, eps: float) -> Value:
+    def layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
 
     def rms_norm(
@@ -119,7 +119,7 @@ class Tracer:
         self._append(GroupNorm(x, weight, groups, eps, y))
         return y
 
-    def group_layer_norm(self, x: Value, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Value:
+    def group_layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, groups: int, eps: float) -> Value:
         y = Value(x.shape)
         self._append(GroupNorm(x, weight, groups, eps, y, centred=True, bias=bias))
         return y
@@ -129,6 +129,9 @@ class Tracer:
 
     def softcap(self, x: Value, cap: float) -> Value:
         return self._map("softcap", x, number=cap)
+
+    def clamp(self, x: Value, limit: float) -> Value:
+        return self._map("clamp", x, number=limit)
 
     def add(self, x: Value, y: Value) -> Value:
         return self._map("add", x, y)

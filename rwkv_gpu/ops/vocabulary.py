@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus", "relu"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
@@ -314,7 +314,7 @@ class Rms:
 class LayerNorm:
     """A layer norm of what an op reads or gives, on the way."""
 
-    weight: Weight  # [D]
+    weight: Weight | None  # [D]; None is a norm without weight
     bias: Weight | None  # [D]; None is a norm that adds nothing
     eps: float
 
@@ -338,8 +338,8 @@ class Ops(Protocol[Tensor]):
     def embed_positions(self, weight: Weight, cache: Cache) -> Tensor:
         """y[t] = W[position of t in its sequence], as the pages of a cache have it"""
 
-    def layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, eps: float) -> Tensor:
-        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no bias is one of zeros"""
+    def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no weight is one of ones, no bias of zeros"""
 
     def rms_norm(
         self, x: Tensor, weight: Weight | None, eps: float, *, add: Tensor | None = None, scale: float = 1.0
@@ -351,7 +351,9 @@ class Ops(Protocol[Tensor]):
         and one of D / groups numbers is of every group
         """
 
-    def group_layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, groups: int, eps: float) -> Tensor:
+    def group_layer_norm(
+        self, x: Tensor, weight: Weight | None, bias: Weight | None, groups: int, eps: float
+    ) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row and group of D / groups columns"""
 
     def linear(
@@ -413,11 +415,14 @@ class Ops(Protocol[Tensor]):
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
         decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³))),
-        softplus is log(1 + exp(x))
+        softplus is log(1 + exp(x)), relu is max(x, 0)
         """
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """y = cap · tanh(x / cap)"""
+
+    def clamp(self, x: Tensor, limit: float) -> Tensor:
+        """y = min(max(x, -limit), limit)"""
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""

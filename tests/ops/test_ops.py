@@ -62,6 +62,7 @@ def test_norms_equal_the_reference(device, tuning, rows, width):
     assert_same(device, lambda g, w, x: {"y": g.rms_norm(x, w["weight"], 1e-6)}, arrays, x, tuning)
     assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x, tuning)
     assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], None, 1e-5)}, arrays, x, tuning)
+    assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, None, None, 1e-5)}, arrays, x, tuning)
 
 
 def test_norms_of_a_zero_row_are_finite(device):
@@ -189,6 +190,10 @@ def test_xielu_equals_the_reference(device):
     how = Xielu(0.7, 1.1, 0.5, -1e-6)
     x = {"x": 3 * normal(5, 33)}
     assert_same(device, lambda g, w, x: {"y": g.xielu(x, how)}, {}, x, tolerance=1e-6)  # an exponential
+
+
+def test_what_is_clamped_equals_the_reference(device):
+    assert_same(device, lambda g, w, x: {"y": g.clamp(x, 0.7)}, {}, {"x": normal(5, 33)}, tolerance=0)
 
 
 @pytest.mark.parametrize("first", [0, 3, 7])

@@ -241,6 +241,7 @@ def test_a_norm_by_groups_is_that_of_each_group(device, groups):
             "each": g.group_rms_norm(x, w["shared"], groups, 1e-5),
             "centred": g.group_layer_norm(x, w["gain"], None, groups, 1e-5),
             "shifted": g.group_layer_norm(x, w["gain"], w["bias"], groups, 1e-5),
+            "plain": g.group_layer_norm(x, None, None, groups, 1e-5),
         }
 
     case = Case(says, weights, [])

@@ -58,6 +58,7 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     how = Xielu(0.7, 1.1, 0.5, -1e-6)
     yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
+    yield Trial("clamp", "", "map", tuning, lambda g, _, x: g.clamp(x, 0.5), {"x": x}, allowed=EXACT.result)
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
     for size in (20, 32):
@@ -90,6 +91,10 @@ def _embeddings(can: Capabilities) -> Iterator[Trial]:
     yield Trial(
         "embed", "normed without bias", "map", default_tuning(can),
         lambda g, w, ids: g.embed(w["w"], ids, norm=LayerNorm(w["gain"], None, 1e-5)), ids, weights, EXACT.result,
+    )  # fmt: skip
+    yield Trial(
+        "embed", "normed without weight", "map", default_tuning(can),
+        lambda g, w, ids: g.embed(w["w"], ids, norm=LayerNorm(None, None, 1e-5)), ids, weights, EXACT.result,
     )  # fmt: skip
 
 
@@ -125,6 +130,10 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         yield Trial(
             "layer_norm", f"{what}, without bias", name, tuning,
             lambda g, w, x: g.layer_norm(x, w["gain"], None, 1e-5), **how,
+        )  # fmt: skip
+        yield Trial(
+            "layer_norm", f"{what}, without weight", name, tuning,
+            lambda g, _, x: g.layer_norm(x, None, None, 1e-5), **how,
         )  # fmt: skip
         if width == 256:
             again = Trial("rms_norm", f"{what}, normed again", name, tuning, _sum, **how)

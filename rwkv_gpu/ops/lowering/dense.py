@@ -31,7 +31,7 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
         kernels = ["dense/embed_norm", *_norm_parts(op.norm, width)]
         lanes = to.tuning.reduce
         constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
-        operands |= {"weight": to.vector(op.norm.weight), **_shift(to, op.norm)}
+        operands |= _gain_and_shift(to, op.norm)
     for shard in to.weights[op.weight.name].shards:
         to.emit(
             node,
@@ -48,8 +48,7 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
     width, how = op.x.shape[1], op.how
     operands: dict[str, Operand] = {"x": op.x, "y": op.y}
     constants: dict[str, Constant] = {"D": width, "EPS": float(how.eps), "SCALE": float(op.scale)}
-    if how.weight is not None:
-        operands["weight"] = to.vector(how.weight)
+    operands |= _gain_and_shift(to, how)
     if op.add is not None:
         operands["residual"] = op.add
     if isinstance(how, Rms):
@@ -63,9 +62,9 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
         operands |= {"rounded": op.quantises.value, "next_gain": to.gain(op.next_norm)}
     shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", *rounding, f"linear/epilogue/{residual}")
     if isinstance(how, LayerNorm):
-        assert op.plain, "a layer norm adds nothing"
+        assert op.add is None, "a layer norm adds nothing"
+        assert op.scale == 1, "and scales nothing"
         shader = ("dense/layer_norm", *_norm_parts(how, width), f"lib/rows/{_reads(width)}")
-        operands |= _shift(to, how)
         constants |= {"WG": _norm_lanes(to, width), "PADDED": 0}
     _each_row(to, node, op.label, shader, constants, operands)
 
@@ -79,7 +78,7 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
     x, lanes = op.inputs[0], to.tuning.map_lanes
     width = math.prod(x.shape[1:])
-    if op.f in ("softcap", "scale"):
+    if op.f in ("softcap", "clamp", "scale"):
         shader: tuple[str, ...] = ("dense/map_unary", f"dense/unary/{op.f}", "lib/lanes/plain")
         own: dict[str, Constant] = {"NUMBER": float(op.number)}
     elif op.xielu:
@@ -170,12 +169,14 @@ def _norm_lanes(to: Lowering, width: int) -> int:
 def _norm_parts(norm: LayerNorm, width: int) -> tuple[str, ...]:
     """The parts that norm a row of that width."""
     reads = _reads(width)
-    return "dense/norm/row", f"dense/norm/{reads}", f"dense/shift/{reads if norm.bias else 'none'}"
+    gain, shift = (f"{reads if weight else 'none'}" for weight in (norm.weight, norm.bias))
+    return "dense/norm/row", f"dense/norm/{reads}", f"dense/norm_gain/{gain}", f"dense/shift/{shift}"
 
 
-def _shift(to: Lowering, norm: LayerNorm) -> dict[str, Operand]:
-    """What is added to a normed row."""
-    return {"bias": to.vector(norm.bias)} if norm.bias else {}
+def _gain_and_shift(to: Lowering, norm: Rms | LayerNorm) -> dict[str, Operand]:
+    """What a normed row is multiplied by, and what is added to it."""
+    weights = {"weight": norm.weight, "bias": norm.bias}
+    return {name: to.vector(weight) for name, weight in weights.items() if weight is not None}
 
 
 def _reads(width: int) -> str:

@@ -23,6 +23,7 @@ SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,53
 
 def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     mixes, width = op.mix.shape
+    assert op.norm.weight is not None
     assert op.norm.bias is not None
     parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
     constants: dict[str, Constant] = {

@@ -68,10 +68,10 @@ class Norm(MayQuantise):
 class Map(MakesY):
     """y = f(x), y = x + z, y = x · z or y = glu(x, z), by element"""
 
-    f: str  # an activation, xielu, softcap, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
+    f: str  # an activation, xielu, softcap, clamp, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
     inputs: tuple[Value, ...]
     y: Value
-    number: float = 0.0  # of softcap and scale
+    number: float = 0.0  # of softcap, clamp and scale
     first: int = 0  # column of z from which on it is read
     glu: ClampedSwiglu | None = None
     xielu: Xielu | None = None

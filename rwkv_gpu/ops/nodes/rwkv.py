@@ -30,7 +30,7 @@ class TokenShift(ReplacesState):
 
     @property
     def label(self) -> str:
-        return self.norm.weight.name
+        return self.norm.weight.name if self.norm.weight else ""
 
     @property
     def fused(self) -> tuple[str, ...]:

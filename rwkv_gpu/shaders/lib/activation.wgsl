@@ -13,6 +13,7 @@ fn activation(which: u32, y: f32) -> f32 {
             return 0.5 * y * (1.0 + tanh(clamp(0.7978845608 * y * (1.0 + 0.044715 * y * y), -10.0, 10.0)));
         }
         case SOFTPLUS: { return select(log(1.0 + exp(min(y, 20.0))), y, y > 20.0); }
+        case RELU: { return max(y, 0.0); }
         default: { return y; }
     }
 }

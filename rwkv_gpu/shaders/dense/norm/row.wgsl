@@ -1,7 +1,8 @@
 // y[t, :] = (v - mean) / sqrt(var + EPS) * weight + bias, v as `four_at` gives it      a row by one workgroup
 // needs kernel: four_at
 // needs lanes: reduce_add
-// needs norm rows: gain_at, put
+// needs norm gain: gain_at
+// needs norm rows: put
 // needs norm shift: shift_at
 const D4 = (D + 3u) / 4u;
 const MINE = (D4 + WG - 1u) / WG;       // fours of a row for a lane

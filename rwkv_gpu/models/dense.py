@@ -36,7 +36,8 @@ from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, Se
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
-LIMIT = 0.0, 1e6  # of what gates let through
+LIMIT = 0.0, 1e6  # of what gates let through, of q, k and v
+CLAMP = "attention.clamp_kqv"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Form:
     glu: bool = True  # whether a feed-forward has a gate
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
+    norm_weights: bool = True  # whether norms of the residual stream have weights, which files must have then
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
+    clamp: float = 0.0  # of q, k and v, on either side of 0; 0 is none
     # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
@@ -216,6 +219,7 @@ class DenseFile:
             value=value,
             head_layer_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
+            clamp=form.clamp,
         )
 
     def feed(self, form: Form, i: int) -> FeedForward:
@@ -234,10 +238,13 @@ class DenseFile:
 
     def norm(self, form: Form, name: str) -> AnyNorm:
         """A norm of the residual stream."""
+        kind = LayerNorm if form.layer_norms else _rms
+        if not form.norm_weights:
+            return kind(None, None, self.hyper.eps)
         weight = self.tensors.take(f"{name}.weight", self.hyper.width)
         bias = f"{name}.bias"
         shift = self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None
-        return (LayerNorm if form.layer_norms else _rms)(weight, shift, self.hyper.eps)
+        return kind(weight, shift, self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
         """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
@@ -288,7 +295,7 @@ class DenseFile:
         ]
 
 
-def _rms(weight: Weight, bias: Weight | None, eps: float) -> Rms:
+def _rms(weight: Weight | None, bias: Weight | None, eps: float) -> Rms:
     return Rms(weight, eps, bias)
 
 

@@ -9,7 +9,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Xielu
-from .dense import SCALE, DenseFile, Form, build
+from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
 PERIOD, PLAMO_PERIOD = 4, 8  # layers from one that sees all to the next
@@ -87,6 +87,11 @@ def hunyuan_vl(source: DenseFile) -> Form:
     return Form(ropes=[rope] * source.hyper.layers, head_norms="turned")
 
 
+def olmo(source: DenseFile) -> Form:
+    """OLMo 1: layer norms without weights; q, k and v may have a limit."""
+    return Form(layer_norms=True, norm_weights=False, clamp=source.number(CLAMP, *LIMIT, default=0.0))
+
+
 def plamo3(source: DenseFile) -> Form:
     """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
     windows = source.windows(PLAMO_PERIOD)
@@ -138,6 +143,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "jais2": PLAIN_RELU2,
     "maincoder": Form(head_norms="turned"),
     "nemotron": PLAIN_RELU2,
+    "olmo": olmo,
     "openelm": Form(pairing="neox", head_norms="each"),
     "orion": LAYER_NORMS,
     "paddleocr": Form(pairing="neox"),

@@ -72,6 +72,7 @@ class SelfAttention:
     value: int  # V, numbers of a value
     head_layer_norms: tuple[LayerNorm, LayerNorm] | None = None  # of each head of q [H · N] and of k [KV · N]
     gate_then: Activation = "sigmoid"
+    clamp: float = 0.0  # of q, k and v; 0 is none
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
         q, k, v, gate = g.linears(
             [x, x, x, x], matrices, then=["none", "none", "none", p.gate_then], bias=biases, norm=p.norm
         )
+    if p.clamp:
+        q, k, v = (g.clamp(y, p.clamp) for y in (q, k, v))
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
     if p.head_layer_norms is not None:

@@ -22,7 +22,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "olmo": ("layer norms without weight",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
     "talkie": ("an embedding that every layer adds",),
 } | {

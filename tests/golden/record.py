@@ -905,6 +905,11 @@ MODELS = {
             "xielu.eps": [-1e-6, -1e-6],
         },
     ),
+    "olmo": lambda: renamed(
+        layer_normed(transformer(111, SMALL, kv=4), bias=False),
+        {"attn_norm": "", "ffn_norm": "", "output_norm": ""},
+        {"attention.clamp_kqv": 0.8},
+    ),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

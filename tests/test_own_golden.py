@@ -43,11 +43,12 @@ IN_NUMPY = (
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
     # Of which another has the experts or the hybrid.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
-    # All that recombine the parts of others, but gates of heads, limits of gates, and three with layer norms: with
-    # biases, without, and before experts.
+    # All that recombine the parts of others, but gates of heads, limits of gates, a router that reads what its layer
+    # reads, and three with layer norms: with biases, without, and before experts.
     *(
         f"tiny-{arch}"
-        for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "laguna", "phi2", "step35"}
+        for arch in {*other_dense.FORMS, *other_mixtures.FORMS}
+        - {"cohere2", "cohere2moe", "laguna", "phi2", "smallthinker", "step35"}
     ),
 )
 RUNS = [
@@ -127,6 +128,11 @@ def test_matrices_may_have_scales(opening, rounding):
 
 def test_granite_with_windows_may_have_experts():
     equals_its_record("experts-granite_swa", RMS, device="cpu")
+
+
+def test_smallthinker_may_have_no_windows():
+    """Then all its layers turn. The routers of its smaller model are a softmax."""
+    equals_its_record("plain-smallthinker", RMS, device="cpu")
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)

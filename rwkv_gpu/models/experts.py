@@ -72,14 +72,17 @@ def mixture(
     *,
     scale: float = 1.0,
     router_norm: Rms | None = None,
+    routed: Tensor | None = None,
 ) -> Tensor:
     """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to
 
-    The router reads h, or x by a norm of its own. Behind a latent, experts read W_down h, and W_up takes their sum.
+    The router reads h, x by a norm of its own, or what is `routed`, as it is. Behind a latent, experts read W_down h,
+    and W_up takes their sum.
     """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, add, scale=scale)
-    routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=router_norm or norm)
+    seen, by = (x, router_norm or norm) if routed is None else (routed, None)
+    routing = g.route(seen, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=by)
     if p.latent is not None:
         x, norm = g.linear(x, p.latent.down, norm=norm), None
     if p.gated:

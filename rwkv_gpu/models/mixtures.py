@@ -23,6 +23,7 @@ class ExpertForm:
     scales_input: bool = False  # whether shares multiply what experts read
     by_router: bool = False  # whether layers have experts where the file has a router, whatever else it says
     averaged: bool = False  # whether answers are the mean of the shared expert's and of what the others sum up to
+    routed_first: bool = False  # whether routers read what their layer reads, without a norm
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,19 @@ class Experts:
     mixture: Mixture
     after: Rms | None = None  # of what they answer together
     scale: float = 1.0
+    routed_first: bool = False
 
 
-def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor) -> Tensor:
-    """add + scale · after(mixture(norm(x)))"""
+def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tensor | None = None) -> Tensor:
+    """add + scale · after(mixture(norm(x))); the router reads what is `routed`, if anything is"""
     norm = None
     if isinstance(p.norm, LayerNorm):
         x = normed(g, x, p.norm)
     else:
         norm = p.norm
     if p.after is None:
-        return mixture(g, p.mixture, x, norm, add=add, scale=p.scale)
-    y = mixture(g, p.mixture, x, norm, add=None)
+        return mixture(g, p.mixture, x, norm, add=add, scale=p.scale, routed=routed)
+    y = mixture(g, p.mixture, x, norm, add=None, routed=routed)
     return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.scale)
 
 
@@ -54,9 +56,11 @@ class MixtureTransformer(Attending):
 
     feeds: tuple[FeedForward | Experts, ...]
 
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
-        p = self.feeds[i]
-        return feed_forward(g, p, x, add) if isinstance(p, FeedForward) else expert_feed(g, p, x, add)
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:
+        p, read = self.feeds[i], x if self.parallel else y
+        if isinstance(p, FeedForward):
+            return feed_forward(g, p, read, y)
+        return expert_feed(g, p, read, y, x if p.routed_first else None)
 
 
 def build_mixtures(
@@ -103,4 +107,5 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         scales_input=experts.scales_input,
     )
     scale = form.branch_scale / 2 if experts.averaged and found.shared else form.branch_scale
-    return Experts(source.norm(form, f"blk.{i}.{form.norms[1]}"), found, source.after(form, 1, i), scale)
+    norm = source.norm(form, f"blk.{i}.{form.norms[1]}")
+    return Experts(norm, found, source.after(form, 1, i), scale, experts.routed_first)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu
-from .dense import SCALE, DenseFile, Form
+from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
@@ -53,6 +53,22 @@ def laguna(source: DenseFile) -> Form:
         gated=True,
         gate_then="softplus",
     )
+
+
+def dbrx(source: DenseFile) -> Form:
+    """DBRX: layer norms without biases, a limit of q, k and v."""
+    return Form(
+        pairing="neox",
+        layer_norms=True,
+        norms=("attn_norm", "attn_output_norm"),
+        clamp=source.number(CLAMP, *LIMIT, default=0.0),
+    )
+
+
+def smallthinker(source: DenseFile) -> Form:
+    """SmallThinker: where there are windows, only layers with one turn."""
+    rope, windows = source.rope("neox"), source.windows(PERIOD, full_first=True)
+    return Form(ropes=source.turning(rope, windows) if any(windows) else source.ropes(rope, windows), windows=windows)
 
 
 def mellum(source: DenseFile) -> Form:
@@ -113,6 +129,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "bailingmoe": (Form(), ExpertForm(shared=True)),
     "bailingmoe2": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
     "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, averaged=True)),
+    "dbrx": (dbrx, ExpertForm(normalise=True)),
     "deepseek": (Form(), ExpertForm(normalise=False, shared=True)),
     "deepseek2-ocr": (Form(pairing="neox"), ExpertForm(shared=True)),
     "dots1": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
@@ -130,6 +147,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "phimoe": (phimoe, ExpertForm(normalise=True)),
     "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
+    "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,
 }
 

@@ -170,14 +170,14 @@ class Attending(Layered):
     parallel: bool  # whether a feed-forward reads what the attention of its layer reads, and not what that makes of it
 
     @abstractmethod
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
-        """add + the feed-forward of layer i, of x"""
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:
+        """y + the feed-forward of layer i; the layer reads x, and its attention has made y of it"""
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         for i, attention in enumerate(self.attentions):
             with g.layer(i):
                 y = self_attention(g, attention, x)
-                x = self.feed(g, i, x if self.parallel else y, y)
+                x = self.feed(g, i, x, y)
         return x
 
     @property
@@ -191,5 +191,5 @@ class Transformer(Attending):
 
     feeds: tuple[FeedForward, ...]
 
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
-        return feed_forward(g, self.feeds[i], x, add)
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:
+        return feed_forward(g, self.feeds[i], x if self.parallel else y, y)

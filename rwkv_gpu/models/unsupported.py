@@ -16,13 +16,11 @@ DRAFT = "the model that it drafts for"
 MISSING: dict[str, tuple[str, ...]] = {
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "chameleon": ("a mask of the tokens of images",),
-    "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "cogvlm": ("matrices of their own for images",),
     "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
     "talkie": ("an embedding that every layer adds",),
 } | {
     **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),

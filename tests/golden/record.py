@@ -910,6 +910,16 @@ MODELS = {
         {"attn_norm": "", "ffn_norm": "", "output_norm": ""},
         {"attention.clamp_kqv": 0.8},
     ),
+    "dbrx": lambda: renamed(
+        layer_normed(fused(transformer(113, FEW_EXPERTS, experts=4)), bias=False),
+        {"ffn_norm": "attn_output_norm"},
+        {"attention.clamp_kqv": 0.8},
+    ),
+    "smallthinker": lambda: renamed(
+        transformer(115, FEW_EXPERTS, experts=4),
+        {},
+        {"attention.sliding_window": 4096, "expert_gating_func": 2},  # llama.cpp knows no other length
+    ),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(
@@ -995,6 +1005,9 @@ OTHERS = QUIET | {
         with_sinks(feed_fused(routed(transformer(101, FEW_EXPERTS, experts=4, layers=4), shared=32), "_shexp")),
         {},
         GRANITE | WINDOWS | {"attention.sliding_window_pattern": [False, True, True, False]},
+    ),
+    "plain-smallthinker": lambda: renamed(
+        transformer(117, FEW_EXPERTS, experts=4, layers=1), {}, {"expert_gating_func": 1}
     ),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),

@@ -13,6 +13,7 @@ from .tensors import Tensors
 from .transformer import gates
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
+SHARED = "_shexp"  # what the names of its tensors end in
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # as expert_gating_func has them
 
 
@@ -59,6 +60,7 @@ class Mixture:
     down: Weight  # [E, D or C, inner]
     down_bias: Weight | None  # [E · D]
     scales_input: bool  # whether shares multiply what an expert reads, and not what it answers
+    router_cap: float  # of its logits; 0 is none
     shared: SharedExpert | None
     latent: Latent | None
 
@@ -82,7 +84,11 @@ def mixture(
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, add, scale=scale)
     seen, by = (x, router_norm or norm) if routed is None else (routed, None)
-    routing = g.route(seen, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=by)
+    logits = None
+    if p.router_cap:
+        logits = g.softcap(g.linear(seen, p.router, bias=p.gating.bias, norm=by), p.router_cap)
+    how = replace(p.gating, scale=p.gating.scale * scale)
+    routing = g.route(seen, p.router, how, norm=by, logits=logits)
     if p.latent is not None:
         x, norm = g.linear(x, p.latent.down, norm=norm), None
     if p.gated:
@@ -189,7 +195,9 @@ def take_mixture(
     biases: bool = False,
     shared: bool = False,
     shared_then: Glu | None = None,
+    shared_suffix: str = SHARED,
     scales_input: bool = False,
+    router_cap: float = 0.0,
 ) -> Mixture:
     """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
     answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
@@ -230,7 +238,10 @@ def take_mixture(
         down=tensors.take(f"{at}_down_exps.weight", experts, width, inner),
         down_bias=tensors.take_flat(f"{at}_down_exps.bias", experts, width) if biases else None,
         scales_input=scales_input,
-        shared=take_shared_expert(tensors, i, sizes.width, shared_then or then, gated=gated) if shared else None,
+        router_cap=router_cap,
+        shared=take_shared_expert(tensors, i, sizes.width, shared_then or then, shared_suffix, gated=gated)
+        if shared
+        else None,
         latent=latent,
     )
 
@@ -243,15 +254,17 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
     return Latent(tensors.take(down, size, width), tensors.take(up, width, size))
 
 
-def take_shared_expert(tensors: Tensors, i: int, width: int, then: Glu, *, gated: bool = True) -> SharedExpert:
+def take_shared_expert(
+    tensors: Tensors, i: int, width: int, then: Glu, suffix: str = SHARED, *, gated: bool = True
+) -> SharedExpert:
     """The shared expert of layer i; its width is that of its tensors."""
-    at, suffix = f"blk.{i}.ffn", "_shexp"
-    own, inner = f"{at}_gate_inp_shexp.weight", tensors.dimension(f"{at}_down_shexp.weight", 1)
+    at = f"blk.{i}.ffn"
+    own, inner = f"{at}_gate_inp{SHARED}.weight", tensors.dimension(f"{at}_down{suffix}.weight", 1)
     return SharedExpert(
         gates=take_gates(tensors, at, inner, width, suffix, apart=isinstance(then, ClampedSwiglu))
         if gated
-        else tensors.take(f"{at}_up_shexp.weight", inner, width),
+        else tensors.take(f"{at}_up{suffix}.weight", inner, width),
         then=then,
-        down=tensors.take(f"{at}_down_shexp.weight", width, inner),
+        down=tensors.take(f"{at}_down{suffix}.weight", width, inner),
         gate=tensors.take(own, 1, width) if own in tensors else None,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
 from .dense import Attentions, DenseFile, Form
-from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
+from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import normed
 from .transformer import Attending, FeedForward, feed_forward
 
@@ -20,10 +20,13 @@ class ExpertForm:
     thens: Sequence[Glu] = ()  # of each layer, in place of `then`
     biases: bool = False  # of the router and of all matrices
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
+    shared_suffix: str = SHARED  # of the names of its tensors
     scales_input: bool = False  # whether shares multiply what experts read
     by_router: bool = False  # whether layers have experts where the file has a router, whatever else it says
-    averaged: bool = False  # whether answers are the mean of the shared expert's and of what the others sum up to
+    beside_shared: float = 1.0  # what answers are multiplied by where there is a shared expert: that, too
     routed_first: bool = False  # whether routers read what their layer reads, without a norm
+    router_cap: float = 0.0  # of the logits of routers; 0 is none
+    dense: str | None = None  # the norm of a feed-forward that reads what attention makes, and is added to that first
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,14 @@ class Experts:
     norm: AnyNorm
     mixture: Mixture
     after: Rms | None = None  # of what they answer together
-    scale: float = 1.0
+    scale: float = 1.0  # of this
+    after_scale: float = 1.0  # of what is normed
     routed_first: bool = False
+    dense: FeedForward | None = None
 
 
 def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tensor | None = None) -> Tensor:
-    """add + scale · after(mixture(norm(x))); the router reads what is `routed`, if anything is"""
+    """add + after_scale · after(scale · mixture(norm(x))); the router reads what is `routed`, if anything is"""
     norm = None
     if isinstance(p.norm, LayerNorm):
         x = normed(g, x, p.norm)
@@ -46,8 +51,8 @@ def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tens
         norm = p.norm
     if p.after is None:
         return mixture(g, p.mixture, x, norm, add=add, scale=p.scale, routed=routed)
-    y = mixture(g, p.mixture, x, norm, add=None, routed=routed)
-    return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.scale)
+    y = mixture(g, p.mixture, x, norm, add=None, scale=p.scale, routed=routed)
+    return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.after_scale)
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ class MixtureTransformer(Attending):
         p, read = self.feeds[i], x if self.parallel else y
         if isinstance(p, FeedForward):
             return feed_forward(g, p, read, y)
+        if p.dense is not None:
+            y = feed_forward(g, p.dense, y)
         return expert_feed(g, p, read, y, x if p.routed_first else None)
 
 
@@ -93,7 +100,7 @@ def build_mixtures(
 
 def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:
     tensors = source.tensors
-    there = f"blk.{i}.ffn_up_shexp.weight" in tensors
+    there = f"blk.{i}.ffn_up{experts.shared_suffix}.weight" in tensors
     shared_then = form.thens[i] if form.thens else None
     assert not isinstance(shared_then, Xielu), "no shared expert has it"
     found = take_mixture(
@@ -104,8 +111,18 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         shared_then=shared_then,
         biases=experts.biases,
         shared=there if experts.shared is None else experts.shared,
+        shared_suffix=experts.shared_suffix,
         scales_input=experts.scales_input,
+        router_cap=experts.router_cap,
     )
-    scale = form.branch_scale / 2 if experts.averaged and found.shared else form.branch_scale
-    norm = source.norm(form, f"blk.{i}.{form.norms[1]}")
-    return Experts(norm, found, source.after(form, 1, i), scale, experts.routed_first)
+    scale, after = experts.beside_shared if found.shared else 1.0, source.after(form, 1, i)
+    before = form.norms[0], experts.dense
+    return Experts(
+        source.norm(form, f"blk.{i}.{form.norms[1]}"),
+        found,
+        after,
+        scale=scale if after else scale * form.branch_scale,
+        after_scale=form.branch_scale,
+        routed_first=experts.routed_first,
+        dense=source.feed(replace(form, norms=before), i) if experts.dense else None,
+    )

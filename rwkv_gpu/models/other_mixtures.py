@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu
-from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
+from .dense import CAP, CLAMP, LIMIT, SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
@@ -63,6 +63,35 @@ def dbrx(source: DenseFile) -> Form:
         norms=("attn_norm", "attn_output_norm"),
         clamp=source.number(CLAMP, *LIMIT, default=0.0),
     )
+
+
+def arctic(source: DenseFile) -> Form:
+    """Arctic: experts read what attention reads; a dense feed-forward, as wide as a row, is added, too."""
+    source.hyper = replace(source.hyper, inner=(source.hyper.width,) * source.hyper.layers)
+    return Form(parallel=True, norms=("attn_norm", "ffn_norm_exps"))
+
+
+def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
+    """Grok 1 and 2: norms before and after each branch, caps, and in Grok 2 a dense feed-forward beside the experts.
+
+    Files of Grok 1 may lack the numbers, which are its own then.
+    """
+    after = [name for name in ("layer_output_norm", "post_ffw_norm") if f"blk.0.{name}.weight" in source.tensors]
+    form = Form(
+        pairing="neox",
+        activation="gelu",
+        after=("attn_output_norm", (*after, "post_ffw_norm")[0]),
+        score_scale=source.number("attention.output_scale", *SCALE, default=128**-0.5),
+        score_cap=source.number("attn_logit_softcapping", *CAP, default=30.0),
+        embedding_scale=source.number("embedding_scale", *SCALE, default=6144**0.5),
+        logit_scale=source.number("logit_scale", *SCALE, default=3**-0.5),
+        logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),
+    )
+    cap = source.number("router_logit_softcapping", *CAP, default=0.0)
+    experts = ExpertForm(
+        normalise=True, then="gelu", shared=None, shared_suffix="", beside_shared=0.5**0.5, router_cap=cap
+    )
+    return form, experts
 
 
 def smallthinker(source: DenseFile) -> Form:
@@ -126,15 +155,17 @@ Both = tuple[Form | Callable[[DenseFile], Form], ExpertForm]
 
 FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "afmoe": (afmoe, ExpertForm(scores="sigmoid", shared=None)),
+    "arctic": (arctic, ExpertForm(normalise=True, dense="ffn_norm")),
     "bailingmoe": (Form(), ExpertForm(shared=True)),
     "bailingmoe2": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
-    "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, averaged=True)),
+    "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, beside_shared=0.5)),
     "dbrx": (dbrx, ExpertForm(normalise=True)),
     "deepseek": (Form(), ExpertForm(normalise=False, shared=True)),
     "deepseek2-ocr": (Form(pairing="neox"), ExpertForm(shared=True)),
     "dots1": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
     "ernie4_5-moe": (Form(), ExpertForm(normalise=True, shared=None)),
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
+    "grok": grok,
     "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),

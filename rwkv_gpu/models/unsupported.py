@@ -14,11 +14,9 @@ SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "arctic": ("a dense feed-forward beside experts that read what is not normed",),
     "chameleon": ("a mask of the tokens of images",),
     "cogvlm": ("matrices of their own for images",),
     "graniteswitch": ("adapters that a token chooses",),
-    "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "talkie": ("an embedding that every layer adds",),

@@ -632,6 +632,32 @@ def lightning(seed: int) -> Made:
     return tensors, keys | sizes
 
 
+def arctic(seed: int) -> Made:
+    """Two layers whose experts read what attention reads, with a dense feed-forward that is as wide as a row."""
+    (tensors, keys), (dense, _) = (
+        transformer(seed, FEW_EXPERTS, experts=4),
+        transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0")),
+    )
+    tensors |= {name: value for name, value in dense.items() if ".ffn_" in name}
+    g = Source(seed + 2)
+    tensors |= {f"blk.{i}.ffn_norm_exps.weight": (g.vector(64, 1), "F32") for i in range(2)}
+    del keys["expert_feed_forward_length"]
+    return tensors, keys
+
+
+def grok(seed: int) -> Made:
+    """Two layers, of which the second has a dense feed-forward beside its experts."""
+    names = {"post_attention_norm": "attn_output_norm"}
+    tensors, keys = renamed(normed_after(transformer(seed, FEW_EXPERTS, experts=4)), names)
+    dense, _ = transformer(seed + 1, SMALL)
+    tensors |= {name: value for name, value in dense.items() if name.startswith("blk.1.ffn_") and "norm" not in name}
+    own: Keys = {
+        "feed_forward_length": 96, "attention.output_scale": 0.2, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 6.0, "embedding_scale": 3.0, "logit_scale": 0.9,
+    }  # fmt: skip
+    return tensors, keys | own
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -920,6 +946,8 @@ MODELS = {
         {},
         {"attention.sliding_window": 4096, "expert_gating_func": 2},  # llama.cpp knows no other length
     ),
+    "arctic": lambda: arctic(119),
+    "grok": lambda: grok(121),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

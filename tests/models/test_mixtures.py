@@ -13,7 +13,7 @@ from rwkv_gpu.models.llama4 import CHUNK
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.vocabulary import Temperature
 from tests.gguf.parts import Parts, Stored, take_apart
-from tests.gguf.writer import BOOL, U32, written
+from tests.gguf.writer import BOOL, F32, U32, written
 from tests.golden_files import golden
 
 SAME = 2e-5  # rms: float32 sums in another order, over logits of deviation 2.5
@@ -104,6 +104,23 @@ def test_sizes_that_cannot_be_are_refused_by_name(tmp_path, key, kind, value, er
         else:
             with pytest.raises(error, match=match):
                 load_model(file)
+
+
+def test_the_last_norm_of_a_layer_of_grok_has_two_names(tmp_path):
+    whole, ids = parts("grok"), record("grok")["tokens"].tolist()
+    wanted = logits(tmp_path, whole, ids)
+    for one in whole.tensors:
+        one.name = one.name.replace(b"post_ffw_norm", b"layer_output_norm")
+    np.testing.assert_array_equal(logits(tmp_path, whole, ids), wanted)
+
+
+def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
+    """llama.cpp reads the key and caps nothing, so that no record has it: a cap that is far away changes nothing."""
+    whole, ids = parts("grok"), record("grok")["tokens"].tolist()
+    wanted = logits(tmp_path, whole, ids)
+    for cap, least, most in ((1e5, 0.0, SAME), (0.5, 1e-2, 10.0)):
+        whole.set("grok.router_logit_softcapping", F32, cap)
+        assert least <= rms(logits(tmp_path, whole, ids) - wanted) < most
 
 
 def test_a_file_without_its_shared_expert_or_its_biases_is_refused(tmp_path):

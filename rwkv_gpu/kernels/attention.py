@@ -15,7 +15,7 @@ ROPE = Hole("rope", ("attention/rope/neox", "attention/rope/normal", "attention/
 QUERY_SCALE = Hole("query scale", ("attention/query_scale/constant", "attention/query_scale/temperature"))
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
-CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
+LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
@@ -32,7 +32,7 @@ HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vect
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
 RUN_COUNT = Hole("run count", ("attention/partition", "attention/every_run"))
-SCORES = REACH, CAP, SINK  # what becomes of scores
+SCORES = REACH, LOGIT, SINK  # what becomes of scores
 
 ATTENTION = Kernel(
     "attention/attention",

@@ -36,6 +36,19 @@ def warmth(temperature: Temperature, positions: Array) -> Array:
     return (1 + temperature.scale * np.log(1.0 + times)).astype(np.float32)
 
 
+def largest_power(heads: int) -> int:
+    """The largest power of 2 that is no more than that."""
+    return 1 << (heads.bit_length() - 1)
+
+
+def slopes(alibi: float, heads: int) -> Array:
+    """What a score of each head loses for each position between query and key: the first P heads, the largest power of
+    2, have powers of 2^(-alibi / P), and the others those that lie between.
+    """
+    power, head = largest_power(heads), np.arange(heads)
+    return (2.0 ** (-alibi / power * np.where(head < power, head + 1, head - power + 0.5))).astype(np.float32)
+
+
 def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: Array | None = None) -> Array:
     """The last n positions of a sequence over all of it: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
     count, heads, size = q.shape
@@ -50,6 +63,9 @@ def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: A
         seen &= np.arange(past) >= here // how.chunk * how.chunk
     if how and how.softcap:
         scores = np.float32(how.softcap) * np.tanh(scores / np.float32(how.softcap))
+    if how and how.alibi:
+        distances = (here - np.arange(past)).astype(np.float32)
+        scores = scores - slopes(how.alibi, heads).reshape(kv, -1)[:, :, None, None] * distances
     scores = np.where(seen, scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)
     p = np.exp(scores - top)

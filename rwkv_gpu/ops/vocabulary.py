@@ -218,6 +218,7 @@ class Attention:
     norms: HeadNorms | None = None
     chunk: int = 0  # positions of a chunk, beyond whose start a query does not see; 0 is all
     softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0 is none
+    alibi: float = 0.0  # B: scores lose by distance, in a first head 2^(-B / P), in the P-th 2^-B for each position
     sinks: Weight | None = None  # [H]: one more score of each head, which has no value
     head: int = 0  # numbers of a head that are not padding; 0 is all N
     temperature: Temperature | None = None
@@ -661,7 +662,8 @@ class Ops(Protocol[Tensor]):
         q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
         the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
         Without k and v the cache is only read: another layer of this step has written the same rows to it.
-        A sink is one more score in the softmax of its head. A temperature scales q.
+        A sink is one more score in the softmax of its head. A temperature scales q. With `alibi`, a score loses
+        the slope of its head for each position between t and j: see `slopes` in ops/paged.py.
         """
 
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:

@@ -187,6 +187,7 @@ OPTIONS = {
     "norms after the rotation, a cache that is read": lambda how, w: replace(
         how, sinks=w["sinks"], norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)
     ),
+    "scores that lose by distance": lambda how, _: replace(how, alibi=8.0, rope=None),
     "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
 }
@@ -203,7 +204,7 @@ def test_keys_and_values_in_blocks(fast_device, kind, size):
         assert_same(case, fast_device, [*history(case, 130, step), *more], **how)
 
 
-@pytest.mark.parametrize("option", list(OPTIONS)[:3])
+@pytest.mark.parametrize("option", list(OPTIONS)[:4])
 def test_every_option(fast_device, option):
     """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them, in several runs."""
     case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)
@@ -212,6 +213,13 @@ def test_every_option(fast_device, option):
             how = {"decode_lanes_per_key": lanes_per_key, "attention_run": 64 if lanes_per_key == 0 else 16}
             how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_joins": joins}
             assert_same(case, fast_device, history(case, length, step), **how)
+
+
+def test_every_head_has_a_slope_of_its_own(fast_device):
+    """Where the heads are no power of 2: those beyond it lie between the others. Far into a context, too."""
+    case = Case(heads=6, kv_heads=2, size=32, option="scores that lose by distance")
+    for step in (1, 40):
+        assert_same(case, fast_device, history(case, 1000, step))
 
 
 def test_options_on_a_device_of_few_buffers(device):

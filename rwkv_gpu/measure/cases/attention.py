@@ -38,6 +38,7 @@ OPTIONS: dict[str, Option] = {
     "capped, sinks, warm": lambda how, w: replace(
         how, softcap=1.5, sinks=w["sinks"], temperature=Temperature(0.5, 32, 1)
     ),
+    "by distance": lambda how, _: replace(how, alibi=8.0),
     "chunked, unturned": lambda how, _: replace(how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)),
     CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),
 }

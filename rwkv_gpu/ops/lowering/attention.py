@@ -29,7 +29,7 @@ from ..attention_partition import (
 from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend
-from ..paged import factors_of, rope_table
+from ..paged import factors_of, largest_power, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, Rope, Weight
 from .context import Lowering
@@ -444,9 +444,17 @@ def _vectors(op: Attend) -> JoinedVectors:
 
 def _scores(op: Attend, base: float = 1.0) -> Extra:
     """For what becomes of scores, which a kernel has as powers of e^(1 / base)."""
-    if not op.how.softcap:
-        return Extra(("attention/cap/none",))
-    return Extra(("attention/cap/tanh",), {"CAP": op.how.softcap * base})
+    how = op.how
+    if how.alibi:
+        assert not how.softcap, "scores that are biased have no cap"
+        power = largest_power(how.heads)
+        return Extra(
+            ("attention/logit/alibi",),
+            {"SLOPES": float(power), "SLOPE_STEP": how.alibi / power, "SLOPE_UNIT": float(base)},
+        )
+    if how.softcap:
+        return Extra(("attention/logit/capped",), {"CAP": how.softcap * base})
+    return Extra(("attention/logit/plain",))
 
 
 def _sink(op: Attend) -> Extra:

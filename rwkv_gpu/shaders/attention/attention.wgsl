@@ -3,8 +3,8 @@
 // KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
 // then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
 // needs attention/partition: cut_of
+// needs logit: logits_of
 // needs queries: block_of, prepare
-// needs cap: capped
 // needs reach: sees
 // needs read: key8, value4
 // needs result: write
@@ -68,7 +68,7 @@ fn run(group: u32, lane: u32) {
         let count = min(KEYS, end - base);
         let page = pages[block.segment * MAX_PAGES + base / PAGE];
         let row = ((page * PAGE + base % PAGE) * KV + head) * N8;
-        score(block, base, count, row, lane);
+        score(block, heads * SHARED, base, count, row, lane);
         workgroupBarrier();
         soften(count, lane);
         workgroupBarrier();
@@ -109,8 +109,8 @@ fn rotate(lane: u32) {
     workgroupBarrier();
 }
 
-// Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th.
-fn score(block: Block, base: u32, count: u32, row: u32, lane: u32) {
+// Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th. The queries are of heads from `head` on.
+fn score(block: Block, head: u32, base: u32, count: u32, row: u32, lane: u32) {
     for (var j = lane; j < count; j += WG) {
         var s: array<vec4f, Q4>;
         for (var i = 0u; i < Q4; i++) {
@@ -131,8 +131,10 @@ fn score(block: Block, base: u32, count: u32, row: u32, lane: u32) {
             }
         }
         for (var i = 0u; i < Q4; i++) {
-            let query = block.position + (vec4u(0u, 1u, 2u, 3u) + 4u * i) / SHARED;     // its position
-            weights[j * Q4 + i] = select(vec4f(LOWEST), capped(s[i]), sees(query, base + j));
+            let four = vec4u(0u, 1u, 2u, 3u) + 4u * i;
+            let query = block.position + four / SHARED;     // its position
+            let logits = logits_of(s[i], vec4f(head + four % SHARED), vec4f(query - vec4u(base + j)));
+            weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j));
         }
     }
 }

@@ -9,10 +9,10 @@
 // needs attention/heads: value_at
 // needs attention/partition: cut_of, runs_of
 // needs attention/turns: turn_of
-// needs cap: capped
 // needs head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart
-// needs pack: Each, Pack, heads_of, largest_of_each, outer, scaled, shuffled, store_sums
+// needs logit: logits_of
+// needs pack: Each, Pack, heads_of, largest_of_each, numbers_from, outer, scaled, shuffled, store_sums
 // needs query scale: query_scale
 // needs raw: eight_of, half_of, own8, raw_key, raw_value, rotate_own, scale_of, write_own
 // needs result: finish, write
@@ -155,7 +155,8 @@ fn run(group: u32, lane: u32) {
                 acc[n] = outer(acc[n], value.low, weight);
                 acc[n + 1u] = outer(acc[n + 1u], value.high, weight);
             }
-            top[p] = select(Each(LOWEST), capped(over_lanes(score, 1u, LANES_PER_KEY)), at.group == 0u);
+            let logits = logits_of(over_lanes(score, 1u, LANES_PER_KEY), numbers_from(share * SHARED + p * PACK), Each(0.0));
+            top[p] = select(Each(LOWEST), logits, at.group == 0u);
             total[p] = Each(select(0.0, mine, at.side == 0u));
         }
         if share * SHARED % (H / KV) == 0u {    // of the workgroups with this head of K and V the first
@@ -201,9 +202,10 @@ fn run(group: u32, lane: u32) {
                 for (var r = 1u; r < SIDES; r++) {
                     score += subgroupShuffleXor(parts[(k * SIDES + r) * PACKS + p], r * SIDE_LANES);
                 }
-                score = capped(over_lanes(score, 1u, SIDE_LANES) * units[p]);
-                let position = base + (k * SIDES + at.side) * GROUPS + at.group;
-                weights[k * PACKS + p] = select(Each(HIDDEN), score, position >= at.first && position < at.end);
+                let key = base + (k * SIDES + at.side) * GROUPS + at.group;     // its position
+                score = over_lanes(score, 1u, SIDE_LANES) * units[p];
+                score = logits_of(score, numbers_from(share * SHARED + p * PACK), Each(f32(position - key)));
+                weights[k * PACKS + p] = select(Each(HIDDEN), score, key >= at.first && key < at.end);
                 most = max(most, weights[k * PACKS + p]);
             }
             most = most_of_lanes(most, SIDE_LANES, LANES_PER_KEY);

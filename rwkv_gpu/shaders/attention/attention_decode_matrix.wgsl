@@ -6,7 +6,7 @@
 // but of a buffer that may be, a compiler does not move them to where they are used.
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
-// needs cap: capped
+// needs logit: logits_of
 // needs result: write
 enable wgpu_cooperative_matrix;
 
@@ -80,7 +80,9 @@ fn run(group: u32, lane: u32) {
     var key_rows = keys_from(first);
     var value_rows = values_from(first);
     var following = start_of(min(here.x + KEYS, last));
-    let scale = take_query(query, row * H + share * SHARED + min(query, SHARED - 1u));
+    let position = places[row].x;
+    let head = share * SHARED + min(query, SHARED - 1u);
+    let scale = take_query(query, row * H + head);
     workgroupBarrier();
     let q0 = coopLoadT<Left>(&kv_tile[0], STRIDE);
     var q1 = Left();
@@ -137,7 +139,7 @@ fn run(group: u32, lane: u32) {
         for (var n = 0u; n < FOURS; n++) {
             let four = n * PARTS + line % PARTS;
             let at = vec4u(base + 4u * four) + vec4u(0u, 1u, 2u, 3u);
-            let score = capped(scale * scores[query * SCORES_STRIDE + four]);
+            let score = logits_of(scale * scores[query * SCORES_STRIDE + four], vec4f(f32(head)), vec4f(position - at));
             found[n] = select(vec4f(LOWEST), score, (at >= vec4u(here.z)) & (at < vec4u(here.y)));
             top = max(top, max(max(found[n].x, found[n].y), max(found[n].z, found[n].w)));
         }

@@ -6,7 +6,7 @@
 // needs attention/blocks: block_of
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
-// needs cap: capped
+// needs logit: logits_of
 // needs reach: sees
 // needs sink: sink_of
 enable wgpu_cooperative_matrix;
@@ -134,7 +134,7 @@ fn run(group: u32, lane: u32) {
         // Exponentials, by the lanes of a query.
         var top = LOWEST;
         for (var j = tile_lane / S; j < KEYS; j += PARTS) {
-            top = max(top, score_at(j, query, base, position, scale));
+            top = max(top, score_at(j, query, base, position, own_head, scale));
         }
         for (var far = S; far < SUBGROUP; far *= 2u) {
             top = max(top, subgroupShuffleXor(top, far));
@@ -147,7 +147,7 @@ fn run(group: u32, lane: u32) {
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
             var own = vec4f();
             for (var n = 0u; n < 4u; n++) {
-                own[n] = score_at(4u * j + n, query, base, position, scale);
+                own[n] = score_at(4u * j + n, query, base, position, own_head, scale);
             }
             let rounded = exponentials(own, softmax.reference);
             weights[(tile * S + query) * P_STRIDE + j] = rounded;
@@ -235,8 +235,10 @@ fn take_queries(row: u32, head: u32) -> f32 {
 }
 
 // The score of key j of a block, as a power of two.
-fn score_at(j: u32, query: u32, base: u32, position: u32, scale: f32) -> f32 {
-    return select(LOWEST, capped(scale * scores[(tile * KEYS + j) * S + query]), sees(vec4u(position), base + j).x);
+fn score_at(j: u32, query: u32, base: u32, position: u32, head: u32, scale: f32) -> f32 {
+    let score = scale * scores[(tile * KEYS + j) * S + query];
+    let logit = logits_of(score, f32(head), f32(position - (base + j)));
+    return select(LOWEST, logit, sees(vec4u(position), base + j).x);
 }
 
 // Sums [query, dim] relative to a new reference.

@@ -15,6 +15,8 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far), subgroupShuffleXor(x[2], far));
 }
 
+fn numbers_from(first: u32) -> Each { return f32(first) + vec3f(0.0, 1.0, 2.0); }
+
 fn largest_of_each(x: Pack) -> Each { return Each(largest(x[0]), largest(x[1]), largest(x[2])); }
 
 fn largest(x: vec4f) -> f32 { return max(max(abs(x.x), abs(x.y)), max(abs(x.z), abs(x.w))); }

@@ -20,6 +20,8 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     );
 }
 
+fn numbers_from(first: u32) -> Each { return f32(first) + vec4f(0.0, 1.0, 2.0, 3.0); }
+
 fn largest_of_each(x: Pack) -> Each { return Each(largest(x[0]), largest(x[1]), largest(x[2]), largest(x[3])); }
 
 fn largest(x: vec4f) -> f32 { return max(max(abs(x.x), abs(x.y)), max(abs(x.z), abs(x.w))); }

@@ -23,8 +23,8 @@ OTHER_BOUNDS = {  # with keys and values in float32, and in float16
     # 27 random layers amplify what is rounded: router logits change by up to 0.05, and two rows take another expert.
     "tiny-deepseek2-lite": (1e-4, 2.5e-2),
     "tiny-gemma": (1e-3, 1.6e-2),  # llama.cpp looks GELU up in a table of half floats; its logits are larger, too
-    **dict.fromkeys(("tiny-codeshell", "tiny-falcon", "tiny-gptneox", "tiny-phi2"), (1e-3, F16_RMS)),
-    **dict.fromkeys(("tiny-grok", "tiny-spark2_5", "tiny-starcoder2"), (1e-3, F16_RMS)),
+    **dict.fromkeys(("tiny-bloom", "tiny-codeshell", "tiny-falcon", "tiny-gptneox", "tiny-phi2"), (1e-3, F16_RMS)),
+    **dict.fromkeys(("tiny-grok", "tiny-mpt", "tiny-spark2_5", "tiny-starcoder2"), (1e-3, F16_RMS)),
     "tiny-gemma3n": (2e-4, 3e-2),  # few gates are open, and a norm makes what they let through large, with its rounding
     "tiny-gpt-oss": (RMS, 8e-3),  # YaRN lengthens q and k, so that scores are 1.8 times as large
 }
@@ -44,12 +44,12 @@ IN_NUMPY = (
     # Of which another has the experts or the hybrid.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
     # All that recombine the parts of others, but gates of heads, limits of gates, a router that reads what its layer
-    # reads, norms after a sum of experts and a feed-forward, and three with layer norms: with biases, without, and
-    # before experts.
+    # reads, norms after a sum of experts and a feed-forward, scores that lose by distance, and three with layer norms:
+    # with biases, without, and before experts.
     *(
         f"tiny-{arch}"
         for arch in {*other_dense.FORMS, *other_mixtures.FORMS}
-        - {"cohere2", "cohere2moe", "grok", "laguna", "phi2", "smallthinker", "step35"}
+        - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}
     ),
 )
 RUNS = [

@@ -65,12 +65,13 @@ class Form:
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
+    alibi: float = 0.0  # how much scores lose by distance, as `Attention` has it; 0 is nothing
     temperature: Temperature | None = None
     sinks: Literal["", "all", "some"] = ""  # layers where each head has one more score, without a value
     branch_scale: float = 1.0  # of what a branch adds
     attention_scale: float = 1.0  # the same, of attention alone
     embedding_scale: float = 1.0
-    normed_embedding: bool = False  # by an RMS norm without weight
+    embedding_norm: Literal["none", "unit", "own"] = "none"  # an RMS norm without weight, or one of the file
     learned_positions: bool = False  # each position has a row that is added to the embedding
     logit_scale: float = 1.0
     logit_cap: float = 0.0
@@ -164,12 +165,17 @@ class DenseFile:
             tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
             hyper.context,
             form.embedding_scale,
-            Rms(None, hyper.eps) if form.normed_embedding else None,
+            self._embedding_norm(form),
             tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
             tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
         )
+
+    def _embedding_norm(self, form: Form) -> AnyNorm | None:
+        if form.embedding_norm == "own":
+            return self.norm(form, "token_embd_norm")
+        return Rms(None, self.hyper.eps) if form.embedding_norm == "unit" else None
 
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
         """Those of all layers."""
@@ -212,6 +218,7 @@ class DenseFile:
                 window=window,
                 norms=by_head,
                 softcap=form.score_cap,
+                alibi=form.alibi,
                 sinks=tensors.take(sinks, heads) if form.sinks and (form.sinks == "all" or sinks in tensors) else None,
                 temperature=form.temperature,
                 head=0 if size == stored else size,

@@ -22,7 +22,7 @@ def load(file: GGUFFile) -> Transformer:
             gated=True,
             after=("post_attention_norm", "post_ffw_norm"),
             after_eps=AFTER_EPS,
-            normed_embedding=True,
+            embedding_norm="unit",
             logit_scale=source.number("logit_scale", *SCALE, default=1.0),
             logit_cap=source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP),
         ),

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Xielu
 from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form, build
@@ -19,6 +17,7 @@ PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
 NUMBER = -1e3, 1e3  # of xIELU
+ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # of models whose files do not say it, and what others may say
 FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
 
 
@@ -55,12 +54,13 @@ def _softplus(x: float) -> float:
 
 
 def baichuan(source: DenseFile) -> Form:
-    """Baichuan 7B."""
-    if source.hyper.layers == BAICHUAN_13B:
-        raise UnsupportedModel(
-            f"{source.file.path}: positions as biases of scores (ALiBi) are not supported; take Baichuan 7B"
-        )
-    return Form()
+    """Baichuan: nothing turns in the 13B models, whose scores lose by distance."""
+    return refact(source) if source.hyper.layers == BAICHUAN_13B else Form()
+
+
+def bloom(source: DenseFile) -> Form:
+    """BLOOM: scores lose by distance, and embeddings are normed."""
+    return replace(PLAIN_GELU, ropes=_unturned(source), alibi=ALIBI, embedding_norm="own")
 
 
 def falcon(source: DenseFile) -> Form:
@@ -71,7 +71,7 @@ def falcon(source: DenseFile) -> Form:
 
 def gpt2(source: DenseFile) -> Form:
     """GPT-2, StarCoder 1: each position has a row, and nothing turns."""
-    return replace(PLAIN_GELU, ropes=[None] * source.hyper.layers, learned_positions=True)
+    return replace(PLAIN_GELU, ropes=_unturned(source), learned_positions=True)
 
 
 def gptneox(source: DenseFile) -> Form:
@@ -85,6 +85,22 @@ def hunyuan_vl(source: DenseFile) -> Form:
     factor = source.number("rope.scaling.alpha", *FACTOR, default=0.0) or 1.0
     rope = replace(rope, base=rope.base * factor ** (size / (size - 2)))
     return Form(ropes=[rope] * source.hyper.layers, head_norms="turned")
+
+
+def jais(source: DenseFile) -> Form:
+    """Jais 1: as GPT-2 with gates; scores lose by distance, and are divided by the size of heads."""
+    return replace(LAYER_NORMS, ropes=_unturned(source), alibi=_alibi(source), score_scale=1 / source.hyper.head_size)
+
+
+def mpt(source: DenseFile) -> Form:
+    """MPT: scores lose by distance, or positions have rows; q, k and v may have a limit."""
+    return replace(
+        PLAIN_GELU,
+        ropes=_unturned(source),
+        alibi=_alibi(source),
+        clamp=source.number(CLAMP, *LIMIT, default=0.0),
+        learned_positions="position_embd.weight" in source.tensors,
+    )
 
 
 def olmo(source: DenseFile) -> Form:
@@ -109,6 +125,11 @@ def qwen(source: DenseFile) -> Form:
     return Form(pairing="neox", biases=True)
 
 
+def refact(source: DenseFile) -> Form:
+    """Refact: as Llama, where scores lose by distance and nothing turns."""
+    return Form(ropes=_unturned(source), alibi=ALIBI)
+
+
 def spark2_5(source: DenseFile) -> Form:
     """Spark X2.5: a gate of each head, and window layers."""
     windows = source.windows(PERIOD)
@@ -122,6 +143,15 @@ def stablelm(source: DenseFile) -> Form:
     return form if two else replace(form, parallel=True, norms=ONE_NORM)
 
 
+def _unturned(source: DenseFile) -> list[None]:
+    """Nothing turns in any layer."""
+    return [None] * source.hyper.layers
+
+
+def _alibi(source: DenseFile) -> float:
+    return source.number("attention.max_alibi_bias", *ALIBIS, default=0.0)
+
+
 def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
     """Those of the largest models of a family."""
     return "layer" if "blk.0.attn_q_norm.weight" in source.tensors else "none"
@@ -131,6 +161,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "apertus": apertus,
     "arcee": Form(activation="relu2", glu=False),
     "baichuan": baichuan,
+    "bloom": bloom,
     "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
@@ -140,8 +171,10 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "gpt2": gpt2,
     "gptneox": gptneox,
     "hunyuan_vl": hunyuan_vl,
+    "jais": jais,
     "jais2": PLAIN_RELU2,
     "maincoder": Form(head_norms="turned"),
+    "mpt": mpt,
     "nemotron": PLAIN_RELU2,
     "olmo": olmo,
     "openelm": Form(pairing="neox", head_norms="each"),
@@ -154,6 +187,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "qwen": qwen,
     "qwen2vl": Form(pairing="neox", biases=True),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
+    "refact": refact,
     "spark2_5": spark2_5,
     "stablelm": stablelm,
     "starcoder": gpt2,

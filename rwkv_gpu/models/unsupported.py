@@ -5,7 +5,6 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
-ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 STREAMS = "several residual streams"
@@ -21,7 +20,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "talkie": ("an embedding that every layer adds",),
 } | {
-    **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),

@@ -251,13 +251,25 @@ def with_factors(made: Made) -> Made:
     return made[0] | own, made[1] | keys
 
 
+def headless(made: Made) -> Made:
+    """The same whose embedding is its head, and smaller: else logits are three times as large as elsewhere."""
+    tensors, keys = renamed(made, {"output": ""})
+    embedding, kind = tensors["token_embd.weight"]
+    return tensors | {"token_embd.weight": (0.3 * embedding, kind)}, keys
+
+
 def placed(seed: int, kv: int) -> Made:
     """GPT-2 in small: a row for each position, layer norms, and biases of everything."""
-    plain = renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS | {"output": ""})
+    plain = headless(renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS))
     tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
-    embedding, kind = tensors["token_embd.weight"]
-    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
     return tensors | {"position_embd.weight": (Source(seed + 1).matrix(1024, 64, gain=8), "Q4_0")}, keys
+
+
+def bloom(seed: int) -> Made:
+    """BLOOM in small: layer norms, of embeddings, too, and biases of everything."""
+    plain = headless(renamed(transformer(seed, SMALL, biases=True, kv=4), GATELESS))
+    plain[0]["token_embd_norm.weight"] = Source(seed + 1).vector(64, 1), "F32"
+    return fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
 
 
 def normed_inside(made: Made) -> Made:
@@ -948,6 +960,20 @@ MODELS = {
     ),
     "arctic": lambda: arctic(119),
     "grok": lambda: grok(121),
+    "bloom": lambda: bloom(123),
+    "jais": lambda: renamed(
+        fused(
+            biased(layer_normed(transformer(125, SMALL, biases=True, kv=4)), *OUTPUTS, "ffn_gate", "ffn_up"),
+        ),
+        {},
+        {"attention.max_alibi_bias": 8.0},
+    ),
+    "mpt": lambda: renamed(
+        headless(layer_normed(fused(transformer(127, Sizes(96, 96, 16, "Q8_0", "Q8_0"), heads=6)), bias=False)),
+        GATELESS,
+        {"attention.max_alibi_bias": 6.0, "attention.clamp_kqv": 0.8},
+    ),
+    "refact": lambda: transformer(129, SMALL, kv=1),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

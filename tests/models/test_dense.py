@@ -1,12 +1,15 @@
 """Declarations of dense families: matrices that are rows of one, and what a file says of each layer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.fields import Fields
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.models.dense import by_layer
+from rwkv_gpu.models.dense import DenseFile, Form, by_layer
+from rwkv_gpu.models.other_dense import baichuan, refact
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.writer import BOOL, array_key, number, with_keys, written
 from tests.golden_files import OWN
@@ -39,6 +42,15 @@ def test_rows_are_read_from_the_file_as_they_are(tmp_path):
         names = {weight.name for weight in load_model(file).weights}
     assert {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"} <= names
     assert "blk.0.attn_qkv.weight" not in names
+
+
+def test_the_larger_baichuan_is_as_refact_and_the_smaller_as_llama():
+    """llama.cpp tells them apart by their layers."""
+    with GGUFFile.open(OWN / "tiny-baichuan.gguf") as file:
+        source = DenseFile(file, "baichuan")
+        assert baichuan(source) == Form()
+        source.hyper = replace(source.hyper, layers=40)
+        assert baichuan(source) == Form(ropes=[None] * 40, alibi=8.0) == refact(source)
 
 
 def windows(path) -> list[int]:

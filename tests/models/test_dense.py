@@ -1,5 +1,6 @@
 """Declarations of dense families: matrices that are rows of one, and what a file says of each layer."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.fields import Fields
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.models.dense import DenseFile, Form, by_layer
 from rwkv_gpu.models.other_dense import baichuan, refact
 from rwkv_gpu.models.registry import load_model
@@ -51,6 +55,18 @@ def test_the_larger_baichuan_is_as_refact_and_the_smaller_as_llama():
         assert baichuan(source) == Form()
         source.hyper = replace(source.hyper, layers=40)
         assert baichuan(source) == Form(ropes=[None] * 40, alibi=8.0) == refact(source)
+
+
+@pytest.mark.parametrize("step", [Step(1), Step(4), Step(64, prefill=True)])
+def test_what_is_clamped_is_written_where_attention_reads_it(step):
+    def kernels(*without: str) -> Counter[str]:
+        with GGUFFile.open(OWN / "tiny-olmo.gguf") as file:
+            recorded = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), step, without)
+        return Counter(row.kernel.partition(".")[0] for row in recorded.dispatches)
+
+    with_copies, fused = kernels("write_into_stack"), kernels()
+    assert (with_copies["dense/copy_rows"], fused["dense/copy_rows"]) == (6, 0)
+    assert with_copies["dense/map_unary"] == fused["dense/map_unary"] == 6
 
 
 def windows(path) -> list[int]:

@@ -1,4 +1,4 @@
-"""Convolutions, norms by groups, and heads that get another size are written into the stack that a kernel reads.
+"""Convolutions, norms by groups, heads that get another size, and what is made by element go where a kernel reads it.
 
     before
         %0 = conv1d(x)  [q]  state q
@@ -23,8 +23,10 @@ Condition: nothing but the copy reads what they give.
 from dataclasses import replace
 
 from ..graph import Graph
-from ..nodes import Conv1d, Copy, GroupNorm, ResizeHeads
+from ..nodes import Conv1d, Copy, GroupNorm, Map, ResizeHeads
 from ..target import Target
+
+WRITERS = Conv1d, GroupNorm, Map, ResizeHeads
 
 
 def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
@@ -33,7 +35,7 @@ def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same f
     for node in list(graph.nodes):
         op = node.op
         writer = graph.writer(op.x) if isinstance(op, Copy) else None
-        if not isinstance(op, Copy) or writer is None or not isinstance(writer.op, Conv1d | GroupNorm | ResizeHeads):
+        if not isinstance(op, Copy) or writer is None or not isinstance(writer.op, WRITERS):
             continue
         if graph.readers(op.x) == [node] and not graph.is_output(op.x):
             graph.remove(node)

@@ -265,6 +265,7 @@ EXPERT_SUM_GEMV_INT = Kernel(
 )
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
 CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
+GROUP_CHOICES = Kernel("moe/group_choices", "by_group", (PLAIN,), tolerance=SAME)
 EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
 EXPERT_GATHER = Kernel(
     "moe/expert_gather",

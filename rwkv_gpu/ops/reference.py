@@ -501,6 +501,9 @@ class Reference:
             shares = shares * self.weights[how.answer_scale.name][experts]
         return Routing(experts.astype(np.uint32), shares)
 
+    def by_group(self, routing: Routing[Array], size: int, scale: float) -> Routing[Array]:
+        return Routing(routing.experts // np.uint32(size), routing.shares * np.float32(scale))
+
     def expert_glu(
         self,
         x: Array,

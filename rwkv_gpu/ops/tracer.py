@@ -25,6 +25,7 @@ from .nodes import (
     FetchExperts,
     GatedDeltaRule,
     Gemm,
+    GroupChoices,
     GroupNorm,
     HeadLinear,
     Lerp,
@@ -389,6 +390,11 @@ class Tracer:
         logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
         self._append(Route(logits, router, how, routing))
         return routing
+
+    def by_group(self, routing: Routing[Value], size: int, scale: float) -> Routing[Value]:
+        grouped = Routing(Value(routing.experts.shape, np.uint32), Value(routing.shares.shape))
+        self._append(GroupChoices(routing, size, scale, grouped))
+        return grouped
 
     def expert_glu(
         self,

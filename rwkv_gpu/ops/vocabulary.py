@@ -602,6 +602,9 @@ class Ops(Protocol[Tensor]):
         `logits` are W norm(x) + bias, where something else has made them.
         """
 
+    def by_group(self, routing: Routing[Tensor], size: int, scale: float) -> Routing[Tensor]:
+        """Where experts e share another by `size` neighbours: e // size, and scale · shares; rows may have one twice"""
+
     def expert_glu(
         self,
         x: Tensor,

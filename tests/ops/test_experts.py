@@ -509,6 +509,25 @@ def test_all_rows_to_one_expert(device, either):
     bench.check(products(*halves(bench, 8)), **given(70, 8, 1) | one)
 
 
+@pytest.mark.parametrize("rows", [1, 17])
+def test_neighbours_share_an_expert(device, either, rows):
+    """A row may have it twice, by two of them."""
+    bench, inputs = Bench(device, either, rows), given(rows, 8, 4)
+    inputs["experts"][0] = 0, 1, 6, 2
+    gate, up, down = halves(bench, 4)
+
+    def says(g, x, h, experts, shares, add):
+        grouped = g.by_group(Routing(experts, shares), 2, 0.4)
+        return {
+            "experts": grouped.experts,
+            "shares": grouped.shares,
+            "h": g.expert_glu(x, gate, up, grouped, "silu"),
+            "y": g.expert_sum(h, down, grouped, add=add),
+        }
+
+    bench.check(says, **inputs)
+
+
 def test_any_count_of_rows_through_one_plan(device, either):
     """What is left over from a longer step must not count."""
     bench = Bench(device, either, 40)

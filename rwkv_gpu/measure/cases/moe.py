@@ -24,6 +24,7 @@ from .common import BY_NAME, F32, SOME, normal
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
     yield from _routes(can)
+    yield from _groups(can)
     known = set()
     for name, (kernel, config) in expert_trials(can).items():
         [hole] = [hole for hole in kernel.holes if hole.name == FORMAT.name]
@@ -62,6 +63,17 @@ def _routes(can: Capabilities) -> Iterator[Trial]:
                 lambda g, w, x, what=what, part=part: getattr(g.route(x, w["router"], _gatings(w)[what]), part),
                 {"x": normal(5, 48)}, weights, CLOSE.result,
             )  # fmt: skip
+
+
+def _groups(can: Capabilities) -> Iterator[Trial]:
+    """Both of what is chosen."""
+    chosen = {"experts": np.arange(10, dtype=np.uint32).reshape(5, 2), "shares": normal(5, 2)}
+    for part in chosen:
+        yield Trial(
+            "by_group", part, "map", default_tuning(can),
+            lambda g, _, experts, shares, part=part: getattr(g.by_group(Routing(experts, shares), 3, 0.3), part),
+            chosen,
+        )  # fmt: skip
 
 
 def _experts(gate: Format, up: Format, width: int = 256) -> dict[str, Stored]:

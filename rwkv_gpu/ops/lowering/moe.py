@@ -9,7 +9,7 @@ from ...gpu.weights import Shard
 from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
-from ..nodes import ExpertProducts, ExpertSum, Route, SortChoices
+from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, SortChoices
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
 from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
@@ -63,6 +63,17 @@ def route(to: Lowering, node: Node, op: Route) -> None:
     operands = _chosen(op) | _extras(to, how) | {"x": op.logits}
     shader = (*parts, f"lib/lanes/{to.tuning.reduce}")
     to.emit(node, op.router.name, shader, _routing(op) | lanes, operands, groups=node.rows)
+
+
+def group_choices(to: Lowering, node: Node, op: GroupChoices) -> None:
+    used, lanes = op.routing.experts.shape[1], to.tuning.map_lanes
+    constants: dict[str, Constant] = {"USED": used, "SIZE": op.size, "SCALE": float(op.scale), "WG": lanes}
+    operands: dict[str, Operand] = {
+        "experts": op.routing.experts, "shares": op.routing.shares,
+        "groups": op.grouped.experts, "scaled": op.grouped.shares,
+    }  # fmt: skip
+    groups = -(-node.rows * used // lanes)
+    to.emit(node, "", ("moe/group_choices", "lib/lanes/plain"), constants, operands, groups=groups)
 
 
 def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:

@@ -8,7 +8,7 @@ from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from .linear import AdapterSums, Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
-from .moe import ExpertProducts, ExpertSum, FetchExperts, Route, SortChoices
+from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
 from .recurrence import GatedDeltaRule, Lerp, LightningAttention, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
@@ -32,6 +32,7 @@ __all__ = [
     "FetchExperts",
     "GatedDeltaRule",
     "Gemm",
+    "GroupChoices",
     "GroupNorm",
     "HeadLinear",
     "Kernel",

@@ -31,6 +31,24 @@ class Route(Op):
 
 
 @dataclass(frozen=True)
+class GroupChoices(Op):
+    """e // size of the experts of each row, and scale · shares"""
+
+    routing: Routing[Value]
+    size: int
+    scale: float
+    grouped: Routing[Value]
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return self.routing.experts, self.routing.shares
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return self.grouped.experts, self.grouped.shares
+
+
+@dataclass(frozen=True)
 class FetchExperts(Op):
     """The slots of a cache where copies of the chosen experts lie; those that have none yet are copied first"""
 

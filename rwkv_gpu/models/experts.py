@@ -39,6 +39,17 @@ class SharedExpert:
 
 
 @dataclass(frozen=True)
+class Adjugates:
+    """Parameters of smaller experts, each shared by some neighbours: what one answers has the share of its expert."""
+
+    group: int  # experts that share one
+    scale: float  # of answers
+    gate: Weight  # [E / group, inner, D]
+    up: Weight
+    down: Weight  # [E / group, D, inner]
+
+
+@dataclass(frozen=True)
 class Latent:
     """What is between rows and experts that read less than a row, and answer as much."""
 
@@ -63,6 +74,7 @@ class Mixture:
     router_cap: float  # of its logits; 0 is none
     shared: SharedExpert | None
     latent: Latent | None
+    adjugates: Adjugates | None = None
 
 
 def mixture(
@@ -101,6 +113,10 @@ def mixture(
         assert not isinstance(p.then, ClampedSwiglu), "it has a gate"
         bias, sums = (*p.biases, None)[0], (*p.scales, None)[0]
         inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=bias, scale=sums)
+    if p.adjugates is not None:
+        grouped = g.by_group(routing, p.adjugates.group, p.adjugates.scale)
+        small = g.expert_glu(x, p.adjugates.gate, p.adjugates.up, grouped, p.then, norm=norm)
+        add = g.expert_sum(small, p.adjugates.down, grouped, add=add)
     weighted = not p.scales_input
     if p.latent is not None:
         y = g.expert_sum(inner, p.down, routing, bias=p.down_bias, weighted=weighted)
@@ -252,6 +268,22 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
         return None
     size = tensors.dimension(down, 0)
     return Latent(tensors.take(down, size, width), tensors.take(up, width, size))
+
+
+def take_adjugates(file: GGUFFile, tensors: Tensors, arch: str, sizes: ExpertSizes, i: int) -> Adjugates:
+    """Those of layer i; their width is that of their tensors."""
+    at, width, key = f"blk.{i}.ffn", sizes.width, f"{arch}.experts_per_group"
+    group = file.int(key, low=1, high=sizes.experts)
+    if sizes.experts % group:
+        raise tensors.bad(f"metadata key '{key}'", str(group), f"a divisor of the {sizes.experts} experts")
+    count, inner = sizes.experts // group, tensors.dimension(f"{at}_down_chexps.weight", 2, 3)
+    return Adjugates(
+        group,
+        file.float(f"{arch}.expert_group_scale", 0.0, 1e4),
+        tensors.take(f"{at}_gate_chexps.weight", count, inner, width),
+        tensors.take(f"{at}_up_chexps.weight", count, inner, width),
+        tensors.take(f"{at}_down_chexps.weight", count, width, inner),
+    )
 
 
 def take_shared_expert(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
 from .dense import Attentions, DenseFile, Form
-from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_mixture
+from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_adjugates, take_mixture
 from .layered import normed
 from .transformer import Attending, FeedForward, feed_forward
 
@@ -26,6 +26,7 @@ class ExpertForm:
     beside_shared: float = 1.0  # what answers are multiplied by where there is a shared expert: that, too
     routed_first: bool = False  # whether routers read what their layer reads, without a norm
     router_cap: float = 0.0  # of the logits of routers; 0 is none
+    adjugates: bool = False  # whether neighbouring experts share a smaller one
     dense: str | None = None  # the norm of a feed-forward that reads what attention makes, and is added to that first
 
 
@@ -115,6 +116,8 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         scales_input=experts.scales_input,
         router_cap=experts.router_cap,
     )
+    if experts.adjugates:
+        found = replace(found, adjugates=take_adjugates(source.file, tensors, source.arch, sizes, i))
     scale, after = experts.beside_shared if found.shared else 1.0, source.after(form, 1, i)
     before = form.norms[0], experts.dense
     return Experts(

@@ -167,6 +167,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
     "grok": grok,
     "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
+    "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),

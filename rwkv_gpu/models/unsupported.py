@@ -16,7 +16,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "chameleon": ("a mask of the tokens of images",),
     "cogvlm": ("matrices of their own for images",),
     "graniteswitch": ("adapters that a token chooses",),
-    "grovemoe": ("experts that others share",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
     "talkie": ("an embedding that every layer adds",),
 } | {

@@ -670,6 +670,23 @@ def grok(seed: int) -> Made:
     return tensors, keys | own
 
 
+def grove(seed: int) -> Made:
+    """Grove MoE in small: two experts share a smaller one.
+
+    These answer nothing here, as llama.cpp differs from the publisher in what they read and in their shares.
+    """
+    tensors, keys = transformer(seed, FEW_EXPERTS, experts=4, norms=True)
+    g, width, inner = Source(seed + 1), 64, 32
+    shapes = {"gate": (2, inner, width), "up": (2, inner, width), "down": (2, width, inner)}
+    tensors |= {
+        f"blk.{i}.ffn_{name}_chexps.weight": (g.matrix(*shape), "Q8_0")
+        for i in range(2)
+        for name, shape in shapes.items()
+    }
+    own: Keys = {"experts_per_group": 2, "expert_group_scale": 0.0, "expert_chunk_feed_forward_length": inner}
+    return tensors, keys | own
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -974,6 +991,7 @@ MODELS = {
         {"attention.max_alibi_bias": 6.0, "attention.clamp_kqv": 0.8},
     ),
     "refact": lambda: transformer(129, SMALL, kv=1),
+    "grovemoe": lambda: grove(131),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

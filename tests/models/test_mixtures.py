@@ -1,5 +1,7 @@
 """Families with experts: what their files may hold. Their logits are compared in `tests/test_own_golden.py`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,16 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.models.experts import mixture
 from rwkv_gpu.models.llama4 import CHUNK
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Temperature
 from tests.gguf.parts import Parts, Stored, take_apart
 from tests.gguf.writer import BOOL, F32, U32, written
 from tests.golden_files import golden
+from tests.models.session import float_weights
 
 SAME = 2e-5  # rms: float32 sums in another order, over logits of deviation 2.5
 
@@ -121,6 +127,53 @@ def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
     for cap, least, most in ((1e5, 0.0, SAME), (0.5, 1e-2, 10.0)):
         whole.set("grok.router_logit_softcapping", F32, cap)
         assert least <= rms(logits(tmp_path, whole, ids) - wanted) < most
+
+
+def test_neighbouring_experts_of_grovemoe_share_a_smaller_one_that_has_their_shares():
+    """As its publisher computes it, in float64. Its record says nothing of them: llama.cpp gives them what the others
+    answer, and other shares."""
+    with GGUFFile.open(golden("tiny-grovemoe.gguf")) as file:
+        model = load_model(file)
+        weights = float_weights(file, model)
+    plain, x = model.feeds[0].mixture, np.random.default_rng(3).standard_normal((9, 64)).astype(np.float32)
+    assert plain.adjugates.scale == 0, "llama.cpp would give another record"
+    batch = Batch.of([(0, 0, [0] * 9)])
+    p = replace(plain, adjugates=replace(plain.adjugates, scale=0.4))
+    got = mixture(Reference(weights, {}, batch), p, x, None, None)
+
+    def answer(kind: str, e: int, row: np.ndarray) -> np.ndarray:
+        gate, up, down = (weights[f"blk.0.ffn_{n}_{kind}.weight"][e].astype(float) for n in ("gate", "up", "down"))
+        return down @ (gate @ row / (1 + np.exp(-gate @ row)) * (up @ row))
+
+    twice = 0
+    for row, found in zip(x.astype(float), got, strict=True):
+        odds = np.exp(weights["blk.0.ffn_gate_inp.weight"].astype(float) @ row)
+        chosen = np.argsort(-odds)[:2]
+        twice += chosen[0] // 2 == chosen[1] // 2
+        shares = odds[chosen] / odds[chosen].sum()
+        wanted = sum(
+            share * (answer("exps", e, row) + 0.4 * answer("chexps", e // 2, row))
+            for share, e in zip(shares, chosen, strict=True)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert 0 < twice < 9
+
+
+def test_grovemoe_computes_its_smaller_experts_on_every_device_alike(tmp_path, adapter, rounding):
+    whole, ids = parts("grovemoe"), record("grovemoe")["tokens"].tolist()
+    whole.set("grovemoe.expert_group_scale", F32, 0.4)
+    wanted = logits(tmp_path, whole, ids)
+    assert rms(wanted - record("grovemoe")["exact_logits"]) > 0.1
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device=str(adapter.index), kv="f32", context=64) as llm:
+        for chunk in (24, 1):
+            assert rms(llm.logits(ids, chunk_size=chunk) - wanted) < SAME + rounding
+
+
+def test_a_group_of_grovemoe_must_divide_its_experts(tmp_path):
+    whole = parts("grovemoe")
+    whole.set("grovemoe.experts_per_group", U32, 3)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match="a divisor of the 4"):
+        load_model(file)
 
 
 def test_a_file_without_its_shared_expert_or_its_biases_is_refused(tmp_path):

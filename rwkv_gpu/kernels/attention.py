@@ -12,7 +12,9 @@ HEAD_NORM = Hole(
 )
 VALUE_NORM = Hole("value norm", ("attention/value_norm/none", "attention/value_norm/unit"))
 ROPE = Hole("rope", ("attention/rope/neox", "attention/rope/normal", "attention/rope/none"))
-QUERY_SCALE = Hole("query scale", ("attention/query_scale/constant", "attention/query_scale/temperature"))
+QUERY_SCALE = Hole(
+    "query scale", tuple(f"attention/query_scale/{part}" for part in ("constant", "temperature", "late"))
+)
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
@@ -139,7 +141,7 @@ LATENT_ATTENTION = Kernel(
     "latent_attention",
     (
         LATENT_QUERIES,
-        QUERY_SCALE,
+        QUERY_SCALE.but("late"),
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
         RESULT.only("whole", "partial"),
         *LATENT_REST,
@@ -151,7 +153,7 @@ LATENT_ATTENTION = Kernel(
 LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
-    (LATENT_QUERIES, QUERY_SCALE, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
+    (LATENT_QUERIES, QUERY_SCALE.but("late"), RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
     ("attention/softmax", *LATENT_BLOCKS),
     core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),

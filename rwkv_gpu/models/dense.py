@@ -21,6 +21,7 @@ from ..ops.vocabulary import (
     ClampedSwiglu,
     Glu,
     HeadNorms,
+    LateTemperature,
     LayerNorm,
     Pairing,
     Rms,
@@ -66,7 +67,7 @@ class Form:
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     alibi: float = 0.0  # how much scores lose by distance, as `Attention` has it; 0 is nothing
-    temperature: Temperature | None = None
+    temperature: Temperature | LateTemperature | None = None
     sinks: Literal["", "all", "some"] = ""  # layers where each head has one more score, without a value
     branch_scale: float = 1.0  # of what a branch adds
     attention_scale: float = 1.0  # the same, of attention alone

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import ClampedSwiglu
+from ..ops.vocabulary import ClampedSwiglu, LateTemperature
 from .dense import CAP, CLAMP, LIMIT, SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
 from .rope import unscaled
+from .tensors import LONGEST_CONTEXT
 
 PERIOD = 4  # layers from one that sees all to the next
 NEAR_BASE = 10000.0  # of window layers, where the file does not say it
@@ -74,8 +75,10 @@ def arctic(source: DenseFile) -> Form:
 def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
     """Grok 1 and 2: norms before and after each branch, caps, and in Grok 2 a dense feed-forward beside the experts.
 
-    Files of Grok 1 may lack the numbers, which are its own then.
+    Files of Grok 1 may lack the numbers, which are its own then. llama.cpp reads two keys that it does not use: the cap
+    of routers, and the position from which on queries have a larger scale.
     """
+    start = source.file.int(f"{source.arch}.attention.temperature_length", low=0, high=LONGEST_CONTEXT, default=0)
     after = [name for name in ("layer_output_norm", "post_ffw_norm") if f"blk.0.{name}.weight" in source.tensors]
     form = Form(
         pairing="neox",
@@ -83,6 +86,7 @@ def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
         after=("attn_output_norm", (*after, "post_ffw_norm")[0]),
         score_scale=source.number("attention.output_scale", *SCALE, default=128**-0.5),
         score_cap=source.number("attn_logit_softcapping", *CAP, default=30.0),
+        temperature=LateTemperature(start) if start > 1 else None,
         embedding_scale=source.number("embedding_scale", *SCALE, default=6144**0.5),
         logit_scale=source.number("logit_scale", *SCALE, default=3**-0.5),
         logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),

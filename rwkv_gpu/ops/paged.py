@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import PAGE, Attention, Rope, Temperature, Weight
+from .vocabulary import PAGE, Attention, LateTemperature, Rope, Temperature, Weight
 
 Array = npt.NDArray[Any]
 
@@ -30,10 +30,14 @@ def factors_of(rope: Rope, context: int) -> Weight | None:
     return rope.long_factors if rope.long_factors and context > rope.short else rope.factors
 
 
-def warmth(temperature: Temperature, positions: Array) -> Array:
+def warmth(temperature: Temperature | LateTemperature, positions: Array) -> Array:
     """What the queries of these positions are scaled by."""
-    times = (positions + temperature.shift) // temperature.period
-    return (1 + temperature.scale * np.log(1.0 + times)).astype(np.float32)
+    if isinstance(temperature, LateTemperature):
+        scales: Array = np.log(np.maximum(positions, temperature.start)) / np.log(temperature.start)
+    else:
+        times = (positions + temperature.shift) // temperature.period
+        scales = 1 + temperature.scale * np.log(1.0 + times)
+    return scales.astype(np.float32)
 
 
 def largest_power(heads: int) -> int:

@@ -196,6 +196,13 @@ class Temperature:
 
 
 @dataclass(frozen=True)
+class LateTemperature:
+    """Scales the query of a position beyond `start` by ln(position) / ln(start)."""
+
+    start: int  # 2 or more
+
+
+@dataclass(frozen=True)
 class HeadNorms:
     """RMS norms of every head, each over its N numbers."""
 
@@ -221,7 +228,7 @@ class Attention:
     alibi: float = 0.0  # B: scores lose by distance, in a first head 2^(-B / P), in the P-th 2^-B for each position
     sinks: Weight | None = None  # [H]: one more score of each head, which has no value
     head: int = 0  # numbers of a head that are not padding; 0 is all N
-    temperature: Temperature | None = None
+    temperature: Temperature | LateTemperature | None = None
 
 
 @dataclass(frozen=True)

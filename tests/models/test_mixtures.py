@@ -129,6 +129,16 @@ def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
         assert least <= rms(logits(tmp_path, whole, ids) - wanted) < most
 
 
+def test_scores_of_grok_grow_beyond_the_length_of_its_file(tmp_path):
+    """As its publisher has them; llama.cpp reads the key, and scales nothing."""
+    whole, ids = parts("grok"), record("grok")["tokens"].tolist()
+    wanted = logits(tmp_path, whole, ids)
+    whole.set("grok.attention.temperature_length", U32, 8)
+    got = logits(tmp_path, whole, ids)
+    np.testing.assert_array_equal(got[:9], wanted[:9])
+    assert min(rms(row) for row in (got - wanted)[9:]) > 1e-3
+
+
 def test_neighbouring_experts_of_grovemoe_share_a_smaller_one_that_has_their_shares():
     """As its publisher computes it, in float64. Its record says nothing of them: llama.cpp gives them what the others
     answer, and other shares."""

@@ -16,7 +16,7 @@ from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
 from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight, Yarn
+from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, HeadNorms, LateTemperature, Rope, Temperature, Weight, Yarn
 from tests.recording import POISON, named
 
 Arrays = dict[str, np.ndarray]
@@ -187,7 +187,9 @@ OPTIONS = {
     "norms after the rotation, a cache that is read": lambda how, w: replace(
         how, sinks=w["sinks"], norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)
     ),
-    "scores that lose by distance": lambda how, _: replace(how, alibi=8.0, rope=None),
+    "scores that lose by distance, a late temperature": lambda how, _: replace(
+        how, alibi=8.0, rope=None, temperature=LateTemperature(32)
+    ),
     "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
 }
@@ -217,7 +219,7 @@ def test_every_option(fast_device, option):
 
 def test_every_head_has_a_slope_of_its_own(fast_device):
     """Where the heads are no power of 2: those beyond it lie between the others. Far into a context, too."""
-    case = Case(heads=6, kv_heads=2, size=32, option="scores that lose by distance")
+    case = Case(heads=6, kv_heads=2, size=32, option=list(OPTIONS)[3])
     for step in (1, 40):
         assert_same(case, fast_device, history(case, 1000, step))
 

@@ -14,7 +14,7 @@ from ...kernels.kernel import CLOSE
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
-from ...ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight
+from ...ops.vocabulary import PAGE, Attention, Cache, HeadNorms, LateTemperature, Rope, Temperature, Weight
 from ..trials import Past, Stored, Trial
 from .common import normal, read_on_units
 
@@ -38,7 +38,7 @@ OPTIONS: dict[str, Option] = {
     "capped, sinks, warm": lambda how, w: replace(
         how, softcap=1.5, sinks=w["sinks"], temperature=Temperature(0.5, 32, 1)
     ),
-    "by distance": lambda how, _: replace(how, alibi=8.0),
+    "by distance, warm when late": lambda how, _: replace(how, alibi=8.0, temperature=LateTemperature(50)),
     "chunked, unturned": lambda how, _: replace(how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)),
     CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),
 }

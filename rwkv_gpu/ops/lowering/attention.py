@@ -31,7 +31,7 @@ from ..kv_format import KVFormat
 from ..nodes import Attend
 from ..paged import factors_of, largest_power, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, Rope, Weight
+from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
 from .context import Lowering
 from .quantising import in_units
 
@@ -398,6 +398,8 @@ def scale_of_queries(how: Attention | LatentAttention) -> tuple[str, dict[str, C
     scale, warm = float(how.scale), how.temperature
     if warm is None:
         return "query_scale/constant", {"SCALE": scale}
+    if isinstance(warm, LateTemperature):
+        return "query_scale/late", {"SCALE": scale, "START": warm.start}
     return "query_scale/temperature", {
         "SCALE": scale,
         "TEMPERATURE": float(warm.scale),

@@ -45,6 +45,8 @@ MATRICES = {
     "deepseek2": ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_shexp", "ffn_down_exps"),
     "gpt-oss": ("attn_q", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),  # with biases and limits
     "step35": ("attn_gate", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_down"),  # limits in some layers
+    "smallthinker": ("ffn_gate_inp", "ffn_gate_exps"),  # a router that reads what its layer reads
+    "grok": ("ffn_gate_inp", "ffn_up", "ffn_down_exps"),  # a feed-forward beside experts
     "lfm2": ("attn_q", "in_proj", "out_proj", "ffn_down"),
 }  # fmt: skip
 

@@ -36,7 +36,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
-MOST_MEMORY = 4 << 30  # bytes of a test process: up to 3 GiB were wanted, by which files a worker was given
+MOST_MEMORY = 5 << 29  # bytes of a test process: up to 1.8 GiB are wanted, by which files a worker is given
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

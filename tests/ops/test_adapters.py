@@ -11,7 +11,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
 from rwkv_gpu.measure.plans import Step, record_step
-from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import SHAPES
+from rwkv_gpu.measure.synthetic import noise, open_synthetic, opened
 from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_adapters import adapted, write
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
@@ -19,6 +21,11 @@ from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 QUERIES, ALL = ("attn_q", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 # In a layer: a dispatch for each x that adapters read.
 MORE = {"queries": (QUERIES, 1), "all": (ALL, 4)}
+
+
+def open_llama() -> GGUFFile:
+    """Eight layers of Llama 8B: v is of Q4_K in the second, of Q6_K in the fourth."""
+    return opened(noise("llama-8b", replace(SHAPES["llama-8b"], layers=8), QUANTS["q4_k_m"]))
 
 
 def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adapters:
@@ -37,7 +44,7 @@ def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
     names, more = MORE[what]
     can, steps = LIMITS["h200"], []
     for some in ((), names):
-        with open_synthetic("llama-8b-q4_k_m") as file:
+        with open_llama() as file:
             adapters = adapters_for(file, some) if some else Adapters(())
             steps.append(record_step(file, can, default_tuning(can), Step(rows), adapters=adapters))
     layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
@@ -48,14 +55,14 @@ def test_on_matrix_units_rows_are_rounded_by_what_makes_them_or_beside_adapters(
     """So adapters add their own dispatches alone."""
     layers = []
     for names in ((), ALL):
-        with open_synthetic("llama-8b-q4_k_m") as file:
+        with open_llama() as file:
             adapters = adapters_for(file, names) if names else Adapters(())
             found = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16), adapters=adapters)
-        kernels = [one.kernel for one in found.dispatches if one.layer == 1]
+        kernels = [one.kernel for one in found.dispatches if one.layer == 3]
         layers.append(Counter(kernel.partition(".")[0] for kernel in kernels))
     assert layers[1] - layers[0] == {"adapters/down": 5}  # that of v, whose kernel multiplies integers, is apart
-    adding = [sum("columns.outputs" in one.kernel for one in found.dispatches if one.layer == i) for i in (1, 5)]
-    assert adding == [4, 4]  # q and k, of layer 5 also v; output; gate and up; down
+    adding = [sum("columns.outputs" in one.kernel for one in found.dispatches if one.layer == i) for i in (3, 1)]
+    assert adding == [4, 4]  # q and k, of layer 1 also v; output; gate and up; down
     assert all(layer["linear/round_rows"] == 0 for layer in layers)
 
 
@@ -63,7 +70,7 @@ def test_on_matrix_units_prompts_have_a_product_of_all_a_for_each_x_and_none_of_
     """B are columns of the matrices that they are for: four dispatches a layer more, where it were 24."""
     layers = []
     for names in ((), ALL):
-        with open_synthetic("llama-8b-q4_k_m") as file:
+        with open_llama() as file:
             adapters = adapters_for(file, names, 1) if names else Adapters(())
             step = Step(512, prefill=True)
             found = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), step, adapters=adapters)

@@ -28,7 +28,8 @@ class Known:
         drafts = {}
         for sequence, most in wanted:
             done = len(sequence.ids) - sequence.prompt
-            draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
+            # Not the last token: a draft of it is not counted as right where a grammar ends behind it.
+            draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done:-1][:most]
             wrong = self.random.random(len(draft)) < self.mistakes
             drafts[sequence] = [token ^ int(bad) for token, bad in zip(draft, wrong, strict=True)]
         return drafts

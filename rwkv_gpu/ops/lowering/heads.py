@@ -10,7 +10,7 @@ from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .attention import JOINING
 from .context import Lowering, Runs
-from .linear import w_exponent
+from .matrix_units import w_exponent
 from .moe import decoded_parts
 from .quantising import round_rows
 

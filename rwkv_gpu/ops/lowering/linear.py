@@ -8,20 +8,7 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import (
-    ADAPTER_COLUMNS,
-    ADAPTER_OUTPUTS,
-    ADAPTERS_UP,
-    HALVES,
-    NO_COLUMNS,
-    ROUNDING_IN_UNITS,
-    SUMS_LEFT,
-    SUMS_ROUNDED,
-    SUMS_TO_NORM,
-    TILE_OF_SUBGROUP,
-    TILE_OF_WORKGROUP,
-    TO_NORM,
-)
+from ...kernels.parts import ADAPTER_OUTPUTS, ADAPTERS_UP
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -35,11 +22,12 @@ from ..gemm import (
 )
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
-from ..quantising import BY_SUBGROUPS, X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
+from ..quantising import quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm, scales_of_pairs
 from . import adapters
 from .context import Lowering
+from .matrix_units import on_matrix_units
 from .quantising import STORES_QUANTISED, quantise
 from .table import Placed, Table
 
@@ -208,19 +196,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         linked += staged.parts
         constants |= staged.constants
     if config.fragment:
-        constants["W_EXPONENT"] = w_exponent(shards[0])
-        constants["MOST_ASKED"] = most_asked(config, op)
-        if config.kernel == "linear/line_gemm":
-            linked += decoded_fours(shards[0])
-            constants["STAGES"] = -(-max(bound.widths) // config.columns)
-        else:
-            linked.append(decoded_weights(shards[0]))
-    if takes(config.kernel, NO_COLUMNS):
-        linked += _further_columns(config) if op.adapters and not op.adds_to_sums else [NO_COLUMNS]
-    if config.kernel in X_BY_FRAGMENTS:
-        constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
-    if config.kernel in BY_SUBGROUPS:
-        own_parts, own_constants = _rounded(op, node.rows)
+        own_parts, own_constants = on_matrix_units(op, node.rows, config, shards[0], bound.widths)
         linked += own_parts
         constants |= own_constants
     if config.kernel == "linear/gemv_single_pass":
@@ -244,60 +220,10 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     )
 
 
-def _further_columns(config: GemmConfig) -> list[str]:
-    """What a kernel links that multiplies B of adapters as columns of W."""
-    if config.kernel in BY_SUBGROUPS:
-        return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_SUBGROUP]
-    return [ADAPTER_COLUMNS, ADAPTER_OUTPUTS, TILE_OF_WORKGROUP, HALVES]
-
-
-def _rounded(op: Gemm, rows: int) -> tuple[list[str], dict[str, Constant]]:
-    """How rows of x as float16 are read, and whether the result is written as such, too."""
-    x, y = op.quantised_x, op.quantises
-    assert x is not None
-    what = "row" if not x.unit else "all" if x.eps is None else "norm"
-    parts = [f"lib/matrix_units/unit_of_{what}"]
-    constants: dict[str, Constant] = {"X_UNIT": x.unit} if x.unit else {}
-    constants |= {"X_EPS": float(x.eps)} if x.eps is not None else {}
-    if y is None:
-        return [*parts, SUMS_LEFT], constants
-    parts += [SUMS_ROUNDED] if y.eps is None else [SUMS_TO_NORM, TO_NORM]
-    parts += ROUNDING_IN_UNITS
-    return parts, constants | {"UNIT": y.unit, "ROUNDED_ROWS": rows}
-
-
 def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -> int:
     """Of matrices and vectors; what is bound of W may hold other matrices in between."""
     vectors = (o for at, o in operands.items() if isinstance(o, Slice) and at not in ("w", "shift_state"))
     return sum(shard.slice.nbytes for shard in shards) + sum(vector.nbytes for vector in vectors)
-
-
-def most_asked(config: GemmConfig, op: Gemm) -> int:
-    """How much of what sums on matrix units are added to a lane asks for at once: adapters and tiles want registers."""
-    return 4 if config.kernel == "linear/line_gemm" and not op.adds_to_sums else 2
-
-
-def w_exponent(shard: Shard) -> int:
-    """The power of two by which weights are multiplied before they are rounded to float16, where that gains precision.
-
-    Scales of packed formats are small: 2^4 keeps those from 4e-6 on at full precision, and weights up to 4,000. Floats
-    stay as they are.
-    """
-    return 4 if shard.packed else 0
-
-
-def decoded_weights(shard: Shard) -> str:
-    """The part that makes float16 of what a format decodes."""
-    kinds = {"formats/unsigned": "of_bytes", "formats/signed": "of_signed_bytes"}
-    return "lib/matrix_units/" + next((kind for part, kind in kinds.items() if part in shard.parts), "of_floats")
-
-
-def decoded_fours(shard: Shard) -> list[str]:
-    """The parts that make float16 of four weights of a run."""
-    own = {part.rpartition("/")[2] for part in shard.parts}
-    if own >= {"nibbles", "unsigned"} and "fifths" not in own:
-        return ["lib/matrix_units/of_nibbles"]
-    return [decoded_weights(shard), "lib/matrix_units/of_fours"]
 
 
 def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:

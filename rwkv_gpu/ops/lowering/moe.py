@@ -15,7 +15,7 @@ from ..values import JoinedVectors, Operand, Quantised, Value
 from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .glu import glu_parts
-from .linear import decoded_weights, w_exponent
+from .matrix_units import decoded_weights, w_exponent
 from .quantising import in_units, quantise
 
 SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours

@@ -56,7 +56,7 @@ BIAS = Hole("bias", ("moe/bias/none", "moe/bias/each"))
 SUMS = Hole("sums", ("moe/sums/plain", "moe/sums/scaled"))
 INPUT_SCALE = Hole("input scale", ("moe/input/plain", "moe/input/scaled"))
 SHARES = Hole("shares", ("moe/share/each", "moe/share/one"))
-ROUTED = GATING.maybe(), CHOOSING.only("logits", "biased").maybe(), ANSWER.maybe()  # where products rank experts
+ROUTED = GATING.maybe(), CHOOSING.only("logits", "biased").maybe(), ANSWER.maybe()  # where subgroups rank experts
 RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # as moe/choices/ranked
 WRITING = RESULT, GLU, BIAS, SUMS, INPUT_SCALE
 MATRICES = (*DECODING, "moe/matrices")
@@ -97,7 +97,7 @@ EXPERT_GEMV = ExpertKernel(
     name="moe/expert_gemv",
     op="experts",
     holes=(FLOATS, VEC4S, CHOICES, *ROUTED, *WRITING, NORM, PLAIN_ROWS, SUM, PLAIN),
-    shared=(*MATRICES, *TILES, "moe/shares", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
+    shared=(*MATRICES, *TILES, "moe/ranking", "moe/shares", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
     trials=_gemv_trials,
     candidates=_gemv_candidates,
@@ -150,7 +150,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         SUM.only("subgroup"),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, *STAGED, *RUNS, "moe/shares", "lib/sum/squares"),
+    shared=(*MATRICES, *TILES, *STAGED, *RUNS, "moe/ranking", "moe/shares", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
     trials=_int_trials,
@@ -266,7 +266,14 @@ EXPERT_SUM_GEMV_INT = Kernel(
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
 CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
 GROUP_CHOICES = Kernel("moe/group_choices", "by_group", (PLAIN,), tolerance=SAME)
-EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
+EXPERT_SORT = Kernel(
+    "moe/expert_sort",
+    "experts",
+    (Hole("sort", ("moe/sort/chosen", "moe/sort/ranked")), *ROUTED),
+    ("moe/ranking", "moe/shares", "lib/sum/subgroup"),
+    tolerance=CLOSE,
+    part_needs=RANKING,
+)
 EXPERT_GATHER = Kernel(
     "moe/expert_gather",
     "experts",

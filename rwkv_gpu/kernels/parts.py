@@ -134,6 +134,7 @@ PART_NEEDS: dict[str, Needs] = {
     "linear/epilogue/residual_save_state_rows": Needs(buffers=10),
     "linear/epilogue/quantise": Needs(lanes=8),
     "moe/choices/ranked": Needs(lanes=2),
+    "moe/sort/ranked": Needs(lanes=2),
     "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
     "rwkv/shift_output/round": Needs(f16=True, matrix_units=True, buffers=9),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),

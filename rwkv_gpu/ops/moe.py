@@ -12,7 +12,7 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from ..kernels.expert_config import ExpertConfig
-from .nodes import ExpertProducts, ExpertSum, SortChoices
+from .nodes import ExpertProducts, ExpertSum, Route, SortChoices
 from .staging import Staged
 from .target import Target
 from .values import UniformTable, Value
@@ -191,6 +191,11 @@ def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
     if sums_at_once(op, rows, target):
         return 1
     return expert_config(matrices_of(op.down, target)[0], rows * op.routing.experts.shape[1], target).tb
+
+
+def by_own_logit(op: Route) -> bool:
+    """Whether a subgroup can choose experts: there are no groups, and scores that a bias is added to are no softmax."""
+    return op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
 
 
 def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices:

@@ -550,20 +550,24 @@ RANKED = {
 }
 
 
+@pytest.mark.parametrize("rows", [3, 16])
 @pytest.mark.parametrize("name", RANKED)
-def test_products_of_each_choice_rank_experts_on_the_way(device, name):
-    """And those who come later read what they have found."""
+def test_experts_are_ranked_on_the_way(device, name, rows):
+    """By products of each choice, or by what sorts the choices of more rows. Those who come later read it."""
     shapes = expert_configs(device)
     if "subgroups" not in shapes:
         pytest.skip("this device has no subgroups")
-    matrices, each = next(iter(gemm_configs(device).values())), shapes["subgroups"]
+    if rows > 3 and not device.capabilities.subgroup_size:
+        pytest.skip("its subgroups may have any size")
+    matrices, each = next(iter(gemm_configs(device).values())), shapes["subgroups" if rows == 3 else "sorted"]
     tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), fuses_routing=True)
-    bench, (experts, how) = Bench(device, tuning, 3), RANKED[name]
+    bench, (experts, how) = Bench(device, tuning, rows), RANKED[name]
     used = how.used
     [router] = bench.together((experts, 48), F32)
     bench.vector("vector", normal(experts, seed=5) / 9)
     (gate, up), [down] = bench.together((experts, 8, 48), F32, F32), bench.together((experts, 48, 8), F32)
-    x = next(x for x in (normal(3, 48, seed=s) for s in itertools.count()) if gaps(x, bench.values["w0"], used) > GAP)
+    every = (normal(rows, 48, seed=s) for s in itertools.count())
+    x = next(x for x in every if gaps(x, bench.values["w0"], used) > GAP)
 
     def says(g, x):
         routing = g.route(x, router, how)
@@ -572,7 +576,9 @@ def test_products_of_each_choice_rank_experts_on_the_way(device, name):
 
     plan, got = bench.run(says, x=x)
     want = says(Reference(bench.values), x=x)
-    assert not any("route" in dispatch.name for dispatch in plan.dispatches)
+    names = [dispatch.name for dispatch in plan.dispatches]
+    assert not any("route" in one for one in names)
+    assert sum("sort" in one for one in names) == (rows > 3)
     np.testing.assert_array_equal(got["experts"], want["experts"])
     np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
     np.testing.assert_allclose(got["y"], want["y"], rtol=1e-4, atol=1e-4)

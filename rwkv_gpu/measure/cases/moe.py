@@ -154,10 +154,12 @@ def _ways(
         ("without a gate", _ungated),
     ):
         yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
-    if config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1:
+    by_products = config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1
+    if by_products or (config.tb > 1 and F32 in formats and can.subgroup_size):
+        ranked = f"ranked by {'products' if by_products else 'what sorts'}"
         for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
             yield Trial(
-                "experts", f"ranked by products: {what}", name, replace(tuning, fuses_routing=True), _ranked(what),
+                "experts", f"{ranked}: {what}", name, replace(tuning, fuses_routing=True), _ranked(what),
                 {"x": normal(3, 256)}, _experts(q4, q4), config.tolerance.result,
             )  # fmt: skip
 

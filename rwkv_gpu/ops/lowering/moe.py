@@ -79,11 +79,19 @@ def group_choices(to: Lowering, node: Node, op: GroupChoices) -> None:
 def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
     few, many = SORT_LANES
     lanes = few if op.order.shape[0] <= 4 * few else min(many, to.can.max_invocations)
-    constants: dict[str, Constant] = {
-        "E": op.experts, "USED": op.routing.experts.shape[1], "TB": op.tile, "WG": lanes
-    }  # fmt: skip
-    operands: dict[str, Operand] = {"experts": op.routing.experts, "order": op.order, "tiles": op.tiles}
-    to.emit(node, "", ("moe/expert_sort",), constants, operands, groups=1)
+    operands: dict[str, Operand] = {"order": op.order, "tiles": op.tiles}
+    if op.route is None:
+        constants: dict[str, Constant] = {"E": op.experts, "USED": op.routing.experts.shape[1]}
+        parts: tuple[str, ...] = ("moe/sort/chosen",)
+        operands["experts"] = op.routing.experts
+    else:
+        width = to.can.subgroup_size
+        lanes = max(lanes, min(width * node.rows, to.can.max_invocations) // width * width)
+        constants = {**_routing(op.route), "SUBGROUP": width}
+        parts = ("moe/sort/ranked", *_ranking(op.route.how), "lib/sum/subgroup")
+        operands |= _ranked(to, op.route)
+    constants |= {"TB": op.tile, "WG": lanes}
+    to.emit(node, op.label, ("moe/expert_sort", *parts), constants, operands, groups=1)
 
 
 def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
@@ -213,9 +221,9 @@ def _by_choice(
     routed = op.route if isinstance(op, ExpertProducts) else None
     tiles = choices
     if config.tb == 1 and routed:
-        operands |= _chosen(routed) | _extras(to, routed.how) | {"router_logits": routed.logits}
+        operands |= _ranked(to, routed)
         constants |= _routing(routed)
-        parts += ["moe/choices/ranked", *_gating(routed.how), *_answering(routed.how), _choosing(routed.how)]
+        parts += ["moe/choices/ranked", *_ranking(routed.how)]
     elif config.tb == 1:
         operands |= {"experts": op.routing.experts}
         parts.append("moe/choices/each")
@@ -318,6 +326,16 @@ def _routing(op: Route) -> dict[str, Constant]:
         "GROUPS": how.groups,
         "GROUPS_USED": how.groups_used,
     }
+
+
+def _ranking(how: Gating) -> tuple[str, ...]:
+    """What links it where subgroups choose experts."""
+    return "moe/ranking", *_gating(how), *_answering(how), _choosing(how)
+
+
+def _ranked(to: Lowering, op: Route) -> dict[str, Operand]:
+    """What is bound there."""
+    return _chosen(op) | _extras(to, op.how) | {"router_logits": op.logits}
 
 
 def _gating(how: Gating) -> tuple[str, str]:

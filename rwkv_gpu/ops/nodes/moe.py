@@ -78,14 +78,23 @@ class SortChoices(Op):
     tile: int
     order: Value
     tiles: Value
+    route: Route | None = None
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.routing.experts,)
+        return (self.route.logits,) if self.route else (self.routing.experts,)
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return self.order, self.tiles
+        return (self.order, self.tiles, *(self.route.writes if self.route else ()))
+
+    @property
+    def label(self) -> str:
+        return self.route.label if self.route else ""
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("route",) * (self.route is not None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ class ExpertProducts(Op):
         routing = (self.route.logits,) if self.route else (self.routing.experts,)
         scales = (self.routing.shares,) if self.scaled else ()
         x = self.quantised_x.value if self.quantised_x else self.x
-        return (x, *routing, *scales, *(self.sorted.writes if self.sorted else ()))
+        return (x, *routing, *scales, *((self.sorted.order, self.sorted.tiles) if self.sorted else ()))
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -172,7 +181,7 @@ class ExpertSum(MayQuantise):
         if self.weighted:
             read.append(self.routing.shares)
         read += [value for value in (self.add, self.shared, self.gate) if value is not None]
-        return (*read, *(self.sorted.writes if self.sorted else ()))
+        return (*read, *((self.sorted.order, self.sorted.tiles) if self.sorted else ()))
 
     @property
     def label(self) -> str:

@@ -21,7 +21,7 @@ to are no softmax. The input is not scaled by the shares, which nobody has yet.
 from dataclasses import replace
 
 from ..graph import Graph, Node
-from ..moe import LOGITS_OF_A_LANE, products_config
+from ..moe import LOGITS_OF_A_LANE, by_own_logit, products_config
 from ..nodes import ExpertProducts, Route
 from ..target import Target
 
@@ -44,8 +44,7 @@ def run(graph: Graph, target: Target) -> int:
 
 def _ranks(reader: Node, op: ExpertProducts, route: Route, target: Target) -> bool:
     how = route.how
-    by_own_logit = how.groups == 1 and (how.selection_bias is None or how.scores == "sigmoid")
-    if op.routing.experts is not route.routing.experts or op.scaled or not by_own_logit:
+    if op.routing.experts is not route.routing.experts or op.scaled or not by_own_logit(route):
         return False
     config, _ = products_config(op, reader.rows, target)
     buffers = BUFFERS + sum(map(bool, (op.norm, op.biases, op.scales, how.selection_bias, how.answer_scale)))

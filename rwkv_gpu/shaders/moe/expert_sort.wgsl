@@ -1,6 +1,6 @@
 // order = the choices n = (t, j) by expert; tiles = up to TB neighbours there of one expert each      one workgroup
 // The order within an expert is that of a race: every choice is computed by itself, so no result depends on it.
-@group(0) @binding(1) var<storage, read> experts: array<u32>;           // [T * USED]
+// needs sort: choose
 @group(0) @binding(2) var<storage, read_write> order: array<u32>;       // [T * USED]
 @group(0) @binding(3) var<storage, read_write> tiles: array<vec4u>;     // [tiles] expert, first place in order, count
 
@@ -12,6 +12,7 @@ var<workgroup> ends: array<vec2u, E>;           // choices, and tiles, of all ex
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_index) lane: u32) {
     let choices = step.rows * USED;
+    choose(lane);
     for (var e = lane; e < E; e += WG) {
         atomicStore(&counts[e], 0u);
     }

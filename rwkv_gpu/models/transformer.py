@@ -174,11 +174,15 @@ class Attending(Layered):
         """y + the feed-forward of layer i; the layer reads x, and its attention has made y of it"""
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
-        for i, attention in enumerate(self.attentions):
-            with g.layer(i):
-                y = self_attention(g, attention, x)
-                x = self.feed(g, i, x, y)
+        for i in range(len(self.attentions)):
+            x = self.layer(g, i, x)
         return x
+
+    def layer(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
+        """What layer i makes of x"""
+        with g.layer(i):
+            y = self_attention(g, self.attentions[i], x)
+            return self.feed(g, i, x, y)
 
     @property
     def caches(self) -> list[Cache]:

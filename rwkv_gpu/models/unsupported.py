@@ -8,12 +8,12 @@ from ..gguf.file import GGUFFile
 DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 STREAMS = "several residual streams"
-REPEATED = "layers that are run several times"
 SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
     "chameleon": ("a mask of the tokens of images",),
+    "hrm_text": ("two stacks of layers that are run in turns",),
     "cogvlm": ("matrices of their own for images",),
     "graniteswitch": ("adapters that a token chooses",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
@@ -22,7 +22,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
-    **dict.fromkeys(("hrm_text", "nanbeige"), (REPEATED,)),
     **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
     **dict.fromkeys(

@@ -992,6 +992,7 @@ MODELS = {
     ),
     "refact": lambda: transformer(129, SMALL, kv=1),
     "grovemoe": lambda: grove(131),
+    "nanbeige": lambda: renamed(transformer(127, SMALL), {}, {"num_loops": 2}),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

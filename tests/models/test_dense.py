@@ -15,7 +15,7 @@ from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.models.dense import DenseFile, Form, by_layer
 from rwkv_gpu.models.other_dense import baichuan, refact
 from rwkv_gpu.models.registry import load_model
-from tests.gguf.writer import BOOL, array_key, number, with_keys, written
+from tests.gguf.writer import BOOL, array_key, number, number_key, with_keys, written
 from tests.golden_files import OWN
 from tests.models.test_transformer import logits_of
 from tests.models.tiny_transformer import LAYERS, tiny_tensors, write
@@ -94,3 +94,27 @@ def test_a_number_may_be_given_for_each_layer_or_once_for_all():
     for key, layers in (("each", 4), ("odd", 3)):
         with pytest.raises(UnsupportedModel, match=rf"metadata key '{key}': found \[3, .*for each of {layers} layers"):
             by_layer(fields, key, layers, 8)
+
+
+def test_layers_that_are_run_twice_are_as_good_as_twice_as_many(tmp_path):
+    """Nanbeige without the norm in between; the record has it."""
+    tensors = tiny_tensors("llama")
+    names = {name: name.split(".", 2) for name in tensors if name.startswith("blk.")}
+    again = {f"blk.{LAYERS + int(i)}.{rest}": tensors[name] for name, (_, i, rest) in names.items()}
+    expected = logits_of(write(tmp_path, "llama", tensors | again, block_count=2 * LAYERS))
+    path = write(tmp_path, "nanbeige", tensors, num_loops=2)
+    normed = logits_of(path)
+    with GGUFFile.open(path) as file:
+        assert len(load_model(file).caches) == 2 * LAYERS
+    plain = with_keys(path.read_bytes(), [number_key("nanbeige.skip_loop_final_norm", BOOL, 1)])
+    assert np.array_equal(logits_of(written(tmp_path, plain)), expected)
+    assert np.abs(normed - expected).max() > 0.1
+
+
+def test_too_many_times_are_refused(tmp_path):
+    path = write(tmp_path, "nanbeige", tiny_tensors("llama"), num_loops=257)
+    with (
+        GGUFFile.open(path) as file,
+        pytest.raises(UnsupportedModel, match="257 times 2 layers are too many; known: up to 512"),
+    ):
+        load_model(file)

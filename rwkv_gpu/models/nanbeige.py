@@ -1,0 +1,45 @@
+"""Nanbeige 4.2: the layers of a Llama are run several times, each time with keys and values of their own."""
+
+from dataclasses import dataclass, replace
+
+from ..errors import UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Ops, Tensor
+from .dense import DenseFile, Form, build
+from .layered import normed
+from .transformer import SelfAttention, Transformer
+
+ARCH = "nanbeige"
+MOST_LAYERS = 512  # over all times, as llama.cpp has it
+
+
+@dataclass(frozen=True)
+class Looped(Transformer):
+    """`attentions` and `feeds` are those of all times."""
+
+    period: int  # layers of one time
+    norms_between: bool  # whether the last norm stands behind each time
+
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        for i in range(len(self.attentions)):
+            if i and i % self.period == 0 and self.norms_between:
+                x = normed(g, x, self.ends.last_norm)
+            x = self.layer(g, i, x)
+        return x
+
+
+def load(file: GGUFFile) -> Looped:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    times = file.int(f"{ARCH}.num_loops", low=1, high=MOST_LAYERS, default=1)
+    once = build(DenseFile(file, ARCH), Form())
+    period = len(once.feeds)
+    if times * period > MOST_LAYERS:
+        raise UnsupportedModel(f"{file.path}: {times} times {period} layers are too many; known: up to {MOST_LAYERS}")
+    attentions = tuple(_apart(one, i) for i, one in enumerate(once.attentions * times))
+    between = not file.bool(f"{ARCH}.skip_loop_final_norm", default=False)
+    return Looped(once.ends, once.weights, attentions, once.parallel, once.feeds * times, period, between)
+
+
+def _apart(p: SelfAttention, i: int) -> SelfAttention:
+    """The same with keys and values of its own."""
+    return replace(p, cache=replace(p.cache, name=f"blk.{i}.kv"))

@@ -70,10 +70,10 @@ def certain(path: Path, ids: Sequence[int], monkeypatch, rounding: float = 0.0) 
     nearest = np.full(len(ids), np.inf)
     route = Reference.route
 
-    def watched(self, x, router, how, *, norm):
-        logits = np.sort(self.linear(x, router, norm=norm), axis=1)[:, ::-1]
+    def watched(self, x, router, how, **given):
+        logits = np.sort(self.linear(x, router, norm=given["norm"]), axis=1)[:, ::-1]
         np.minimum(nearest, logits[:, how.used - 1] - logits[:, how.used], out=nearest)
-        return route(self, x, router, how, norm=norm)
+        return route(self, x, router, how, **given)
 
     with monkeypatch.context() as patch:
         patch.setattr(Reference, "route", watched)

@@ -225,7 +225,7 @@ class DenseFile:
                 head=0 if size == stored else size,
             ),
             value=value,
-            head_layer_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
+            head_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
             clamp=form.clamp,
         )

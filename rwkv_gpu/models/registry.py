@@ -55,6 +55,7 @@ from . import (
     rwkv7,
     seed_oss,
     smollm3,
+    talkie,
 )
 from .unsupported import refusal
 
@@ -143,6 +144,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "rwkv7": rwkv7.load,
     "seed_oss": seed_oss.load,
     "smollm3": smollm3.load,
+    "talkie": talkie.load,
     **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),

@@ -70,7 +70,7 @@ class SelfAttention:
     cache: Cache
     how: Attention
     value: int  # V, numbers of a value
-    head_layer_norms: tuple[LayerNorm, LayerNorm] | None = None  # of each head of q [H · N] and of k [KV · N]
+    head_norms: tuple[AnyNorm, AnyNorm] | None = None  # of each head of q [H · N] and of k [KV · N], as `how` has none
     gate_then: Activation = "sigmoid"
     clamp: float = 0.0  # of q, k and v; 0 is none
 
@@ -100,16 +100,20 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
         q, k, v = (g.clamp(y, p.clamp) for y in (q, k, v))
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
-    if p.head_layer_norms is not None:
-        counts = p.how.heads, p.cache.heads
-        q, k = (
-            g.group_layer_norm(y, norm.weight, norm.bias, count, norm.eps)
-            for y, norm, count in zip((q, k), p.head_layer_norms, counts, strict=True)
-        )
+    if p.head_norms is not None:
+        of_q, of_k = p.head_norms
+        q, k = normed_by_head(g, q, of_q, p.how.heads), normed_by_head(g, k, of_k, p.cache.heads)
     y = attend(g, q, k, v, p.cache, p.how, p.value)
     if p.gate is not None:
         y = g.mul(y, gate) if gate.shape == y.shape else g.scale_rows(y, gate)
     return output(g, p.output, y, x if add is None else add)
+
+
+def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tensor:
+    """Each head of x, by the weights of its own"""
+    if isinstance(norm, LayerNorm):
+        return g.group_layer_norm(x, norm.weight, norm.bias, heads, norm.eps)
+    return g.group_rms_norm(x, norm.weight, heads, norm.eps)
 
 
 def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention, value: int) -> Tensor:

@@ -17,7 +17,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "cogvlm": ("matrices of their own for images",),
     "graniteswitch": ("adapters that a token chooses",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "talkie": ("an embedding that every layer adds",),
 } | {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),

@@ -164,6 +164,18 @@ def renamed(made: tuple[Tensors, Keys], names: dict[str, str], keys: Keys | None
 Made = tuple[Tensors, Keys]
 
 
+def adding_embeddings(seed: int) -> Made:
+    """Layers that add the embedding again; nothing but heads of queries has weights of norms."""
+    heads, g = 4, Source(seed + 1)
+    tensors, keys = renamed(transformer(seed, SMALL), {"attn_norm": "", "ffn_norm": "", "output_norm": ""})
+    for i, amount in enumerate((0.6, -0.3)):
+        tensors[f"blk.{i}.attn_q_norm.weight"] = g.vector(heads, 1).reshape(heads, 1) * 3, "F32"
+        tensors[f"blk.{i}.layer_output_scale.weight"] = np.array([amount], np.float32), "F32"
+        tensors[f"blk.{i}.attn_output.scale"] = np.array([0.8], np.float32), "F32"
+        tensors[f"blk.{i}.ffn_down.scale"] = np.array([1.4], np.float32), "F32"
+    return tensors, keys | {"logit_scale": 0.7}
+
+
 def layer_normed(made: Made, *, bias: bool = True) -> Made:
     """The same with layer norms in place of RMS norms."""
     g, (tensors, keys) = Source(101), made
@@ -993,6 +1005,7 @@ MODELS = {
     "refact": lambda: transformer(129, SMALL, kv=1),
     "grovemoe": lambda: grove(131),
     "nanbeige": lambda: renamed(transformer(127, SMALL), {}, {"num_loops": 2}),
+    "talkie": lambda: adding_embeddings(129),
     "gpt2": lambda: placed(97, kv=4),
     "starcoder": lambda: placed(99, kv=1),
     "phimoe": lambda: with_factors(

@@ -193,9 +193,13 @@ def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
     return expert_config(matrices_of(op.down, target)[0], rows * op.routing.experts.shape[1], target).tb
 
 
-def by_own_logit(op: Route) -> bool:
-    """Whether a subgroup can choose experts: there are no groups, and scores that a bias is added to are no softmax."""
-    return op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
+def subgroups_rank(op: Route, width: int) -> bool:
+    """Whether subgroups so wide can choose experts: their lanes have the logits of all, and each is chosen by its own.
+
+    So there are no groups, and scores that a bias is added to are no softmax.
+    """
+    by_own_logit = op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
+    return by_own_logit and width > 1 and op.router.shape[0] <= LOGITS_OF_A_LANE * width
 
 
 def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices:

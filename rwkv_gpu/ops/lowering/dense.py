@@ -169,7 +169,7 @@ def _norm_lanes(to: Lowering, width: int) -> int:
 def _norm_parts(norm: LayerNorm, width: int) -> tuple[str, ...]:
     """The parts that norm a row of that width."""
     reads = _reads(width)
-    gain, shift = (f"{reads if weight else 'none'}" for weight in (norm.weight, norm.bias))
+    gain, shift = (reads if weight else "none" for weight in (norm.weight, norm.bias))
     return "dense/norm/row", f"dense/norm/{reads}", f"dense/norm_gain/{gain}", f"dense/shift/{shift}"
 
 

@@ -21,7 +21,7 @@ to are no softmax. The input is not scaled by the shares, which nobody has yet.
 from dataclasses import replace
 
 from ..graph import Graph, Node
-from ..moe import LOGITS_OF_A_LANE, by_own_logit, products_config
+from ..moe import products_config, subgroups_rank
 from ..nodes import ExpertProducts, Route
 from ..target import Target
 
@@ -44,15 +44,14 @@ def run(graph: Graph, target: Target) -> int:
 
 def _ranks(reader: Node, op: ExpertProducts, route: Route, target: Target) -> bool:
     how = route.how
-    if op.routing.experts is not route.routing.experts or op.scaled or not by_own_logit(route):
+    if op.routing.experts is not route.routing.experts or op.scaled:
         return False
     config, _ = products_config(op, reader.rows, target)
     buffers = BUFFERS + sum(map(bool, (op.norm, op.biases, op.scales, how.selection_bias, how.answer_scale)))
-    fits = route.router.shape[0] <= LOGITS_OF_A_LANE * config.subgroup_width and how.used <= config.wg
     return (
         config.norms
         and config.tb == 1
-        and config.subgroup_width > 1
-        and fits
+        and subgroups_rank(route, config.subgroup_width)
+        and how.used <= config.wg
         and buffers <= target.can.max_storage_buffers
     )

@@ -22,7 +22,7 @@ expert is chosen by its own logit, as in `route_into_experts`. The workgroup has
 from dataclasses import replace
 
 from ..graph import Graph, Node
-from ..moe import LOGITS_OF_A_LANE, by_own_logit
+from ..moe import subgroups_rank
 from ..nodes import Route, SortChoices
 from ..target import Target
 
@@ -46,18 +46,15 @@ def run(graph: Graph, target: Target) -> int:
 
 def _comes_first(graph: Graph, node: Node, route: Route) -> bool:
     """Whether a node comes before all that read the shares."""
-    readers = graph.readers(route.routing.shares)
-    return all(graph.nodes.index(node) < graph.nodes.index(reader) for reader in readers)
+    return all(node.order < reader.order for reader in graph.readers(route.routing.shares))
 
 
 def _ranks(node: Node, op: Route, target: Target) -> bool:
     can = target.can
     width, extras = can.subgroup_size, (op.how.selection_bias, op.how.answer_scale)
     return (
-        by_own_logit(op)
-        and width > 1
+        subgroups_rank(op, width)
         and op.how.used <= width
-        and op.router.shape[0] <= LOGITS_OF_A_LANE * width
         and node.rows <= ROWS_OF_A_SUBGROUP * (can.max_invocations // width)
         and BUFFERS + sum(map(bool, extras)) <= can.max_storage_buffers
     )

@@ -86,7 +86,12 @@ class SortChoices(Op):
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return (self.order, self.tiles, *(self.route.writes if self.route else ()))
+        return (*self.ordered, *(self.route.writes if self.route else ()))
+
+    @property
+    def ordered(self) -> tuple[Value, Value]:
+        """What products of several choices at a time read."""
+        return self.order, self.tiles
 
     @property
     def label(self) -> str:
@@ -135,7 +140,7 @@ class ExpertProducts(Op):
         routing = (self.route.logits,) if self.route else (self.routing.experts,)
         scales = (self.routing.shares,) if self.scaled else ()
         x = self.quantised_x.value if self.quantised_x else self.x
-        return (x, *routing, *scales, *((self.sorted.order, self.sorted.tiles) if self.sorted else ()))
+        return (x, *routing, *scales, *(self.sorted.ordered if self.sorted else ()))
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -181,7 +186,7 @@ class ExpertSum(MayQuantise):
         if self.weighted:
             read.append(self.routing.shares)
         read += [value for value in (self.add, self.shared, self.gate) if value is not None]
-        return (*read, *((self.sorted.order, self.sorted.tiles) if self.sorted else ()))
+        return (*read, *(self.sorted.ordered if self.sorted else ()))
 
     @property
     def label(self) -> str:

@@ -199,9 +199,10 @@ FORMATS_OF_ROWS = {64: ("Q5_0", "Q8_0", "F16"), 256: ("Q4_K",), 20: ("F32",)}
 @pytest.mark.parametrize(("width", "stride"), [(64, 80), (256, 264), (20, 26)])
 def test_products_by_head_equal_the_reference(fast_device, rows, width, stride):
     """In formats that files have for such rows; of strides that are whole vec4s, and that are not."""
-    tuning = default_tuning(fast_device.capabilities)
+    can = fast_device.capabilities
+    allowed = 1e-3 if can.fragment and rows > 1 else 1e-4  # of float16 on matrix units
     for name in FORMATS_OF_ROWS[width]:
-        products_by_head(fast_device, tuning, name, rows, width, stride, 1e-4)
+        products_by_head(fast_device, default_tuning(can), name, rows, width, stride, allowed)
 
 
 def test_products_by_head_are_the_same_in_every_mode(device):

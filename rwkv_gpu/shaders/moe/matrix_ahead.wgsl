@@ -6,7 +6,7 @@
 // needs lib/matrix_units/halves: halves
 // needs moe/expert_gemm_matrix: w_run, x_row
 // needs moe/matrix_sums: put_fragments
-// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_here
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
 const_assert FM == 1u && TB == S && (AHEAD == 2u || AHEAD == 4u);
 
 struct Loads {
@@ -26,7 +26,7 @@ fn multiply(lane: u32) {
         w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + (n * WG + lane) % C4;
+        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + x_four_of(n * WG + lane);
     }
     var sums = Sums();
     var first = loads_of(0u, lane); var second = loads_of(min(1u, STEPS - 1u), lane);

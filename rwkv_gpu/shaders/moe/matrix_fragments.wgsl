@@ -6,7 +6,7 @@
 // needs lib/matrix_units/halves: halves
 // needs moe/expert_gemm_matrix: w_run, x_row
 // needs moe/matrix_sums: put_fragments
-// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_here
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
 const_assert FM == 1u || FM == 2u || FM == 4u;
 const_assert TB <= 4u * S;
 
@@ -29,7 +29,7 @@ fn multiply(lane: u32) {
         w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + (n * WG + lane) % C4;
+        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + x_four_of(n * WG + lane);
     }
     var raw: array<Raw, W_LOADS * PARTS>;
     var fours: array<vec4<f16>, X_LOADS>;

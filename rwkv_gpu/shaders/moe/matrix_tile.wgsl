@@ -32,10 +32,10 @@ fn here(s: u32, e: u32) -> u32 {
 // The first unit of a lane in a row.
 fn unit_of(e: u32) -> u32 { return min(e % UNITS, CHUNKS - 1u); }
 
-fn x_here(s: u32, e: u32) -> u32 {
-    let own = e % C4;
-    return select(min(s * C4, PADDED4 - 1u - own), s * C4, PADDED4 % C4 == 0u);
-}
+// The same of fours of x.
+fn x_here(s: u32, e: u32) -> u32 { return select(min(s * C4, PADDED4 - 1u - x_four_of(e)), s * C4, PADDED4 % C4 == 0u); }
+
+fn x_four_of(e: u32) -> u32 { return min(e % C4, PADDED4 - 1u); }
 
 fn put_down(raw: Raw, i: u32, s: u32, e: u32, p: u32) {
     let inside = CHUNKS % UNITS == 0u || s * UNITS + e % UNITS < CHUNKS;

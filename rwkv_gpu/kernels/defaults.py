@@ -72,6 +72,7 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         every = [(MANY, expert_gemm_matrix(can.fragment, can.subgroup_size, SMALL_EXPERT_TILE))]
     return replace(
         tuning,
+        heads=heads_on_matrix_units(tuning, can),
         linear=(*tuning.linear[:-1], (MANY, many)),
         linear_short=short,
         linear_packed=packed,
@@ -96,6 +97,15 @@ def few_choices(
             yield FEW_CHOICES, config
 
 
+def heads_on_matrix_units(tuning: Tuning, can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
+    """Kernels for products by head: as before for few rows of x, then a tile for all rows of a batch."""
+    tiles = [(most, expert_gemm_matrix(can.fragment, can.subgroup_size, tile)) for most, tile in HEAD_TILES]
+    if can.software or is_amd(can) or not all(config.runs_on(can) for _, config in tiles):
+        return tuning.heads
+    few = ((min(most, FEW_ROWS), config) for most, config in tuning.heads)
+    return (*few, *few_choices(tuning.experts, can), *tiles)
+
+
 DECODE_LEAST = 2048  # positions of all sequences, from which decode attends on matrix units: not tried on AMD
 FEW_CHOICES = 3  # of an expert, on average, up to which matrix units gain nothing
 # The same of MXFP4. By 16 rows, two choices of an expert, gpt-oss 20B gains 37%. Of Q4_K, whose bytes are multiplied as
@@ -108,6 +118,12 @@ EXPERT_TILES = (
     (20, ExpertMatrixTile(2, 2, 4, 2)),
     (40, ExpertMatrixTile(1, 4, 4)),
     (MANY, ExpertMatrixTile(2, 4, 4, 2)),
+)
+FEW_ROWS = 8  # of x, up to which products do not use matrix units
+# Of products by head, up to so many rows of x. Rows of heads are short: all steps of them are on their way at once.
+HEAD_TILES = (
+    (16, ExpertMatrixTile(1, 1, 2, 4, columns=256, ahead=2)),
+    (32, ExpertMatrixTile(1, 2, 2, 4, columns=256)),
 )
 SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 

@@ -71,6 +71,19 @@ class ExpertConfig:
         """Whether the products of one row can be summed where they are computed."""
         return self.norms and self.tb == 1
 
+    @property
+    def along_k(self) -> int:
+        """Subgroups that share out columns of a step, on matrix units."""
+        return self.wg // self.subgroup_width * self.fragments_of_w * self.fragment // self.r
+
+    def within(self, width: int) -> "ExpertConfig":
+        """The same for rows of so few columns: on matrix units no more subgroups share them out than have any."""
+        if not self.fragment:
+            return self
+        share = self.columns // self.along_k
+        subgroups = min(self.along_k, -(-width // share))
+        return replace(self, wg=self.wg // self.along_k * subgroups, columns=share * subgroups)
+
     def staged(self, run: int, runs: int = 1 << 30) -> int:
         """Runs of a row of x that lie in workgroup memory at a time: all of so many, or as many as have room."""
         room = STAGED_FLOATS // (self.tb * (run + 4))
@@ -197,7 +210,7 @@ def expert_tile(config: ExpertConfig) -> dict[str, Constant]:
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": config.fragments_of_w,
-        "ALONG_K": config.wg // config.subgroup_width * config.fragments_of_w * config.fragment // config.r,
+        "ALONG_K": config.along_k,
         "COLUMNS": config.columns,
         **({"AHEAD": config.ahead} if config.ahead > 1 else {}),
     }

@@ -45,6 +45,7 @@ class Tuning:
         tuple[float, ExpertConfig], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     heads: tuple[tuple[float, ExpertConfig], ...] = ()  # of products by head, up to so many rows of x; else as experts
+    head_unit_rows: int = 32  # of x, up to which products by head on matrix units round these themselves, in one unit
     float_choices: float = MANY  # of an expert of MXFP4, up to which other kernels than those on matrix units may serve
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
     attention_matrix_groups: int = 264  # workgroups that attention of a short prompt is cut into there at most

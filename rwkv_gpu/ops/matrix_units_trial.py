@@ -69,7 +69,7 @@ class Trial:
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
     """All that a device with matrix units computes wrongly, apart from what has a verdict of its own."""
-    yield from _wrong(_products(device), _batches(device), _experts(device), _attention(device))
+    yield from _wrong(_products(device), _batches(device), _experts(device), _heads(device), _attention(device))
 
 
 def wrong_apart(device: Device, name: str) -> Iterator[Wrong]:
@@ -184,6 +184,22 @@ def _experts(device: Device) -> Iterator[Trial]:
         y = mixture(recorder, recorder.input("x", np.float32, x.shape))
         what, expected = f"a mixture of experts, {config.tb} choices a tile", np.asarray(mixture(reference, x))
         yield Trial(what, recorder, y, count, {"x": x}, expected)  # type: ignore[arg-type]
+
+
+def _heads(device: Device) -> Iterator[Trial]:
+    """Products by head, of rows that each tile for batches rounds itself: as many as it has room for, and some more."""
+    rng, heads, out, width = np.random.default_rng(6), 3, 70, 320
+    w = (rng.standard_normal((heads, out, width)) / 16).astype(np.float16)
+    tuning = default_tuning(device.capabilities)
+    weights, weight = upload_weights(device, {"w": w}), Weight("w", w.shape)
+    for config in dict.fromkeys(config for _, config in tuning.heads if config.fragment):
+        count = config.tb + 3
+        x = rng.standard_normal((count, heads * width), np.float32)
+        own = replace(tuning, heads=((MANY, config),))
+        recorder = Recorder(device, weights, count, Scratch(device), own)
+        y = recorder.head_linear(recorder.input("x", np.float32, x.shape), weight)
+        expected = np.asarray(Reference({"w": w.astype(np.float32)}).head_linear(x, weight))
+        yield Trial(f"a product by head of {count} rows", recorder, y, count, {"x": x}, expected)
 
 
 def _attention(device: Device) -> Iterator[Trial]:

@@ -156,6 +156,12 @@ def expert_config(
     )
 
 
+def head_config(matrices: Matrices, rows: int, target: Target) -> ExpertConfig:
+    """The kernel of products by head: every row takes all of these."""
+    config = expert_config(matrices, rows * matrices.experts, target, heads=True)
+    return config.within(matrices.width)
+
+
 def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[ExpertConfig, tuple[Matrices, ...]]:
     """The kernel of the first dispatch, and the matrices whose dispatches each write results."""
     whole = complete(op, target)

@@ -7,7 +7,7 @@ from ..kernels.gemm_config import BYTES
 from .attention_partition import lanes_share_keys
 from .gemm import buffers_of, fit, owned_blocks, whole
 from .graph import Graph, Node, Op
-from .moe import multiplies_rounded, sums_at_once
+from .moe import head_config, matrices_of, multiplies_rounded, sums_at_once
 from .nodes import (
     Attend,
     Conv1d,
@@ -15,6 +15,7 @@ from .nodes import (
     ExpertSum,
     GatedDeltaRule,
     Gemm,
+    HeadLinear,
     Norm,
     NormPrologue,
     Quantise,
@@ -158,6 +159,8 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
         return _experts_round(op, node.rows, wanted, target)
     if wanted.out.by_rows:
         return False
+    if isinstance(op, HeadLinear):
+        return norm is None and _heads_round(op, node.rows, target)
     if isinstance(op, Gemm) and op.config and op.config.kernel in BY_SUBGROUPS:
         [product, *others] = op.products
         columns = product.weight.shape[0] // (2 if op.pairs else 1)
@@ -178,6 +181,13 @@ def rounds_normed(op: Norm, norm: Rms | None) -> bool:
     """Whether a norm can write its rows as float16, too, for another that comes next."""
     plain = isinstance(op.how, Rms) and not op.quantises and op.y.shape[1] % MATRIX_STEP == 0
     return plain and norm is not None and norm.weight is not None
+
+
+def _heads_round(op: HeadLinear, rows: int, target: Target) -> bool:
+    """Whether a product by head can write its rows as float16: it is of matrix units, and fours are of one head."""
+    units = all(head_config(one, rows, target).fragment for one in matrices_of(op.weight, target))
+    whole_fours = op.weight.shape[1] % 4 == 0 and op.y.shape[1] % MATRIX_STEP == 0
+    return units and whole_fours and target.can.max_storage_buffers >= BUFFERS and not op.quantises
 
 
 def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, target: Target) -> bool:

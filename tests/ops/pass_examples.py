@@ -281,6 +281,10 @@ def attended(g, w, _, x):
     return {"y": g.linear(g.attention(q, k, v, KV, HOW), w["out"])}
 
 
+def read_after_heads(g, w, _, x):
+    return {"y": g.linear(g.head_linear(x, w["v_up"]), w["out"])}
+
+
 def read_after_convolution(g, w, s, x):
     return {"y": g.linear(g.conv1d(x, w["taps"], s["past"]), w["out"])}
 
@@ -579,6 +583,12 @@ ROUNDED = {
         EXPERTS | dict.fromkeys(("gate", "up"), ("F16", (4, 32, D))) | {"down": ("F16", (4, D, 32)), "b": PACKED},
         experts=experts_by_fragments,
         **BY_SUBGROUPS,
+    ),
+    "a product by head": Example(
+        read_after_heads,
+        {**vectors("gain"), "v_up": ("Q8_0", (2, D // 2, D // 2)), "out": PACKED},
+        experts=experts_by_fragments,
+        **{**BY_SUBGROUPS, "change": {"heads": ()}},
     ),
     "a convolution": Example(
         read_after_convolution,

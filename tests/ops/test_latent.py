@@ -8,7 +8,8 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu.weights import upload_together
-from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.defaults import HEAD_TILES, default_tuning, hardware
+from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
 from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.registry import expert_trials
 from rwkv_gpu.measure.trials import Stored
@@ -213,7 +214,29 @@ def test_every_kernel_of_experts_computes_products_by_head(fast_device):
     for kernel, config in expert_trials(fast_device.capabilities).values():
         tuning = replace(default_tuning(fast_device.capabilities), experts=((MANY, config),), experts_short=())
         for stride in (64, 80, 81) if config.fragment else (80,):
-            products_by_head(fast_device, tuning, "Q8_0", 5, 64, stride, 10 * kernel.tolerance.result)
+            for rounding in (0, 32) if config.fragment else (0,):
+                tuned = replace(tuning, heads=(), head_unit_rows=rounding)
+                products_by_head(fast_device, tuned, "Q8_0", 5, 64, stride, 10 * kernel.tolerance.result)
+
+
+@pytest.mark.parametrize(("width", "stride"), [(90, 100), (192, 256), (320, 320)])
+@pytest.mark.parametrize("most", [most for most, _ in HEAD_TILES])
+def test_tiles_for_batches_compute_products_by_head(fast_device, most, width, stride):
+    """In fewer columns than a tile has at a time, and in more; of rows that fill the last tile, and that do not."""
+    can = fast_device.capabilities
+    if not can.fragment:
+        pytest.skip("this device is not opened with matrix units")
+    config = expert_gemm_matrix(can.fragment, can.subgroup_size, dict(HEAD_TILES)[most])
+    tuning = replace(default_tuning(can), heads=((MANY, config),))
+    for rows in (config.tb, config.tb + 3):
+        products_by_head(fast_device, tuning, "F32" if width == 90 else "Q8_0", rows, width, stride, 1e-3)
+
+
+def test_subgroups_share_out_no_more_columns_than_a_head_has():
+    tile = expert_gemm_matrix(16, 32, ExpertMatrixTile(1, 1, 2, 4, columns=256))
+    for width, columns, subgroups in ((64, 64, 1), (192, 192, 3), (512, 256, 4)):
+        found = tile.within(width)
+        assert (found.columns, found.along_k, found.wg) == (columns, subgroups, 64 * subgroups)
 
 
 def products_by_head(device, tuning, name, rows, width, stride, tolerance):

@@ -149,6 +149,20 @@ def test_experts_in_a_batch_round_what_they_read_once():
     assert "dense/rms_norm" not in layer
 
 
+@pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "deepseek-v2-lite-16b-q4_k_m"])
+def test_products_by_head_in_a_batch_round_what_they_read_and_what_is_read_next(name):
+    """All rows of a head at once: nothing is rounded between the attention and its last product."""
+    layer = layer_of_a_batch(name)
+    attention = layer.index("attention/latent_attention_matrix")
+    first = layer.index(EXPERTS)
+    assert first < attention
+    assert layer[attention : layer.index("linear/subgroup_gemm", attention)] == [
+        "attention/latent_attention_matrix",
+        "attention/split_reduce",
+        EXPERTS,
+    ]
+
+
 def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
     """Falcon-H1's attention is 1,280 wide; Granite's experts, which make its rows, do not round them."""
     falcon, granite = (layer_of_a_batch(name) for name in ("falcon-h1-3.1b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"))

@@ -170,7 +170,7 @@ def not_a_number(y):
     y[0, 0] = np.nan
 
 
-TRIED = ["_products", "_batches", "_experts", "_attention"]
+TRIED = ["_products", "_batches", "_experts", "_heads", "_attention"]
 TRIED_APART = ["_latents", "_state_space"]
 
 

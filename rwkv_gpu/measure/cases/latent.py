@@ -11,10 +11,11 @@ from ...kernels.attention import HALF_PAGES
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
-from ...kernels.registry import expert_trials
+from ...kernels.registry import expert_trials, gemm_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
+from ...ops.quantising import BY_SUBGROUPS
 from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
 from .attention import STEPS
@@ -41,9 +42,14 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         plain = replace(tuning, attention_on_matrix_units=False)
         for step in STEPS:
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
+    by_subgroups = next((one for _, one in gemm_trials(can).values() if one.kernel in BY_SUBGROUPS), None)
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
         yield _by_head(name, own, config.tolerance.result)
+        if config.fragment:
+            yield _by_head(f"{name}, rounded before", replace(own, head_unit_rows=0), config.tolerance.result)
+            if by_subgroups:
+                yield _read_next(name, own.only(by_subgroups), 10 * config.tolerance.result)
         if config.gathers_row:
             yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
 
@@ -85,4 +91,13 @@ def _by_head(name: str, tuning: Tuning, allowed: float) -> Trial:
     return Trial(
         "head_linear", "Q8_0", name, tuning, lambda g, w, x: g.head_linear(x, w["w"]), {"x": normal(5, 240)},
         {"w": Stored.random(BY_NAME["Q8_0"], 3, 70, 64)}, allowed,
+    )  # fmt: skip
+
+
+def _read_next(name: str, tuning: Tuning, allowed: float) -> Trial:
+    """A product by head, and one that reads what it has rounded."""
+    weights = {"w": Stored.random(BY_NAME["Q8_0"], 4, 48, 64), "m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
+    return Trial(
+        "head_linear", "read next", name, tuning, lambda g, w, x: g.linear(g.head_linear(x, w["w"]), w["m"]),
+        {"x": normal(5, 256)}, weights, allowed,
     )  # fmt: skip

@@ -2,24 +2,27 @@
 
 from ...gpu.shader import Constant
 from ...kernels.expert_config import ExpertConfig
+from ...kernels.parts import ROUNDING_IN_UNITS
 from ..graph import Node
-from ..moe import Matrices, expert_config, matrices_of
+from ..moe import Matrices, head_config, matrices_of
 from ..nodes import HeadLinear, Quantise
-from ..quantising import rounded_rows
+from ..quantising import MATRIX_STEP, UNIT, rounded_rows
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .attention import JOINING
 from .context import Lowering, Runs
 from .matrix_units import w_exponent
 from .moe import decoded_parts
-from .quantising import round_rows
+from .quantising import in_units, round_rows
+
+Linked = tuple[list[str], dict[str, Constant], dict[str, Operand]]  # parts, constants and what is bound
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
     heads, out, width = op.weight.shape
     stride, runs = op.x.shape[1] // heads, to.runs.pop(op.x, None)
     for matrices in matrices_of(op.weight, to.target):
-        config = expert_config(matrices, node.rows * heads, to.target, heads=True)
+        config = head_config(matrices, node.rows, to.target)
         operands: dict[str, Operand] = {"x": op.x}
         constants: dict[str, Constant] = {
             **matrices.constants, **NUMBERS, **config.constants, "E": heads, "USED": heads, "INPUT_USES": 1,
@@ -35,11 +38,10 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
         ]
         parts += ["moe/bias/none", "moe/sums/plain", "moe/input/plain", "lib/activation"]
         if config.fragment:
-            found = rounded_rows({0: width}, node.rows * heads)
-            round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)
-            operands = {"x": found.value}
-            parts += [*decoded_parts(matrices.shards[0]), "moe/unit/row", "moe/kept/none"]
-            constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": node.rows * heads}
+            own_parts, own_constants, own_operands = _on_matrix_units(to, node, op, matrices)
+            parts += own_parts
+            constants |= own_constants
+            operands |= own_operands
         else:
             parts += _reading(matrices, config, stride, runs)
         if runs is not None:
@@ -69,6 +71,33 @@ def _reading(matrices: Matrices, config: ExpertConfig, stride: int, runs: Runs |
     """What reads rows of x, or joins the runs of them."""
     if runs is not None:
         return "moe/rows/joined_runs", *JOINING, "attention/reach/window"
-    if stride % 4:
-        return "lib/rows/scalar", *matrices.reading(config)[1:]
-    return matrices.reading(config)
+    return _rows(matrices, stride), *matrices.reading(config)[1:]
+
+
+def _rows(matrices: Matrices, stride: int) -> str:
+    """What reads rows of x so far apart."""
+    return "lib/rows/scalar" if stride % 4 else matrices.rows
+
+
+def _on_matrix_units(to: Lowering, node: Node, op: HeadLinear, matrices: Matrices) -> Linked:
+    """How tiles read rows of x, which they or a dispatch before them round, and what they write beside y."""
+    width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
+    kept = "rounded" if op.quantises else "none"
+    parts = [*decoded_parts(matrices.shards[0]), f"moe/kept/{kept}", *ROUNDING_IN_UNITS]
+    constants: dict[str, Constant] = {
+        "W_EXPONENT": w_exponent(matrices.shards[0]), "X_ROWS": rows, "X_UNIT": UNIT,
+        "UNIT": UNIT, "ROUNDED_ROWS": node.rows, "FRAGMENTS": 0, "SIDE_BY_SIDE": matrices.experts,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {}
+    if op.quantises:
+        own, operands = in_units(to, op.quantises, node.rows)
+        constants |= own
+    if node.rows <= to.tuning.head_unit_rows:
+        parts += ["moe/x/floats", _rows(matrices, stride), "moe/unit/all"]
+        constants["PADDED"] = int(width % MATRIX_STEP > 0)
+    else:
+        found = rounded_rows({0: width}, rows)
+        round_rows(to, node, Quantise(op.x, ((0, width),), found), rows, gap=stride - width)
+        parts += ["moe/x/rounded", "moe/unit/row"]
+        operands["x"] = found.value
+    return parts, constants, operands

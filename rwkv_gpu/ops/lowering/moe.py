@@ -254,11 +254,11 @@ def _rounded(
     unit = op.quantised_x.unit if op.quantised_x else 0.0
     constants: dict[str, Constant] = {"W_EXPONENT": w_exponent(matrices.shards[0])}
     constants |= {"X_UNIT": unit} if unit else {}
-    parts = ["moe/unit/all" if unit else "moe/unit/row"]
+    parts = ["moe/x/rounded", "moe/unit/all" if unit else "moe/unit/row"]
     if result.quantises is None:
         return [*parts, "moe/kept/none"], constants, {}
     own, operands = in_units(to, result.quantises, choices)
-    return [*parts, "moe/kept/rounded", *ROUNDING_IN_UNITS], constants | own, operands
+    return [*parts, "moe/kept/rounded", *ROUNDING_IN_UNITS], constants | own | {"SIDE_BY_SIDE": 1}, operands
 
 
 def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:

@@ -87,17 +87,18 @@ class AttendLatent(MakesY):
 
 
 @dataclass(frozen=True)
-class HeadLinear(MakesYOfX):
+class HeadLinear(MayQuantise, MakesYOfX):
     """y[t, h] = W_h x[t, h, :K]"""
 
     x: Value
     weight: Weight  # [H, M, K]
     y: Value
     joins_runs: bool = False  # that attention over latents has left
+    quantises: Quantised | None = None  # what it writes beside y
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("runs",) * self.joins_runs
+        return ("runs",) * self.joins_runs + ("quantise",) * (self.quantises is not None)
 
     @property
     def label(self) -> str:

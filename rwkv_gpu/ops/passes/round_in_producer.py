@@ -18,10 +18,10 @@ product adds up.
 
 A norm that makes x, maybe the sum of one and a residual, sees whole rows, and does all that the rounding did.
 
-Condition: x is whole steps of 64 columns wide. A product of `subgroup_gemm` or `line_gemm` makes it, or attention, a
-recurrence or a convolution of one row for each sequence, and all that read it are such products. Before another norm, x
-is the sum of a residual and a product, or answers of experts. Products with experts on matrix units do it for those of
-`down`.
+Condition: x is whole steps of 64 columns wide. A product of `subgroup_gemm` or `line_gemm` makes it, or one by head on
+matrix units, or attention, a recurrence or a convolution of one row for each sequence, and all that read it are such
+products. Before another norm, x is the sum of a residual and a product, or answers of experts. Products with experts on
+matrix units do it for those of `down`.
 """
 
 from dataclasses import replace

@@ -23,7 +23,7 @@ head, and have a lane at least for each vec4 of it.
 from dataclasses import replace
 
 from ..graph import Graph
-from ..moe import expert_config, matrices_of
+from ..moe import head_config, matrices_of
 from ..nodes import AttendLatent, HeadLinear
 from ..target import Target
 
@@ -48,5 +48,5 @@ def _joins(op: HeadLinear, target: Target) -> bool:
     heads, _, width = op.weight.shape
     if op.x.shape[1] != heads * width:
         return False
-    configs = [expert_config(each, heads, target, heads=True) for each in matrices_of(op.weight, target)]
+    configs = [head_config(each, 1, target) for each in matrices_of(op.weight, target)]
     return all(config.gathers_row and 4 * config.wg >= width for config in configs)

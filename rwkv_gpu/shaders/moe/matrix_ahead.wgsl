@@ -3,15 +3,15 @@
 // So few choices are so little work that a step would wait for what was asked for in the one before. Each step on its way has
 // registers of its own: numbers that move from some to others are waited for.
 // needs format: run_raw
-// needs lib/matrix_units/halves: halves
 // needs moe/expert_gemm_matrix: w_run, x_row
 // needs moe/matrix_sums: put_fragments
 // needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
+// needs x: rounded_four, x_four, x_start
 const_assert FM == 1u && TB == S && (AHEAD == 2u || AHEAD == 4u);
 
 struct Loads {
     w: array<Raw, W_LOADS * PARTS>,
-    x: array<vec2u, X_LOADS>,
+    x: array<XFour, X_LOADS>,
 }
 
 var<private> w_from: array<u32, W_LOADS>;
@@ -26,7 +26,7 @@ fn multiply(lane: u32) {
         w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + x_four_of(n * WG + lane);
+        x_from[n] = x_start(x_row((n * WG + lane) / C4), x_four_of(n * WG + lane));
     }
     var sums = Sums();
     var first = loads_of(0u, lane); var second = loads_of(min(1u, STEPS - 1u), lane);
@@ -53,7 +53,7 @@ fn loads_of(s: u32, lane: u32) -> Loads {
         }
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        loads.x[n] = x[x_from[n] + x_here(s, n * WG + lane)];
+        loads.x[n] = x_four(x_from[n], x_four_of(n * WG + lane), x_here(s, n * WG + lane));
     }
     return loads;
 }
@@ -67,7 +67,7 @@ fn take(s: u32, loads: ptr<function, Loads>, sums: ptr<function, Sums>, lane: u3
         }
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        copy_down(halves((*loads).x[n]), n * WG + lane);
+        copy_down(rounded_four((*loads).x[n]), n * WG + lane);
     }
     workgroupBarrier();
     if s + AHEAD < STEPS {

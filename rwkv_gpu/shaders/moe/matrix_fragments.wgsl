@@ -3,10 +3,10 @@
 // Subgroups share out rows of W, and the columns of a step; the next step is loaded meanwhile. Each fragment has a name, as
 // drivers keep arrays of fragments in memory. Those beyond FM and `live` are never computed.
 // needs format: run_raw
-// needs lib/matrix_units/halves: halves
 // needs moe/expert_gemm_matrix: w_run, x_row
 // needs moe/matrix_sums: put_fragments
 // needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
+// needs x: rounded_four, x_four, x_start
 const_assert FM == 1u || FM == 2u || FM == 4u;
 const_assert TB <= 4u * S;
 
@@ -29,10 +29,10 @@ fn multiply(lane: u32) {
         w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
     }
     for (var n = 0u; n < X_LOADS; n++) {
-        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + x_four_of(n * WG + lane);
+        x_from[n] = x_start(x_row((n * WG + lane) / C4), x_four_of(n * WG + lane));
     }
     var raw: array<Raw, W_LOADS * PARTS>;
-    var fours: array<vec4<f16>, X_LOADS>;
+    var fours: array<XFour, X_LOADS>;
     for (var n = 0u; n < W_LOADS; n++) {
         for (var p = 0u; p < PARTS; p++) {
             raw[n * PARTS + p] = run_raw(w_from[n] + here(0u, n * WG + lane) + p);
@@ -40,7 +40,7 @@ fn multiply(lane: u32) {
     }
     for (var n = 0u; n < X_LOADS; n++) {
         if n * WG / C4 < count * S {
-            fours[n] = halves(x[x_from[n] + x_here(0u, n * WG + lane)]);
+            fours[n] = x_four(x_from[n], x_four_of(n * WG + lane), x_here(0u, n * WG + lane));
         }
     }
     for (var s = 0u; s < STEPS; s++) {
@@ -52,7 +52,7 @@ fn multiply(lane: u32) {
         }
         for (var n = 0u; n < X_LOADS; n++) {
             if n * WG / C4 < count * S {
-                copy_down(fours[n], n * WG + lane);
+                copy_down(rounded_four(fours[n]), n * WG + lane);
             }
         }
         workgroupBarrier();
@@ -64,7 +64,7 @@ fn multiply(lane: u32) {
         }
         for (var n = 0u; n < X_LOADS; n++) {
             if n * WG / C4 < count * S {
-                fours[n] = halves(x[x_from[n] + x_here(next, n * WG + lane)]);
+                fours[n] = x_four(x_from[n], x_four_of(n * WG + lane), x_here(next, n * WG + lane));
             }
         }
         for (var k = 0u; k < OWN4; k += S / 4u) {

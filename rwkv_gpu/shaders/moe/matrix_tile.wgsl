@@ -1,12 +1,10 @@
 // What of a tile lies in workgroup memory: COLUMNS columns of W and x at a time, as float16
 //
-// x is as `round_rows` wrote it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
+// x is as `round_rows` writes it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
 // longer than their columns, so that neighbours lie in different banks. Beyond the end of a row, W is zero.
 // needs decoded run: weights_of
 // needs format: scale_of
 enable wgpu_cooperative_matrix;
-
-@group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some
 
 const C4 = COLUMNS / 4u;
 const UNITS = COLUMNS / 32u;            // of a row in a step: a lane decodes 32 weights

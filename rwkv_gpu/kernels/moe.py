@@ -114,7 +114,7 @@ def _int_trials(can: Capabilities) -> dict[str, ExpertConfig]:
     return {
         "expert_gemv_int": expert_gemv_int(4 * size, size, 2, subgroup_width=size, summing=(size, 1)),
         "expert_gemv_int_part_of_subgroup": expert_gemv_int(
-            4 * size, size, 4, subgroup_width=size, summing=(size // 2, 1)
+            4 * size, size, 4, subgroup_width=size, summing=(size // 4, 2)
         ),
         "expert_gemv_int_few_workgroups": expert_gemv_int(2 * size, size, 2, subgroup_width=size, max_workgroups=1),
     }
@@ -249,6 +249,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
     workgroup_bytes=expert_tile_bytes,
 )
 
+NEXT, BLOCK_NEXT = (Hole("next", (f"moe/{of}/none", f"moe/{of}/norm")) for of in ("next", "block_next"))
 RESIDUAL = Hole("residual", (*PLAIN_RESIDUAL.parts, "moe/residual/shared"))
 EXPERT_SUM_GEMV = Kernel(
     "moe/expert_sum_gemv",
@@ -260,8 +261,8 @@ EXPERT_SUM_GEMV = Kernel(
 EXPERT_SUM_GEMV_INT = Kernel(
     "moe/expert_sum_gemv_int",
     "experts",
-    (BYTES_FORMAT, VEC4S, RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
-    (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares"),
+    (BYTES_FORMAT, VEC4S, RESIDUAL, BIAS, SHARES, BLOCK_NEXT, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
+    (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares", TO_NORM, *ROUNDING_IN_UNITS),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
 )
@@ -279,7 +280,7 @@ EXPERT_SORT = Kernel(
 EXPERT_GATHER = Kernel(
     "moe/expert_gather",
     "experts",
-    (RESIDUAL, SHARES, Hole("next", ("moe/next/none", "moe/next/norm")), PLAIN),
+    (RESIDUAL, SHARES, NEXT, PLAIN),
     (TO_NORM, *ROUNDING_IN_UNITS),
     tolerance=CLOSE,
 )

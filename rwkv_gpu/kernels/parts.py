@@ -86,6 +86,7 @@ ROUNDING_IN_UNITS = ROUNDED, IN_UNITS
 SUMS_LEFT, SUMS_ROUNDED = "lib/matrix_units/sums_left", "lib/matrix_units/sums_rounded"
 SUMS_TO_NORM = "lib/matrix_units/sums_to_norm"
 TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
+NEXT_OF_BLOCK = "moe/block_next/norm"  # the same, of experts summed where they are multiplied
 KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM))
 
 # How lanes of a workgroup come together.
@@ -120,6 +121,7 @@ PART_NEEDS: dict[str, Needs] = {
     SUMS_TO_NORM: Needs(lanes=16, f16=True, matrix_units=True),
     "moe/kept/rounded": Needs(lanes=4, f16=True, matrix_units=True, buffers=9),
     "moe/next/norm": Needs(lanes=16, f16=True, matrix_units=True),
+    NEXT_OF_BLOCK: Needs(lanes=8, f16=True, matrix_units=True, buffers=11),
     "lib/matrix_units/unit_of_norm": Needs(lanes=16, f16=True, matrix_units=True),
     "attention/answer/rounded": Needs(buffers=14, f16=True, matrix_units=True),
     QUANTISING_ROWS: Needs(lanes=8),

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..gpu.device import Capabilities
+from ..kernels.expert_config import ExpertConfig
 from ..kernels.gemm_config import BYTES
+from ..kernels.parts import NEXT_OF_BLOCK, PART_NEEDS
 from .attention_partition import lanes_share_keys
 from .gemm import buffers_of, fit, owned_blocks, whole
 from .graph import Graph, Node, Op
@@ -196,7 +199,15 @@ def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, 
     if isinstance(op, ExpertProducts):
         return able and wanted.norm is None and wanted.out.by_rows and multiplies_rounded(op, rows, target)
     able = able and wanted.norm is not None and not wanted.out.by_rows
-    return able and not sums_at_once(op, rows, target) and target.can.subgroup_width >= target.can.fragment
+    able = able and target.can.subgroup_width >= target.can.fragment
+    at_once = sums_at_once(op, rows, target)
+    return able and (at_once is None or _sums_by_fragments(at_once.summing, target.can))
+
+
+def _sums_by_fragments(config: ExpertConfig, can: Capabilities) -> bool:
+    """Whether workgroups that multiply and sum have whole fragments of columns, which they can meet for."""
+    able = config.kernel == "moe/expert_gemv_int" and PART_NEEDS[NEXT_OF_BLOCK].met(can)
+    return able and config.block % can.fragment == 0
 
 
 def reads_units(op: Op, norm: Rms | None) -> bool:

@@ -8,7 +8,13 @@ import numpy as np
 
 from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.kernels.defaults import hardware
-from rwkv_gpu.kernels.expert_config import ExpertConfig, ExpertMatrixTile, expert_gemm_matrix, expert_gemv
+from rwkv_gpu.kernels.expert_config import (
+    ExpertConfig,
+    ExpertMatrixTile,
+    expert_gemm_matrix,
+    expert_gemv,
+    expert_gemv_int,
+)
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm, subgroup_gemm
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import (
@@ -185,6 +191,21 @@ def normed_mixture(g, w, _, x):
     return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
 
 
+def normed_mixture_with_a_gated_product(g, w, _, x):
+    product, gate = g.linear(x, w["product"]), g.linear(x, w["product_gate"], then="sigmoid")
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu")
+    y = g.expert_sum(inner, w["down"], routing, add=g.scale_rows(product, gate, add=x))
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
+def normed_mixture_with_biases(g, w, _, x):
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu")
+    y = g.expert_sum(inner, w["down"], routing, add=x, bias=w["bias"])
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
 def scaled_norm(g, w, _, x):
     y = g.rms_norm(g.linear(x, w["down"]), w["gain"], 1e-6, add=x)
     return {"y": g.scale(y, 0.3)}
@@ -317,6 +338,11 @@ def by_subgroups(can: Capabilities) -> GemmConfig:
 
 def experts_by_fragments(can: Capabilities) -> ExpertConfig:
     return expert_gemm_matrix(can.fragment or 16, can.subgroup_size or 32, ExpertMatrixTile(1, 1, 4))
+
+
+def experts_summed_at_once(lanes: int) -> Callable[[Capabilities], ExpertConfig]:
+    """Workgroups of so many lanes, that sum over as many rows."""
+    return lambda can: expert_gemv_int(lanes, 8, 2, subgroup_width=can.subgroup_width, summing=(2, 2))
 
 
 def copied(can: Capabilities) -> GemmConfig:
@@ -566,6 +592,7 @@ READ_AS_INTEGERS = {
         **TWO_HEADS,
     ),
 }
+PACKED_EXPERTS = EXPERTS | dict.fromkeys(("gate", "up", "down"), ("Q8_0", (4, D, D))) | {"b": PACKED}
 BY_SUBGROUPS = {"rows": 20, "config": by_subgroups, "matrix_units": True}
 ROUNDED = {
     "a product": EXAMPLES["round_in_producer"],
@@ -589,6 +616,21 @@ ROUNDED = {
         {**vectors("gain"), "v_up": ("Q8_0", (2, D // 2, D // 2)), "out": PACKED},
         experts=experts_by_fragments,
         **{**BY_SUBGROUPS, "change": {"heads": ()}},
+    ),
+    "experts summed at once that are normed": Example(
+        normed_mixture, PACKED_EXPERTS, experts=experts_summed_at_once(32), **BY_SUBGROUPS
+    ),
+    "experts summed at once, with biases": Example(
+        normed_mixture_with_biases,
+        PACKED_EXPERTS | vectors("bias", width=4 * D),
+        experts=experts_summed_at_once(128),
+        **BY_SUBGROUPS,
+    ),
+    "experts summed at once, with a gated product": Example(
+        normed_mixture_with_a_gated_product,
+        PACKED_EXPERTS | {"product": PACKED, "product_gate": ("F32", (1, D))},
+        experts=experts_summed_at_once(32),
+        **BY_SUBGROUPS,
     ),
     "a convolution": Example(
         read_after_convolution,

@@ -164,9 +164,17 @@ def test_products_by_head_in_a_batch_round_what_they_read_and_what_is_read_next(
 
 
 def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
-    """Falcon-H1's attention is 1,280 wide; Granite's experts, which make its rows, do not round them."""
+    """Falcon-H1's attention is 1,280 wide; Granite's rows are 1,536, and its experts round them."""
     falcon, granite = (layer_of_a_batch(name) for name in ("falcon-h1-3.1b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"))
     assert falcon.count("linear/subgroup_gemm") == 6
     assert falcon.count("linear/skinny_gemm") == 1
     assert "linear/round_rows" not in falcon
-    assert "linear/subgroup_gemm" not in granite
+    assert granite[0] == "linear/subgroup_gemm"
+    assert granite.count("linear/subgroup_gemm") == 1
+
+
+@pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "qwen3-30b-a3b-q4_k_m"])
+def test_experts_summed_where_they_are_multiplied_round_what_the_next_layer_reads(name):
+    """So its first products are on matrix units, and nothing comes before them."""
+    layer = layer_of_a_batch(name)
+    assert (layer[0], layer[-1]) == ("linear/subgroup_gemm", "moe/expert_sum_gemv_int")

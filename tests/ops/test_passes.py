@@ -42,7 +42,7 @@ def says(example: Example, recorder: Recorder) -> dict:
 
 def traced(example: Example) -> Recorder:
     """The example as an H200 would record it; nothing is allocated."""
-    device = VirtualDevice(LIMITS["h200"])
+    device = VirtualDevice(replace(LIMITS["h200"], fragment=16 if example.matrix_units else 0))
     weights = laid_together(device, example)
     tuning = example.tuning(device.capabilities)
     pages = {

@@ -141,12 +141,12 @@ def _ways(
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
         yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
     by_subgroups = next((one for _, one in gemm_trials(can).values() if one.kernel in BY_SUBGROUPS), None)
-    if config.fragment and by_subgroups:
+    if by_subgroups and (config.fragment or config.kernel == "moe/expert_gemv_int"):
         weights = _experts(q4, q4) | {"down": Stored.random(q4, 5, 256, 256), "m": Stored.random(q8, 70, 256)}
         inputs = {one: array for one, array in _inputs().items() if one != "add"}
         yield Trial(
             "experts", "normed next", name, tuning.only(by_subgroups), _normed_next, inputs, weights,
-            10 * config.tolerance.result,
+            10 * max(config.tolerance.result, by_subgroups.tolerance.result),
         )  # fmt: skip
     for what, says in (
         ("biases, scales and clamps", _biased),

@@ -133,7 +133,7 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     for matrices in downs:
         _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
     lanes = to.tuning.map_lanes
-    parts, constants, operands = _next(to, node, op)
+    parts, constants, operands = _next(to, node, op, "moe/next")
     to.emit(
         node,
         op.down.name,
@@ -144,13 +144,15 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     )
 
 
-def _next(to: Lowering, node: Node, op: ExpertSum) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
+def _next(
+    to: Lowering, node: Node, op: ExpertSum, folder: str
+) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
     """What a sum links, is specialised by, and binds, for the norm that comes next."""
     if op.quantises is None:
-        return ("moe/next/none",), {}, {}
+        return (f"{folder}/none",), {}, {}
     assert op.next_gain is not None, "sums are rounded for a norm only"
     constants, operands = in_units(to, op.quantises, node.rows)
-    parts = "moe/next/norm", TO_NORM, *ROUNDING_IN_UNITS
+    parts = f"{folder}/norm", TO_NORM, *ROUNDING_IN_UNITS
     return parts, constants, operands | {"next_gain": to.vector(op.next_gain)}
 
 
@@ -271,7 +273,8 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
     constants: dict[str, Constant] = {"USED": used, **matrices.constants, **config.constants}
     staging, staged = matrices.staging(config, used)
     gemv = config.kernel == "moe/expert_gemv"
-    kernel = ("moe/expert_sum_gemv", "linear/prologue/no_norm") if gemv else ("moe/expert_sum_gemv_int",)
+    parts, own, bound = _next(to, node, op, "moe/block_next")
+    kernel = ("moe/expert_sum_gemv", "linear/prologue/no_norm") if gemv else ("moe/expert_sum_gemv_int", *parts)
     to.emit(
         node,
         matrices.name,
@@ -286,8 +289,9 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
             *config.parts,
             *staging,
         ),
-        constants | staged,
+        constants | staged | own,
         {
+            **bound,
             **_added(op),
             **_shares(op),
             **({"biases": _joined((op.bias,))} if op.bias else {}),

@@ -20,8 +20,9 @@ A norm that makes x, maybe the sum of one and a residual, sees whole rows, and d
 
 Condition: x is whole steps of 64 columns wide. A product of `subgroup_gemm` or `line_gemm` makes it, or one by head on
 matrix units, or attention, a recurrence or a convolution of one row for each sequence, and all that read it are such
-products. Before another norm, x is the sum of a residual and a product, or answers of experts. Products with experts on
-matrix units do it for those of `down`.
+products. Before another norm, x is the sum of a residual and a product, or answers of experts; where one dispatch
+multiplies and sums these, its workgroups have whole fragments of columns. Products with experts on matrix units do it
+for those of `down`.
 """
 
 from dataclasses import replace

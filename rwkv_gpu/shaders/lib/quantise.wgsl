@@ -13,7 +13,8 @@ fn most_of(values: vec4f) -> f32 {
     return bitcast<f32>(max(most, subgroupShuffleXor(most, 4u)));
 }
 
-fn rounded(values: vec4f, most: f32) -> vec4u {
+// Integers in the lowest bits of words, where `most` is the largest of their 32 columns.
+fn bits_of(values: vec4f, most: f32) -> vec4u {
     let inverse = select(LARGEST / most, 0.0, most < 1e-30);
     return bitcast<vec4u>(fma(values, vec4f(inverse), vec4f(ROUNDER))) - vec4u(bitcast<u32>(ROUNDER));
 }

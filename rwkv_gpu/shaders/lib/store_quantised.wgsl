@@ -1,5 +1,5 @@
 // Integers as products find them in memory, an x after the other: BY_ROWS, [QUANTISED_ROWS, PLANES, K / 32] vec4s, else [K / 32, PLANES, QUANTISED_ROWS].
-// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four
+// needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four
 // needs sum: group_sum
 const PLANES = 2u * BYTES + 1u;         // two for each byte of an integer, the lowest first, then (scale, sums)
 
@@ -7,7 +7,7 @@ const PLANES = 2u * BYTES + 1u;         // two for each byte of an integer, the 
 fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm: f32, valid: bool) {
     let far = select(QUANTISED_ROWS, chunks, BY_ROWS == 1u);      // between planes of a chunk
     let most = most_of(values);
-    var bits = rounded(values, most);
+    var bits = bits_of(values, most);
     let sum = group_sum(sum_of_four(bits), 4u);
     let other = subgroupShuffleXor(sum, 4u);
     if valid {

@@ -5,6 +5,7 @@
 // needs linear/staging/integers: part_of, product, stage
 // needs moe/chosen: biases_of, choose
 // needs moe/matrices: row_runs
+// needs next: collect, keep_block
 // needs residual: residual_at
 // needs sum: group_sum
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
@@ -14,6 +15,7 @@ const FOURS = RUN / 4u;
 const CHUNKS = K / 32u;
 const ALL = USED * CHUNKS;
 const LANES = WG / LANES_PER_ROW;
+const OWNED = LANES * R;         // rows of a workgroup
 const MATRICES = 1u;
 const NORMED = false;
 
@@ -28,7 +30,8 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let line = lane % LANES_PER_ROW;
-    let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * R;
+    let first = group % BLOCKS * OWNED;
+    let m0 = first + lane / LANES_PER_ROW * R;
     choose(t, lane);
     var raw = raws(m0, line);
     _ = stage(t * USED * K, USED * K, lane);
@@ -50,9 +53,12 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < R; j++) {
         let sum = group_sum(sums[j], LANES_PER_ROW);
         if line == j && m0 + j < M {
-            y[t * M + m0 + j] = sum + residual_at(t * M + m0 + j) + biases_of(m0 + j);
+            let value = sum + residual_at(t * M + m0 + j) + biases_of(m0 + j);
+            y[t * M + m0 + j] = value;
+            collect(m0 + j - first, value);
         }
     }
+    keep_block(t, first, lane);
 }
 
 // What is staged has its share already.

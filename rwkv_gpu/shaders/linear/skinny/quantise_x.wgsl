@@ -1,7 +1,7 @@
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
 // at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
 // beside them; those of neighbouring chunks lie side by side.
-// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four, words_of_four
+// needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four, words_of_four
 // needs lib/sum/squares: add_squares
 // needs linear/skinny/shared_x: place, scale_at
 // needs norm: gained
@@ -52,7 +52,7 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
 
 fn put(values: vec4f, t: u32, e: u32) {
     let most = most_of(values);
-    let bits = rounded(values, most);
+    let bits = bits_of(values, most);
     let sum = group_sum(sum_of_four(bits), FOURS);
     let chunk = e / 8u;
     let words = words_of_four(bytes_of(bits), bytes_of(rest_of(bits)), e);

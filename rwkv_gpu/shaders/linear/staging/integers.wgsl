@@ -3,7 +3,7 @@
 // A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
 // an odd number, so that neighbours are in different banks.
 // needs format: scale_of
-// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four, words_of_four
+// needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four, words_of_four
 // needs linear/staging/integer_products: bytes_of_run, product_of
 // needs norm: gained
 // needs rows: x4
@@ -41,7 +41,7 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
 
 fn put(values: vec4f, e: u32, valid: bool) {
     let most = most_of(values);
-    let bits = rounded(values, most);
+    let bits = bits_of(values, most);
     let sum = group_sum(sum_of_four(bits), FOURS);
     var next = sum;
     if FOURS == 4u {

@@ -64,7 +64,7 @@ class Tuning:
     latent_groups: int = 128  # workgroups that decode over latents is cut into there at most
     latent_prefetch: int = 1  # blocks of latents that such a workgroup loads ahead: none or one
     decode_lanes_per_key: int = (
-        0  # lanes that share a key in decode, within a subgroup; with none, each lane has keys of its own
+        0  # lanes that share a key of 128 numbers in decode, of one subgroup; with none, each lane has keys of its own
     )
     decode_lanes: int = 128  # of a workgroup of such lanes
     decode_groups: int = 392  # workgroups of them that decode is cut into at most: three for each processor of an H200

@@ -10,6 +10,7 @@ from .vocabulary import PAGE, Attention, Cache
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
 MOST_QUERIES = 16
 LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
+USUAL_SIZE = 128  # of a head, that as many lanes share as the tuning says; more lanes share larger ones
 NO_WINDOW = 1 << 31
 MOST_RUNS = 64  # of a context, in decode
 DRAFT_ROWS = 16  # of a step that verifies drafts
@@ -200,7 +201,7 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     if decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         return None
     shared = _divisor(sharing, most)
-    wanted = max(tuning.decode_lanes_per_key, -(-shared * size // LANE_FLOATS))
+    wanted = max(tuning.decode_lanes_per_key * max(1, size // USUAL_SIZE), -(-shared * size // LANE_FLOATS))
     lanes_per_key = max(count for count in sides if count <= wanted)
     return shared, lanes_per_key, min(tuning.decode_lanes, subgroups * can.subgroup_width)
 

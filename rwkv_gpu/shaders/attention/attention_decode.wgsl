@@ -35,6 +35,7 @@ const SIDE_LANES = LANES_PER_KEY / SIDES;
 const SIDE_KEYS = PREFETCH / SIDES;
 const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup sees at a time
 const PAGED = PAGE % BLOCK == 0u;               // whether they lie in one page
+const AHEAD = CHUNKS == 1u;                       // whether registers hold the next block beside this one
 const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
@@ -49,9 +50,11 @@ const HIDDEN = -2e38;                           // a score that counts for nothi
 const_assert N8 % LANES_PER_KEY == 0u;
 const_assert SUBGROUP % LANES_PER_KEY == 0u;
 const_assert WG % SUBGROUP == 0u;
-const_assert countOneBits(PREFETCH) == 1u;
+const_assert countOneBits(PREFETCH) == 1u && PREFETCH <= 8u;
 
 alias Scores = Each;
+alias Weights = array<Each, SIDE_KEYS * PACKS>;   // of the keys of a side
+alias Sums = array<Pack, PACKS * COLUMNS>;
 
 var<workgroup> raw_heads: array<vec4f, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
@@ -128,7 +131,7 @@ fn run(group: u32, lane: u32) {
         workgroupBarrier();
     }
     var q: array<Pack, PACKS * COLUMNS>;
-    var acc: array<Pack, PACKS * COLUMNS>;
+    var acc: Sums;
     var top: array<Each, PACKS>;
     var total: array<Each, PACKS>;
     for (var p = 0u; p < PACKS; p++) {
@@ -180,6 +183,12 @@ fn run(group: u32, lane: u32) {
     }
     for (var base = begin; base < at.end; base += BLOCK) {
         let more = base + BLOCK < at.end;
+        var keys_next = keys_raw;
+        var values_next = values_raw;
+        if AHEAD && more {
+            keys_next = keys_from(at, base + BLOCK);
+            values_next = values_from(at, base + BLOCK);
+        }
         var parts: array<Each, PREFETCH * PACKS>;   // of scores, by number
         for (var a = 0u; a < PREFETCH; a++) {
             for (var p = 0u; p < PACKS; p++) {
@@ -191,10 +200,10 @@ fn run(group: u32, lane: u32) {
                 }
             }
         }
-        if more {
-            keys_raw = keys_from(at, base + BLOCK);
+        if !AHEAD && more {
+            keys_next = keys_from(at, base + BLOCK);
         }
-        var weights: array<Each, SIDE_KEYS * PACKS>;    // of the keys of a side
+        var weights: Weights;
         for (var p = 0u; p < PACKS; p++) {
             var most = top[p];
             for (var k = 0u; k < SIDE_KEYS; k++) {
@@ -222,25 +231,20 @@ fn run(group: u32, lane: u32) {
                 total[p] += weights[k * PACKS + p];
             }
         }
-        for (var a = 0u; a < PREFETCH; a++) {
-            for (var p = 0u; p < PACKS; p++) {
-                var weight = weights[a / SIDES * PACKS + p];
-                if a % SIDES > 0u {
-                    weight = subgroupShuffleXor(weight, a % SIDES * SIDE_LANES);
-                }
-                for (var c = 0u; c < CHUNKS; c++) {
-                    let raw = values_raw[a * CHUNKS + c];
-                    let value = eight_of(raw);
-                    let each = weight * scale_of(raw, at.column + c * LANES_PER_KEY);
-                    let n = p * COLUMNS + 2u * c;
-                    acc[n] = outer(acc[n], value.low, each);
-                    acc[n + 1u] = outer(acc[n + 1u], value.high, each);
-                }
-            }
+        // Not a loop, which drivers may leave one: then values are picked by selects, at twice the instructions.
+        add_value(0u, at, &values_raw, &weights, &acc);
+        add_value(1u, at, &values_raw, &weights, &acc);
+        add_value(2u, at, &values_raw, &weights, &acc);
+        add_value(3u, at, &values_raw, &weights, &acc);
+        add_value(4u, at, &values_raw, &weights, &acc);
+        add_value(5u, at, &values_raw, &weights, &acc);
+        add_value(6u, at, &values_raw, &weights, &acc);
+        add_value(7u, at, &values_raw, &weights, &acc);
+        if !AHEAD && more {
+            values_next = values_from(at, base + BLOCK);
         }
-        if more {
-            values_raw = values_from(at, base + BLOCK);
-        }
+        keys_raw = keys_next;
+        values_raw = values_next;
     }
     for (var p = 0u; p < PACKS; p++) {
         let most = most_of_lanes(top[p], LANES_PER_KEY, SUBGROUP);
@@ -278,6 +282,27 @@ fn run(group: u32, lane: u32) {
         join(t * H + share * SHARED, number, i / N4, i % N4);
     }
     finish(t * H + share * SHARED, lane);
+}
+
+// Value a of a block, by what its key weighs.
+fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, weights: ptr<function, Weights>, acc: ptr<function, Sums>) {
+    if a >= PREFETCH {
+        return;
+    }
+    for (var p = 0u; p < PACKS; p++) {
+        var weight = (*weights)[a / SIDES * PACKS + p];
+        if a % SIDES > 0u {
+            weight = subgroupShuffleXor(weight, a % SIDES * SIDE_LANES);
+        }
+        for (var c = 0u; c < CHUNKS; c++) {
+            let raw = (*values_raw)[a * CHUNKS + c];
+            let value = eight_of(raw);
+            let each = weight * scale_of(raw, at.column + c * LANES_PER_KEY);
+            let n = p * COLUMNS + 2u * c;
+            (*acc)[n] = outer((*acc)[n], value.low, each);
+            (*acc)[n + 1u] = outer((*acc)[n + 1u], value.high, each);
+        }
+    }
 }
 
 // The row's heads as the matrices leave them, its turns, and the pages of the run: all that has to be known first.

@@ -15,12 +15,13 @@ enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
-@group(0) @binding(5) var<storage, read_write> keys: array<vec2u>;            // four float16 each: [pages, PAGE, WIDTH / 4]
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;    // eight float16 each: [pages, PAGE, WIDTH / 8]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
 const N4 = N / 4u;
 const WIDTH4 = WIDTH / 4u;
+const WIDTH8 = WIDTH / 8u;
 const KEYS = 2u * S;
 const KEYS4 = KEYS / 4u;
 const SUBGROUPS = WG / SUBGROUP;
@@ -29,14 +30,15 @@ const WIDTH_PARTS = SUBGROUPS / QUERY_TILES;
 const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query that a subgroup has
 const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that it sums up
 const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
-const LOADS = (KEYS * WIDTH4 + WG - 1u) / WG;               // vec4s of a block that a lane copies
-const BATCH = 18u;                          // of these, those of which all are on their way at once
+const EIGHTS = KEYS * WIDTH8;
+const LOADS = (EIGHTS + WG - 1u) / WG;      // eights of a block that a lane copies
+const BATCH = 9u;                           // of these, those of which all are on their way at once
 const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
 const PER_QUERY = WG / Q;                   // lanes
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
 
 const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
-const_assert N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
+const_assert S % 8u == 0u && N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
 const_assert WIDTH_S <= 9u && QUERY_TILES * COLUMNS_S <= 8u;
 const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
 const_assert SUBGROUP % PER_QUERY == 0u;
@@ -47,8 +49,7 @@ struct Six {
 }
 
 struct Latents {
-    a0: vec2u, a1: vec2u, a2: vec2u, a3: vec2u, a4: vec2u, a5: vec2u, a6: vec2u, a7: vec2u, a8: vec2u,
-    a9: vec2u, a10: vec2u, a11: vec2u, a12: vec2u, a13: vec2u, a14: vec2u, a15: vec2u, a16: vec2u, a17: vec2u,
+    a0: vec4u, a1: vec4u, a2: vec4u, a3: vec4u, a4: vec4u, a5: vec4u, a6: vec4u, a7: vec4u, a8: vec4u,
 }
 
 var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
@@ -113,12 +114,12 @@ fn run(group: u32, lane: u32) {
     var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
         workgroupBarrier();
-        let seen4 = (here.y - base) * WIDTH4;
+        let seen8 = (here.y - base) * WIDTH8;
         if AHEAD {
-            put_down(next, seen4, 0u, lane);
+            put_down(next, seen8, 0u, lane);
         } else {
             for (var batch = 0u; batch < LOADS; batch += BATCH) {
-                put_down(latents_from(start_of(base), batch, lane), seen4, batch, lane);
+                put_down(latents_from(start_of(base), batch, lane), seen8, batch, lane);
             }
         }
         workgroupBarrier();
@@ -328,46 +329,52 @@ fn query4(number: u32, column: u32) -> vec4f {
 }
 
 // Where the latents of positions from `base` on begin.
-fn start_of(base: u32) -> u32 { return (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH4; }
+fn start_of(base: u32) -> u32 { return (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH8; }
 
-// What a lane copies of the KEYS latents from there on. Each vec4 has a name: in a loop, each load would wait for the last.
+// What a lane copies of the KEYS latents from there on. Each eight has a name: in a loop, each load would wait for the last.
 // Nothing is done with them yet, as that would wait for them, too.
 fn latents_from(start: u32, batch: u32, lane: u32) -> Latents {
     return Latents(
         latent_at(batch + 0u, start, lane), latent_at(batch + 1u, start, lane), latent_at(batch + 2u, start, lane),
         latent_at(batch + 3u, start, lane), latent_at(batch + 4u, start, lane), latent_at(batch + 5u, start, lane),
         latent_at(batch + 6u, start, lane), latent_at(batch + 7u, start, lane), latent_at(batch + 8u, start, lane),
-        latent_at(batch + 9u, start, lane), latent_at(batch + 10u, start, lane), latent_at(batch + 11u, start, lane),
-        latent_at(batch + 12u, start, lane), latent_at(batch + 13u, start, lane), latent_at(batch + 14u, start, lane),
-        latent_at(batch + 15u, start, lane), latent_at(batch + 16u, start, lane), latent_at(batch + 17u, start, lane),
     );
 }
 
-fn latent_at(n: u32, start: u32, lane: u32) -> vec2u {
+fn latent_at(n: u32, start: u32, lane: u32) -> vec4u {
     if n >= LOADS {
-        return vec2u();
+        return vec4u();
     }
-    return keys[start + min(n * WG + lane, KEYS * WIDTH4 - 1u)];
+    return keys[start + min(n * WG + lane, EIGHTS - 1u)];
 }
 
-// The first `seen` vec4s of a block to workgroup memory, and zeros beyond: what lies there may be no number.
+// The first `seen` eights of a block to workgroup memory, and zeros beyond: what lies there may be no number.
 fn put_down(x: Latents, seen: u32, batch: u32, lane: u32) {
-    put4(batch + 0u, x.a0, seen, lane); put4(batch + 1u, x.a1, seen, lane);
-    put4(batch + 2u, x.a2, seen, lane); put4(batch + 3u, x.a3, seen, lane);
-    put4(batch + 4u, x.a4, seen, lane); put4(batch + 5u, x.a5, seen, lane);
-    put4(batch + 6u, x.a6, seen, lane); put4(batch + 7u, x.a7, seen, lane);
-    put4(batch + 8u, x.a8, seen, lane); put4(batch + 9u, x.a9, seen, lane);
-    put4(batch + 10u, x.a10, seen, lane); put4(batch + 11u, x.a11, seen, lane);
-    put4(batch + 12u, x.a12, seen, lane); put4(batch + 13u, x.a13, seen, lane);
-    put4(batch + 14u, x.a14, seen, lane); put4(batch + 15u, x.a15, seen, lane);
-    put4(batch + 16u, x.a16, seen, lane); put4(batch + 17u, x.a17, seen, lane);
+    let first = batch * WG + lane;
+    var at = vec2u(first / WIDTH8, first % WIDTH8);
+    put8(batch + 0u, x.a0, seen, lane, &at);
+    put8(batch + 1u, x.a1, seen, lane, &at);
+    put8(batch + 2u, x.a2, seen, lane, &at);
+    put8(batch + 3u, x.a3, seen, lane, &at);
+    put8(batch + 4u, x.a4, seen, lane, &at);
+    put8(batch + 5u, x.a5, seen, lane, &at);
+    put8(batch + 6u, x.a6, seen, lane, &at);
+    put8(batch + 7u, x.a7, seen, lane, &at);
+    put8(batch + 8u, x.a8, seen, lane, &at);
 }
 
-fn put4(n: u32, x: vec2u, seen: u32, lane: u32) {
+// An eight to its latent and column, and on to those of the next: without another division.
+fn put8(n: u32, x: vec4u, seen: u32, lane: u32, at: ptr<function, vec2u>) {
     let e = n * WG + lane;
-    if n < LOADS && e < KEYS * WIDTH4 {
-        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = halves(select(vec2u(), x, e < seen));
+    if n < LOADS && (EIGHTS % WG == 0u || e < EIGHTS) {
+        let words = select(vec4u(), x, e < seen);
+        let to = (*at).x * STRIDE + 2u * (*at).y;
+        kv_tile[to] = halves(words.xy);
+        kv_tile[to + 1u] = halves(words.zw);
     }
+    let column = (*at).y + WG % WIDTH8;
+    let beyond = column >= WIDTH8;
+    *at = vec2u((*at).x + WG / WIDTH8 + select(0u, 1u, beyond), select(column, column - WIDTH8, beyond));
 }
 
 // Four scores of a query by one fragment of keys: the sum over parts of the width.

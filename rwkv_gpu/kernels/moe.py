@@ -228,7 +228,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         DECODED_WEIGHTS.maybe(),
         Hole("decoded run", ("moe/weights_of_fours", "lib/matrix_units/of_e2m1")),
         Hole("fragments", ("moe/matrix_fragments", "moe/matrix_ahead")),
-        Hole("x", ("moe/x/rounded", "moe/x/floats")),
+        Hole("x", ("moe/x/halves", "moe/x/words", "moe/x/floats")),
         PLAIN_ROWS.maybe(),  # of floats
         Hole("unit", ("moe/unit/row", "moe/unit/all")),
         Hole("kept", ("moe/kept/none", "moe/kept/rounded")),

@@ -48,6 +48,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _by_head(name, own, config.tolerance.result)
         if config.fragment:
             yield _by_head(f"{name}, rounded before", replace(own, head_unit_rows=0), config.tolerance.result)
+            yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
             if by_subgroups:
                 yield _read_next(name, own.only(by_subgroups), 10 * config.tolerance.result)
         if config.gathers_row:
@@ -86,10 +87,10 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
     )  # fmt: skip
 
 
-def _by_head(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """Three heads, each with 64 of its 80 columns."""
+def _by_head(name: str, tuning: Tuning, allowed: float, stride: int = 80) -> Trial:
+    """Three heads, each with 64 of its columns."""
     return Trial(
-        "head_linear", "Q8_0", name, tuning, lambda g, w, x: g.head_linear(x, w["w"]), {"x": normal(5, 240)},
+        "head_linear", "Q8_0", name, tuning, lambda g, w, x: g.head_linear(x, w["w"]), {"x": normal(5, 3 * stride)},
         {"w": Stored.random(BY_NAME["Q8_0"], 3, 70, 64)}, allowed,
     )  # fmt: skip
 

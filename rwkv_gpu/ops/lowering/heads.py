@@ -12,7 +12,7 @@ from ..vocabulary import NUMBER, NUMBERS
 from .attention import JOINING
 from .context import Lowering, Runs
 from .matrix_units import w_exponent
-from .moe import decoded_parts
+from .moe import decoded_parts, rounded_rows_of
 from .quantising import in_units, round_rows
 
 Linked = tuple[list[str], dict[str, Constant], dict[str, Operand]]  # parts, constants and what is bound
@@ -38,7 +38,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
         ]
         parts += ["moe/bias/none", "moe/sums/plain", "moe/input/plain", "lib/activation"]
         if config.fragment:
-            own_parts, own_constants, own_operands = _on_matrix_units(to, node, op, matrices)
+            own_parts, own_constants, own_operands = _on_matrix_units(to, node, op, matrices, config)
             parts += own_parts
             constants |= own_constants
             operands |= own_operands
@@ -79,7 +79,7 @@ def _rows(matrices: Matrices, stride: int) -> str:
     return "lib/rows/scalar" if stride % 4 else matrices.rows
 
 
-def _on_matrix_units(to: Lowering, node: Node, op: HeadLinear, matrices: Matrices) -> Linked:
+def _on_matrix_units(to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig) -> Linked:
     """How tiles read rows of x, which they or a dispatch before them round, and what they write beside y."""
     width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
     kept = "rounded" if op.quantises else "none"
@@ -98,6 +98,6 @@ def _on_matrix_units(to: Lowering, node: Node, op: HeadLinear, matrices: Matrice
     else:
         found = rounded_rows({0: width}, rows)
         round_rows(to, node, Quantise(op.x, ((0, width),), found), rows, gap=stride - width)
-        parts += ["moe/x/rounded", "moe/unit/row"]
+        parts += [rounded_rows_of(config), "moe/unit/row"]
         operands["x"] = found.value
     return parts, constants, operands

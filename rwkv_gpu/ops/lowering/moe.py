@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
+from ...kernels.expert_config import ExpertConfig
 from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
@@ -204,7 +205,7 @@ def _by_choice(
         *config.parts,
     ]
     if config.fragment:
-        own_parts, own_constants, written = _rounded(to, matrices, op, result, choices)
+        own_parts, own_constants, written = _rounded(to, matrices, config, op, result, choices)
         parts += [*decoded_parts(matrices.shards[0]), *own_parts]
         constants |= own_constants | {"X_ROWS": choices // input_uses}
         operands |= written
@@ -250,17 +251,27 @@ def _by_choice(
 
 
 def _rounded(
-    to: Lowering, matrices: Matrices, op: ExpertProducts | ExpertSum, result: Result, choices: int
+    to: Lowering,
+    matrices: Matrices,
+    config: ExpertConfig,
+    op: ExpertProducts | ExpertSum,
+    result: Result,
+    choices: int,
 ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
     """How rows of x as float16 are read, and whether the result is written as such, too."""
     unit = op.quantised_x.unit if op.quantised_x else 0.0
     constants: dict[str, Constant] = {"W_EXPONENT": w_exponent(matrices.shards[0])}
     constants |= {"X_UNIT": unit} if unit else {}
-    parts = ["moe/x/rounded", "moe/unit/all" if unit else "moe/unit/row"]
+    parts = [rounded_rows_of(config), "moe/unit/all" if unit else "moe/unit/row"]
     if result.quantises is None:
         return [*parts, "moe/kept/none"], constants, {}
     own, operands = in_units(to, result.quantises, choices)
     return [*parts, "moe/kept/rounded", *ROUNDING_IN_UNITS], constants | own | {"SIDE_BY_SIDE": 1}, operands
+
+
+def rounded_rows_of(config: ExpertConfig) -> str:
+    """What reads rows that were rounded before: as words where a wait for them would show."""
+    return f"moe/x/{'words' if config.ahead > 1 else 'halves'}"
 
 
 def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:

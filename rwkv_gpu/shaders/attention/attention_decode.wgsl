@@ -35,7 +35,7 @@ const SIDE_LANES = LANES_PER_KEY / SIDES;
 const SIDE_KEYS = PREFETCH / SIDES;
 const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup sees at a time
 const PAGED = PAGE % BLOCK == 0u;               // whether they lie in one page
-const AHEAD = CHUNKS == 1u;                       // whether registers hold the next block beside this one
+const AHEAD = CHUNKS == 1u && RAW_WORDS <= 4u;   // whether registers hold the next block beside this one
 const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head

@@ -7,6 +7,8 @@
 // needs words: key_quants, key_word, value_quants, value_word
 alias Half = vec4f;     // 4 dims, not yet quantised
 
+const RAW_WORDS = 3u;
+
 struct Raw {
     words: vec2u,
     scales: u32,    // of two blocks: nothing waits for a scale before it is multiplied by

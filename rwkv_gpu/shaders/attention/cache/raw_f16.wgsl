@@ -4,6 +4,8 @@
 alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
 
+const RAW_WORDS = 4u;
+
 fn raw_key(head: u32, c: u32) -> Raw { return keys[head * (N / 8u) + c]; }
 
 fn raw_value(head: u32, c: u32) -> Raw { return values[head * (N / 8u) + c]; }

@@ -2,6 +2,8 @@
 // needs attention/eight: Eight
 alias Half = vec4u;     // 4 dims
 
+const RAW_WORDS = 8u;
+
 struct Raw {
     low: Half,
     high: Half,

@@ -61,7 +61,6 @@ def within_registers(tuning: Tuning) -> Tuning:
         linear_packed=_replaced(tuning.linear_packed),
         linear_sized=_replaced(tuning.linear_sized),
         rolls_loops=True,
-        decode_prefetched=96,
     )
 
 

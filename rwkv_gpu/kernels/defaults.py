@@ -412,7 +412,7 @@ def hardware(can: Capabilities) -> Tuning:
         attention_groups=512,
         decode_lanes_per_key=16,
         decode_prefetch=4,
-        decode_prefetched=64,
+        decode_prefetched=96,
         last_workgroup_joins=True,
         fuses_token_shift=True,
         token_shift_rows=4,

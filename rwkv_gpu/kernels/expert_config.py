@@ -10,6 +10,7 @@ from .gemm_config import MANY, GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
+LEAST_COLUMNS = 64  # of x that is rounded, at a time
 DECODED = 32  # weights of a tile on matrix units that a lane decodes at a time, and all lanes as many
 
 
@@ -81,8 +82,9 @@ class ExpertConfig:
         if not self.fragment:
             return self
         share = self.columns // self.along_k
-        subgroups = min(self.along_k, -(-width // share))
-        return replace(self, wg=self.wg // self.along_k * subgroups, columns=share * subgroups)
+        least = max(share, LEAST_COLUMNS)
+        columns = min(self.columns, -(-width // least) * least)
+        return replace(self, wg=self.wg // self.along_k * (columns // share), columns=columns)
 
     def staged(self, run: int, runs: int = 1 << 30) -> int:
         """Runs of a row of x that lie in workgroup memory at a time: all of so many, or as many as have room."""

@@ -78,8 +78,8 @@ def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, la
     assert shared * size // lanes_per_key <= LANE_FLOATS
 
 
-@pytest.mark.parametrize(("size", "loaded"), [(64, (8, 8)), (80, (4, 2)), (96, (4, 4)), (128, (4, 4)), (256, (4, 4))])
-def test_on_amd_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room_for(fast_device, size, loaded):
+@pytest.mark.parametrize(("size", "loaded"), [(64, 8), (80, 2), (96, 4), (128, 4), (256, 4)])
+def test_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room_for(fast_device, size, loaded):
     """Ten eights of numbers are shared by two lanes: ACO spilled 195 registers with four keys on their way."""
     can = replace(fast_device.capabilities, subgroup=True, subgroup_width=32, max_workgroup_memory=48 << 10, fragment=0)
     how = Attention(8, Rope("neox", size, 10000.0), size**-0.5)
@@ -87,4 +87,4 @@ def test_on_amd_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room
         decode_partition(Cache("kv", 8, size), how, 1, 64, hardware(replace(can, subgroup_size=lanes)), can)
         for lanes in (32, 0)  # that every kernel has; AMD's compiler chooses
     )
-    assert tuple(spread.prefetch_depth for spread in spreads) == loaded
+    assert [spread.prefetch_depth for spread in spreads] == [loaded, loaded]

@@ -61,7 +61,7 @@ def test_on_matrix_units_heads_are_rows_of_a_fragment_and_runs_end_with_blocks(f
     assert found
 
 
-HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4)]
+HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4), (2, 256, 2, 32, 128, 4)]
 
 
 @pytest.mark.parametrize(("sharing", "size", "shared", "lanes_per_key", "lanes", "prefetch_depth"), HEADS)

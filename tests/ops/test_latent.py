@@ -237,6 +237,8 @@ def test_subgroups_share_out_no_more_columns_than_a_head_has():
     for width, columns, subgroups in ((64, 64, 1), (192, 192, 3), (512, 256, 4)):
         found = tile.within(width)
         assert (found.columns, found.along_k, found.wg) == (columns, subgroups, 64 * subgroups)
+    pair = expert_gemm_matrix(16, 32, ExpertMatrixTile(2, 2, 4, 2))
+    assert pair.within(24) == pair  # x is rounded by 64 columns
 
 
 def products_by_head(device, tuning, name, rows, width, stride, tolerance):

@@ -6,11 +6,10 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import MANY, GemmConfig, matrix_units
+from .gemm_config import MANY, MATRIX_STEP, GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
-LEAST_COLUMNS = 64  # of x that is rounded, at a time
 DECODED = 32  # weights of a tile on matrix units that a lane decodes at a time, and all lanes as many
 
 
@@ -82,7 +81,7 @@ class ExpertConfig:
         if not self.fragment:
             return self
         share = self.columns // self.along_k
-        least = max(share, LEAST_COLUMNS)
+        least = max(share, MATRIX_STEP)
         columns = min(self.columns, -(-width // least) * least)
         return replace(self, wg=self.wg // self.along_k * (columns // share), columns=columns)
 

@@ -16,6 +16,7 @@ PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
 SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile on matrix units may have for its sums to leave at once
+MATRIX_STEP = 64  # columns that matrix units go through at a time, and that rows are rounded by
 BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..gpu.device import Capabilities
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import BYTES
+from ..kernels.gemm_config import BYTES, MATRIX_STEP
 from ..kernels.parts import NEXT_OF_BLOCK, PART_NEEDS
 from .attention_partition import lanes_share_keys
 from .gemm import buffers_of, fit, owned_blocks, whole
@@ -34,7 +34,6 @@ from .values import Quantised, Value
 from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
-MATRIX_STEP = 64  # columns that matrix units go through at a time
 BY_SUBGROUPS = "linear/subgroup_gemm", "linear/line_gemm"  # that read rows with one power of two, too
 TILES_OF_MATRICES = "linear/gemm_matrix"
 X_BY_FRAGMENTS = (  # whose x lies by columns

@@ -11,15 +11,14 @@ from ...kernels.attention import HALF_PAGES
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
-from ...kernels.registry import expert_trials, gemm_trials
+from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
-from ...ops.quantising import BY_SUBGROUPS
 from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
 from .attention import STEPS
-from .common import BY_NAME, normal
+from .common import BY_NAME, normal, read_on_units
 
 POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
     "neighbours": (Rope("normal", 16, 10000.0), None),
@@ -42,15 +41,13 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         plain = replace(tuning, attention_on_matrix_units=False)
         for step in STEPS:
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
-    by_subgroups = next((one for _, one in gemm_trials(can).values() if one.kernel in BY_SUBGROUPS), None)
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
         yield _by_head(name, own, config.tolerance.result)
         if config.fragment:
             yield _by_head(f"{name}, rounded before", replace(own, head_unit_rows=0), config.tolerance.result)
             yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
-            if by_subgroups:
-                yield _read_next(name, own.only(by_subgroups), 10 * config.tolerance.result)
+            yield from read_on_units(_by_head(name, own, config.tolerance.result, out=64), 3 * 64, can)
         if config.gathers_row:
             yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
 
@@ -87,18 +84,9 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
     )  # fmt: skip
 
 
-def _by_head(name: str, tuning: Tuning, allowed: float, stride: int = 80) -> Trial:
+def _by_head(name: str, tuning: Tuning, allowed: float, stride: int = 80, out: int = 70) -> Trial:
     """Three heads, each with 64 of its columns."""
     return Trial(
         "head_linear", "Q8_0", name, tuning, lambda g, w, x: g.head_linear(x, w["w"]), {"x": normal(5, 3 * stride)},
-        {"w": Stored.random(BY_NAME["Q8_0"], 3, 70, 64)}, allowed,
-    )  # fmt: skip
-
-
-def _read_next(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """A product by head, and one that reads what it has rounded."""
-    weights = {"w": Stored.random(BY_NAME["Q8_0"], 4, 48, 64), "m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
-    return Trial(
-        "head_linear", "read next", name, tuning, lambda g, w, x: g.linear(g.head_linear(x, w["w"]), w["m"]),
-        {"x": normal(5, 256)}, weights, allowed,
+        {"w": Stored.random(BY_NAME["Q8_0"], 3, out, 64)}, allowed,
     )  # fmt: skip

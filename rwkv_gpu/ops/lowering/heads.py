@@ -2,11 +2,12 @@
 
 from ...gpu.shader import Constant
 from ...kernels.expert_config import ExpertConfig
+from ...kernels.gemm_config import MATRIX_STEP
 from ...kernels.parts import ROUNDING_IN_UNITS
 from ..graph import Node
 from ..moe import Matrices, head_config, matrices_of
 from ..nodes import HeadLinear, Quantise
-from ..quantising import MATRIX_STEP, UNIT, rounded_rows
+from ..quantising import UNIT, rounded_rows
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .attention import JOINING
@@ -14,8 +15,6 @@ from .context import Lowering, Runs
 from .matrix_units import w_exponent
 from .moe import decoded_parts, rounded_rows_of
 from .quantising import in_units, round_rows
-
-Linked = tuple[list[str], dict[str, Constant], dict[str, Operand]]  # parts, constants and what is bound
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
@@ -79,7 +78,9 @@ def _rows(matrices: Matrices, stride: int) -> str:
     return "lib/rows/scalar" if stride % 4 else matrices.rows
 
 
-def _on_matrix_units(to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig) -> Linked:
+def _on_matrix_units(
+    to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig
+) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
     """How tiles read rows of x, which they or a dispatch before them round, and what they write beside y."""
     width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
     kept = "rounded" if op.quantises else "none"

@@ -28,6 +28,7 @@ ROWS = Hole(
         "linear/prologue/layer_norm",
         "linear/prologue/token_shift",
         "linear/prologue/token_shift_rows",
+        "linear/prologue/convolution",
     ),
 )
 PLAIN_ROWS = ROWS.only("vec4", "scalar")
@@ -35,7 +36,7 @@ NORM = Hole("norm", ("linear/prologue/no_norm", "linear/prologue/rms_norm"))
 STATISTICS = Hole(
     "row statistics",
     ("linear/prologue/plain", "linear/row_statistics/compute", "linear/row_statistics/load"),
-    optional=True,  # token_shift_rows computes its own
+    optional=True,  # token_shift_rows computes its own, and a convolution needs none
 )
 NORMED_ROW = Hole(
     "normed row", ("linear/prologue/store_normed_row", "linear/prologue/no_normed_row"), optional=True

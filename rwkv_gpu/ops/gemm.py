@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..gpu.weights import Shard
 from ..kernels.gemm_config import MANY, GemmConfig, gemv
 from .graph import Node
-from .nodes import Gemm, TokenShiftPrologue
+from .nodes import ConvolutionPrologue, Gemm, TokenShiftPrologue
 from .staging import Pieces, Staged, staging
 from .target import Target
 from .vocabulary import Rms
@@ -77,6 +77,8 @@ def buffers_of(op: Gemm, rows: int, target: Target) -> int:
         count += 2 + (rows > 1)
     if isinstance(op.prologue, TokenShiftPrologue):
         count += 4 + (op.prologue.store is not None) + (rows > 1)
+    elif isinstance(op.prologue, ConvolutionPrologue):
+        count += 2
     elif op.prologue:
         count += 1 if isinstance(op.prologue.how, Rms) else 2
     count += bool(op.prologue and op.prologue.statistics) + (op.emits is not None) + (op.quantises is not None)

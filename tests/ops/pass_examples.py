@@ -277,6 +277,11 @@ def convolved(g, w, s, x):
     return {"y": g.gated_delta_rule([qkv], beta, decay, gate, how, s["delta"])}
 
 
+def short_convolution(g, w, s, x):
+    convolved = g.conv1d(g.linear(x, w["in"]), w["taps"], s["past"], gated=True)
+    return {"y": g.linear(convolved, w["out"], add=x)}
+
+
 def gate_up_down(g, w, _, x):
     return {"y": g.linear(g.glu(x, w["gate_up"], "silu"), w["down"])}
 
@@ -376,6 +381,11 @@ EXAMPLES = {
         },
         rows=4,
         states=(State("past", (3, D)), State("delta", (2, 16, 16))),
+    ),
+    "convolution_into_product": Example(
+        short_convolution,
+        {**vectors("gain"), "in": ("F16", (3 * D, D)), "taps": ("F32", (3 * D,)), "out": PACKED},
+        states=(State("past", (2, D)),),
     ),
     "scale_into_product": Example(
         channel_mix,

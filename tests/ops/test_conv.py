@@ -5,10 +5,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import State
-from tests.ops.test_recurrent import RAGGED, Arrays, Case, batch_of, named, normal, part
+from tests.ops.test_recurrent import (
+    FIRST_MIXERS,
+    MIXERS,
+    RAGGED,
+    Arrays,
+    Case,
+    PackedCase,
+    batch_of,
+    is_fast,
+    mixing,
+    named,
+    normal,
+    part,
+)
 
 CHANNELS, FIRST = 76, 6
 
@@ -107,3 +121,80 @@ def test_a_sequence_of_nan_touches_no_other_in_a_convolution(fast_device):
     [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)])
     assert np.array_equal(np.delete(sick["y"], range(10, 19), 0), np.delete(healthy["y"], range(10, 19), 0))
     assert np.array_equal(np.delete(after_sick["past"], 2, 0), np.delete(after_healthy["past"], 2, 0))
+
+
+# ---------------------------------------------------------------- in the product that reads it
+
+
+def in_product_case(taps: int, width: int = 192, packed: bool = False) -> PackedCase:
+    """As a layer of LFM2: gates, a convolution and a product that adds; rows of W fill no block."""
+    weights = {"taps": normal(width * taps), "w": normal(70, width, seed=1) / 8}
+
+    def says(g, w, s, x, add):
+        return {"y": g.linear(g.conv1d(x, w["taps"], s["past"], gated=True), w["w"], add=add)}
+
+    return PackedCase(says, weights, [State("past", (taps - 1, width))], ("w",) if packed else ())
+
+
+def single_rows(steps: list[tuple[int, int, int]], width: int = 192) -> list[tuple[Batch, Arrays]]:
+    """Steps of one row, each with its position, the state that it reads, and another that it writes."""
+    batches = [
+        batch_of([(written, start, 1)]).placed(states={written: (read, written)}) for start, read, written in steps
+    ]
+    inputs = [{"x": normal(1, 3 * width, seed=50 + i), "add": normal(1, 70, seed=60 + i)} for i in range(len(steps))]
+    return list(zip(batches, inputs, strict=True))
+
+
+# A talk that begins where a NaN may lie, and a fork of it.
+TALK = [(0, 2, 3), (1, 3, 5), (2, 5, 3), (3, 3, 6), (3, 3, 4), (4, 4, 3)]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["floats", "integers"])
+@pytest.mark.parametrize("taps", [2, 3, 4])
+def test_a_convolution_in_a_product_equals_the_reference(device, request, taps, packed):
+    case, steps = in_product_case(taps, packed=packed), single_rows(TALK)
+    for tuning in mixing(device, MIXERS if is_fast(request) and taps == 3 else FIRST_MIXERS):
+        case.assert_same(device, steps, rows=1, tuning=tuning)
+        plan, _, _ = case.record(device, steps[0][1], 1, tuning)
+        assert len(plan.dispatches) == 1, "the convolution has a dispatch of its own"
+
+
+def test_a_convolution_in_a_product_keeps_nan_out_of_other_sequences(fast_device):
+    """What a slot held before its sequence began, and a sequence whose rows are none."""
+    case, steps = in_product_case(3), single_rows([(0, 2, 3), (7, 6, 5), (1, 3, 4)])
+    slots = case.slots()
+    sick_slots, sick_steps = {"past": slots["past"].copy()}, [(b, dict(x)) for b, x in steps]
+    sick_slots["past"][[2, 3, 6]] = np.nan
+    sick_steps[1][1]["x"] = np.full_like(steps[1][1]["x"], np.nan)
+    for tuning in mixing(fast_device):
+        healthy, after_healthy = case.on_gpu(fast_device, slots, steps, rows=1, tuning=tuning)
+        sick, after_sick = case.on_gpu(fast_device, sick_slots, sick_steps, rows=1, tuning=tuning)
+        for step in (0, 2):
+            assert np.array_equal(sick[step]["y"], healthy[step]["y"])
+        assert np.array_equal(after_sick["past"][[3, 4]], after_healthy["past"][[3, 4]])
+        assert np.isnan(sick[1]["y"]).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"gated": False}, {"then": "silu"}, {"bias": True}, {"twice": True}, {"pairs": True}, {"output": True}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_product_leaves_a_convolution_alone_that_it_cannot_compute(fast_device: Device, change):
+    """One without gates, with an activation or a bias; one that others read, too; products of gate and up."""
+    how = {"gated": True} | change
+    width = 64
+    twice, pairs, output, bias = (how.pop(name, False) for name in ("twice", "pairs", "output", "bias"))
+    weights = {"taps": normal(3 * width), "b": normal(width, seed=1), "w": normal(70, width, seed=1) / 8}
+
+    def says(g, w, s, x):
+        y = g.conv1d(x, w["taps"], s["past"], bias=w["b"] if bias else None, **how)
+        first = g.glu(y, w["w"], "silu") if pairs else g.linear(y, w["w"])
+        return {"y": first} | ({"again": g.linear(y, w["w"])} if twice else {}) | ({"conv": y} if output else {})
+
+    case = Case(says, weights, [State("past", (2, width))])
+    steps = [(batch, {"x": normal(1, 3 * width if how["gated"] else width)}) for batch, _ in single_rows([(4, 3, 5)])]
+    [tuning] = mixing(fast_device, ["gemv"])
+    case.assert_same(fast_device, steps, rows=1, tuning=tuning)
+    plan, _, _ = case.record(fast_device, steps[0][1], 1, tuning)
+    assert any("conv1d" in dispatch.name for dispatch in plan.dispatches)

@@ -37,6 +37,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from _norms(can, name, kernel, config)
         if kernel.fuses_norm and not config.reads_quantised:
             yield from _token_shift(can, name, kernel, config)
+            yield _convolution(can, name, kernel, config)
             yield from _loads_statistics(can, name, kernel, config)
         yield from _saves_state(can, name, kernel, config)
     yield from _quantised(can)
@@ -211,6 +212,18 @@ def _token_shift(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
             "norm_shift_mix", f"in products, {rows} rows", name, tuning, _two_halves, {"x": normal(rows, 512, seed=3)},
             _layer(512, _one_format(kernel)), max(MORE * config.tolerance.result, CLOSE.result), past,
         )  # fmt: skip
+
+
+def _convolution(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Trial:
+    """A gated convolution in the product that reads it; its state is read here and written there."""
+    state = State("past", (2, 512))
+    vectors, w = {"taps": Stored.of(normal(3 * 512, seed=1))}, Stored.random(_one_format(kernel), 70, 512)
+    past = Past(decode_batch(1).placed(states={0: (0, 1)}), {"past": normal(2, *state.shape, seed=2)})
+    return Trial(
+        "conv1d", "in a product", name, replace(_only(can, config), fuses_token_shift=True),
+        lambda g, w, x: g.linear(g.conv1d(x, w["taps"], state, gated=True), w["w"]), {"x": normal(1, 3 * 512, seed=3)},
+        {**vectors, "w": w}, MORE * config.tolerance.result, past,
+    )  # fmt: skip
 
 
 def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:

@@ -21,7 +21,7 @@ from ..gemm import (
     result_of,
 )
 from ..graph import Node
-from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
+from ..nodes import Conv1d, ConvolutionPrologue, Gemm, NormPrologue, TokenShiftPrologue
 from ..quantising import quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm, scales_of_pairs
@@ -31,6 +31,7 @@ from .matrix_units import on_matrix_units
 from .quantising import STORES_QUANTISED, quantise
 from .table import Placed, Table
 
+STATES = "shift_state", "past"  # what is bound of them
 FEW_ROWS = 32  # of x for a workgroup on matrix units, where the table of matrices is a constant
 
 
@@ -222,7 +223,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
 
 def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -> int:
     """Of matrices and vectors; what is bound of W may hold other matrices in between."""
-    vectors = (o for at, o in operands.items() if isinstance(o, Slice) and at not in ("w", "shift_state"))
+    vectors = (o for at, o in operands.items() if isinstance(o, Slice) and at not in ("w", *STATES))
     return sum(shard.slice.nbytes for shard in shards) + sum(vector.nbytes for vector in vectors)
 
 
@@ -265,7 +266,7 @@ Prologue = tuple[list[str], dict[str, Constant], dict[str, Operand]]
 
 
 def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConfig) -> Prologue:
-    """What a kernel links, is specialised by, and binds, to read x: as it is, normed, or shifted by a token."""
+    """What a kernel links, is specialised by, and binds, to read x: as it is, normed, shifted or convolved."""
     if config.reads_quantised:
         return [], {}, {}
     prologue = op.prologue
@@ -273,6 +274,9 @@ def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConf
     parts = ["linear/prologue/rms_norm" if rms else "linear/prologue/no_norm"] if config.norms else []
     if isinstance(prologue, TokenShiftPrologue):
         own, constants, operands = _token_shift(to, node, prologue)
+        return [*parts, *own], constants, operands
+    if isinstance(prologue, ConvolutionPrologue):
+        own, constants, operands = _convolution(to, prologue.conv)
         return [*parts, *own], constants, operands
     if isinstance(prologue, NormPrologue) and isinstance(prologue.how, LayerNorm):
         assert prologue.how.bias is not None, "a norm without one is a node of its own"
@@ -304,6 +308,18 @@ def _token_shift(to: Lowering, node: Node, prologue: TokenShiftPrologue) -> Prol
     if prologue.store is None:
         return [*parts, "linear/prologue/no_normed_row"], constants, operands
     return [*parts, "linear/prologue/store_normed_row"], constants, operands | {"normed_row": prologue.store}
+
+
+def _convolution(to: Lowering, conv: Conv1d) -> Prologue:
+    assert conv.weight is not None, "one that shifts rows is a node of its own"
+    past, channels = conv.state.shape
+    operands: dict[str, Operand] = {
+        "x": conv.x,
+        "taps": to.vector(conv.weight),
+        "past": to.memory.states[conv.state.name],
+        "segment": to.segments,
+    }
+    return ["linear/prologue/convolution"], {"C": channels, "PAST": past}, operands
 
 
 def _statistics(statistics: RowStatistics | None) -> Prologue:

@@ -7,7 +7,16 @@ from .adapters import Adapted, AdapterDown, AdapterUp
 from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
-from .linear import AdapterSums, Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
+from .linear import (
+    AdapterSums,
+    ConvolutionPrologue,
+    Gemm,
+    NormPrologue,
+    Product,
+    Quantise,
+    SaveState,
+    TokenShiftPrologue,
+)
 from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
 from .recurrence import GatedDeltaRule, Lerp, LightningAttention, Wkv6
 from .rwkv import TimeMix, TokenShift
@@ -24,6 +33,7 @@ __all__ = [
     "AttendLatent",
     "ByRow",
     "Conv1d",
+    "ConvolutionPrologue",
     "Copy",
     "CorrectStreams",
     "Embed",

@@ -7,6 +7,7 @@ from ...kernels.gemm_config import GemmConfig
 from ..graph import Op
 from ..values import Quantised, RowStatistics, Value
 from ..vocabulary import Activation, Cache, LayerNorm, Rms, State, Weight
+from .conv import Conv1d
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class TokenShiftPrologue:
     mixes: tuple[int, ...]  # the row of `mix` of each product
     store: Value | None = None  # where the normed x is stored, for the node that saves the state
     statistics: RowStatistics | None = None
+
+
+@dataclass(frozen=True)
+class ConvolutionPrologue:
+    """A product that convolves the row it reads, and replaces the state of the convolution."""
+
+    conv: Conv1d
+    statistics: None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Gemm(Op):
     pairs: bool = False  # y = then(G x) · (U x), where the rows of G and U alternate in the only W
     scale: float = 1.0  # of the result of the only product
     config: GemmConfig | None = None
-    prologue: NormPrologue | TokenShiftPrologue | None = None
+    prologue: NormPrologue | TokenShiftPrologue | ConvolutionPrologue | None = None
     quantised_x: Quantised | None = None  # what it reads in place of x
     quantises: Quantised | None = None  # what it writes beside y
     next_gain: Weight | None = None  # of the norm that what it quantises goes through next
@@ -101,6 +110,8 @@ class Gemm(Op):
     def _x(self) -> tuple[Value, ...]:
         if isinstance(self.prologue, TokenShiftPrologue):
             return (self.prologue.x,)
+        if isinstance(self.prologue, ConvolutionPrologue):
+            return (self.prologue.conv.x,)
         if self.quantised_x:
             return (self.quantised_x.value,)
         return tuple(dict.fromkeys(one.x for one in self.products))
@@ -118,10 +129,14 @@ class Gemm(Op):
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
+        if isinstance(self.prologue, ConvolutionPrologue):
+            return self.prologue.conv.states_read
         return (self.prologue.state,) if isinstance(self.prologue, TokenShiftPrologue) else ()
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
+        if isinstance(self.prologue, ConvolutionPrologue):
+            return self.prologue.conv.states_written
         return (self.saves.state,) if self.saves else ()
 
     @property
@@ -130,7 +145,7 @@ class Gemm(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        prologue = {NormPrologue: "norm", TokenShiftPrologue: "token_shift"}
+        prologue = {NormPrologue: "norm", TokenShiftPrologue: "token_shift", ConvolutionPrologue: "conv1d"}
         found = {
             self.config.kernel.rpartition("/")[2] if self.config else "": self.config is not None,
             prologue.get(type(self.prologue), ""): self.prologue is not None,

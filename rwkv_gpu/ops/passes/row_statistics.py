@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from ..gemm import EMITS_STATISTICS, blocks_of, buffers_of, fit, gemm_op, shards_of, whole
 from ..graph import Graph, Node
-from ..nodes import Gemm, TokenShiftPrologue
+from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
 from ..target import Target
 from ..values import RowStatistics, Value
 from ..vocabulary import LayerNorm
@@ -50,11 +50,12 @@ def run(graph: Graph, target: Target) -> int:
 def _norms(reader: Node, y: Value) -> bool:
     """Whether a node norms a row by its mean and deviation while it reads it."""
     gemm = gemm_op(reader)
-    if gemm is None or gemm.prologue is None:
+    if gemm is None:
         return False
     if isinstance(gemm.prologue, TokenShiftPrologue):
         return gemm.prologue.x is y
-    return isinstance(gemm.prologue.how, LayerNorm) and gemm.products[0].x is y
+    normed = isinstance(gemm.prologue, NormPrologue) and isinstance(gemm.prologue.how, LayerNorm)
+    return normed and gemm.products[0].x is y
 
 
 def _emitted(gemm: Gemm, target: Target) -> RowStatistics | None:
@@ -79,5 +80,5 @@ def _binds(reader: Node, emitted: RowStatistics, target: Target) -> bool:
 def _loading(reader: Node, emitted: RowStatistics) -> Gemm:
     gemm = gemm_op(reader)
     assert gemm is not None
-    assert gemm.prologue is not None
+    assert isinstance(gemm.prologue, NormPrologue | TokenShiftPrologue)
     return replace(gemm, prologue=replace(gemm.prologue, statistics=emitted))

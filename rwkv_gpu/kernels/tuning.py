@@ -74,7 +74,7 @@ class Tuning:
         False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
     )
     fuses_token_shift: bool = (
-        False  # whether products of few rows norm, shift and mix x themselves, or another dispatch
+        False  # whether products of few rows norm, shift and mix x or convolve it themselves, or another dispatch
     )
     token_shift_rows: int = 1  # rows of a step, each of a sequence of its own, up to which they may
     state_lanes_per_row: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts

@@ -1,5 +1,7 @@
 """Models with recurrent layers: however their tokens are fed, they say the same, and no sequence touches another."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.writer import F32, array_key, number, with_keys, written
@@ -115,3 +118,33 @@ def test_states_after_4096_random_tokens_are_finite_and_those_of_numpy(adapter, 
         scale = np.abs(wanted[state.name]).max()
         assert np.abs(found[state.name] - wanted[state.name]).max() < STATES * scale, state.name
     assert rms(logits[0] - logits[1]) < 20 * RMS
+
+
+@pytest.mark.parametrize("arch", ["lfm2", "lfm2moe"])
+def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_forks(fast_device, arch, rounding):
+    """Prompts and batches convolve by a dispatch of its own, a step of one row in the product that reads it."""
+    with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file:
+        model = load_model(file)
+        tuning = replace(default_tuning(fast_device.capabilities), fuses_token_shift=True)
+        options = {"slots": 4, "context": 64, "kv": "f32"}
+        runners = GpuRunner(fast_device, file, model, tuning=tuning, **options), HostRunner(file, model, **options)
+    ids, lengths, convolves = ids_of(40), dict.fromkeys(range(4), 0), set()
+    steps = [{2: 1}, {2: 1}, {2: 1}, {0: 5, 2: 1}, {0: 1}, "fork", {1: 1}, {2: 1}, "back", {2: 1}, {0: 1, 1: 1}, {1: 1}]
+    for step in steps:
+        if step == "fork":
+            for runner in runners:
+                handle = runner.store.keep(2, lengths[2])
+                runner.store.adopt(1, handle, lengths[2])
+                runner.store.release(handle)
+            lengths[1] = lengths[2]
+        elif step == "back":
+            [lengths[2]] = {runner.store.truncate(2, lengths[2] - 1) for runner in runners}
+        else:
+            rows = {slot: ids[lengths[slot] + slot :][:count] for slot, count in step.items()}
+            batch = Batch.of([(slot, lengths[slot], row) for slot, row in rows.items()])
+            gpu, cpu = (runner.step(batch) for runner in runners)
+            assert rms(gpu - cpu) < RMS + rounding, step
+            names = [dispatch.name for dispatch in runners[0].plan_for(batch).dispatches]
+            convolves.add((batch.rows > 1, any("conv1d" in name for name in names)))
+            lengths |= {slot: lengths[slot] + len(row) for slot, row in rows.items()}
+    assert convolves == {(False, False), (True, True)}

@@ -15,17 +15,17 @@ const_assert C % 4u == 0u;
 
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f {
     let c = k / 4u;
-    var own: array<vec4f, TAPS>;        // of four channels, one after the other
+    var own: array<f32, 4u * TAPS>;     // of four channels, one after the other
     for (var i = 0u; i < TAPS; i++) {
-        own[i] = taps[c * TAPS + i];
+        let four = taps[c * TAPS + i];
+        own[4u * i] = four.x;
+        own[4u * i + 1u] = four.y;
+        own[4u * i + 2u] = four.z;
+        own[4u * i + 3u] = four.w;
     }
     var sum = vec4f();
     for (var i = 0u; i < TAPS; i++) {
-        var tap: vec4f;
-        for (var n = 0u; n < 4u; n++) {
-            tap[n] = own[(n * TAPS + i) / 4u][(n * TAPS + i) % 4u];
-        }
-        sum += row_of(i, c) * tap;
+        sum += row_of(i, c) * vec4f(own[i], own[TAPS + i], own[2u * TAPS + i], own[3u * TAPS + i]);
     }
     return x[C4 + c] * sum;
 }

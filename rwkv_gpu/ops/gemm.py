@@ -81,7 +81,7 @@ def buffers_of(op: Gemm, rows: int, target: Target) -> int:
         count += 2
     elif op.prologue:
         count += 1 if isinstance(op.prologue.how, Rms) else 2
-    count += bool(op.prologue and op.prologue.statistics) + (op.emits is not None) + (op.quantises is not None)
+    count += (op.statistics is not None) + (op.emits is not None) + (op.quantises is not None)
     return count + (target.can.max_storage_buffers >= DIRECT_WORDS_BUFFERS)
 
 

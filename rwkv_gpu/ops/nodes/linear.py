@@ -36,7 +36,6 @@ class ConvolutionPrologue:
     """A product that convolves the row it reads, and replaces the state of the convolution."""
 
     conv: Conv1d
-    statistics: None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,11 @@ class Gemm(Op):
         return self.adapters is not None and self.adapters.columns is not None
 
     @property
+    def statistics(self) -> RowStatistics | None:
+        """What it loads of the row that it norms."""
+        return self.prologue.statistics if isinstance(self.prologue, NormPrologue | TokenShiftPrologue) else None
+
+    @property
     def reads(self) -> tuple[Value, ...]:
         read = list(self._x)
         if self.add is not None:
@@ -100,8 +104,8 @@ class Gemm(Op):
         read += [value for value in (self.by, self.columns_of) if value is not None]
         if self.saves:
             read.append(self.saves.normed)
-        if self.prologue and self.prologue.statistics:
-            read.append(self.prologue.statistics.value)
+        if self.statistics:
+            read.append(self.statistics.value)
         if self.adapters:
             read += itertools.chain(*self.adapters.lows, filter(None, [self.adapters.columns]))
         return tuple(read)
@@ -149,7 +153,7 @@ class Gemm(Op):
         found = {
             self.config.kernel.rpartition("/")[2] if self.config else "": self.config is not None,
             prologue.get(type(self.prologue), ""): self.prologue is not None,
-            "row_statistics_in": bool(self.prologue and self.prologue.statistics),
+            "row_statistics_in": self.statistics is not None,
             "store_normed": isinstance(self.prologue, TokenShiftPrologue) and self.prologue.store is not None,
             "quantised_x": self.quantised_x is not None,
             "quantise": self.quantises is not None,

@@ -11,7 +11,9 @@ from rwkv_gpu.kernels.defaults import default_tuning
 @pytest.mark.parametrize(
     ("rows", "out", "width", "kernel"),
     [
-        (8, 14336, 4096, "skinny_gemm"),
+        (4, 14336, 4096, "skinny_gemm"),
+        (5, 14336, 4096, "line_gemm"),
+        (8, 2560, 10240, "skinny_gemm"),  # RWKV-7 2.9B lost a fifth by matrix units
         (16, 512, 2048, "skinny_gemm"),
         (16, 3072, 1024, "skinny_gemm"),  # Qwen3 0.6B lost a fifth by matrix units
         (32, 3072, 1024, "subgroup_gemm"),

@@ -127,18 +127,24 @@ def test_keys_and_values_in_float32_are_not_rounded():
         assert ATTENTION not in kernels_of(file, 512, prefill=True, kv="f32")
 
 
-def layer_of_a_batch(name: str) -> list[str]:
-    """The kernels of a layer of sixteen sequences."""
+def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
+    """The kernels of a layer of so many sequences."""
     with open_synthetic(name) as file:
-        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
+        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows))
     return [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]
 
 
-@pytest.mark.parametrize("name", ["llama-8b-q4_k_m", "phi4-14.7b-q4_k_m"])
-def test_a_layer_takes_five_dispatches_in_a_batch(name):
+@pytest.mark.parametrize(("name", "rows"), [("llama-8b-q4_k_m", 16), ("llama-8b-q4_k_m", 5), ("phi4-14.7b-q4_k_m", 16)])
+def test_a_layer_takes_five_dispatches_in_a_batch(name, rows):
     """As in a step of one row: what products read is rounded by whatever makes it, the widest of them too."""
     line = "linear/line_gemm"
-    assert layer_of_a_batch(name) == [line, "attention/attention_decode", line, line, line]
+    assert layer_of_a_batch(name, rows) == [line, "attention/attention_decode", line, line, line]
+
+
+@pytest.mark.parametrize(("name", "there"), [("lfm2-1.2b-q4_k_m", True), ("rwkv7-2.9b-q4_k_m", False)])
+def test_few_short_rows_go_to_matrix_units_where_rounding_them_is_free(name, there):
+    """A token shift is part of what needs it, and its product of few rows is faster without."""
+    assert ("linear/subgroup_gemm" in layer_of_a_batch(name, 8)) == there
 
 
 def test_experts_in_a_batch_round_what_they_read_once():

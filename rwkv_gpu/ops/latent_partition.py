@@ -46,7 +46,7 @@ class LatentPartition:
     @property
     def split(self) -> dict[str, Constant]:
         """What kernels know that attend, or reduce partial results."""
-        return {"GRAIN": self.grain, "RUNS": self.runs, "WINDOW": NO_WINDOW}
+        return {"GRAIN": self.grain, "RUNS": self.runs, "ONE_RUN": 0, "WINDOW": NO_WINDOW}
 
 
 def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition:

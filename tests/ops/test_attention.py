@@ -376,6 +376,8 @@ SHARING = {
     "a window, and blocks of positions longer than pages": (Case(window=100), 300, 2, 64, 8),
     "more keys at a time than lanes": (Case(heads=4, kv_heads=1, kind="q4"), 200, 2, 8, 8),
     "joined at once": (Case(kind="f16"), 300, 8, 32, 2),
+    "joined as soon as one run is too long": (Case(kind="f16"), 127, 8, 32, 2),
+    "joined in a window of more than a run": (Case(window=100), 300, 8, 32, 2),
     "a window of one": (Case(window=1), 66, 4, 8, 1),
 }
 

@@ -34,7 +34,8 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
             assert decode_bytes(spread.shared, size, spread.lanes // subgroup_width) <= memory
         longest = -(-pages * PAGE // (spread.runs * spread.grain)) * spread.grain
         assert longest * spread.runs >= pages * PAGE
-        assert spread.run_pages(pages) >= min(pages, longest // PAGE + 1)
+        assert spread.run_pages(pages) >= min(pages, max(longest, spread.one_run) // PAGE + 1)
+        assert spread.one_run % spread.grain == 0 and (spread.one_run == 0 or spread.joins)
 
 
 @pytest.mark.parametrize(("side", "lanes"), [(8, 8), (8, 32), (16, 32), (16, 64)])

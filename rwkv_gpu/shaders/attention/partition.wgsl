@@ -1,4 +1,5 @@
-// What a row sees, cut into at most RUNS runs of a multiple of GRAIN positions: as many to each as the length wants.
+// What a row sees, cut into at most RUNS runs of a multiple of GRAIN positions: as many to each as the length wants. Up to
+// ONE_RUN positions are one.
 // needs reach: first_seen
 struct Cut {
     start: u32,
@@ -13,7 +14,10 @@ fn cut_of(first: u32, last: u32, number: u32) -> Cut {
     return Cut(max(seen, base + number * size), min(last + 1u, base + (number + 1u) * size));
 }
 
-fn run_size(length: u32) -> u32 { return (length + RUNS * GRAIN - 1u) / (RUNS * GRAIN) * GRAIN; }
+fn run_size(length: u32) -> u32 {
+    let each = (length + RUNS * GRAIN - 1u) / (RUNS * GRAIN) * GRAIN;
+    return select(each, ONE_RUN, length <= ONE_RUN);
+}
 
 // How many runs there are at a position.
 fn runs_of(position: u32) -> u32 {

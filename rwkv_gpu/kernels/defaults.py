@@ -355,6 +355,7 @@ def hardware(can: Capabilities) -> Tuning:
                 (Size(1, out=4096, width=4096, packed=True), long),
                 (Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)),
                 (Size(1, out=4096, width=18432, packed=True), long),
+                (Size(1, out=6144, width=2048, packed=True, run=32, least=2048), once(768, 32, 2, 2)),
                 (Size(1, out=6144, packed=True), way),
                 (Size(1, out=8192, width=2048, packed=True, run=32), once(512, 32, 2, 2)),
                 (Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)),
@@ -363,6 +364,7 @@ def hardware(can: Capabilities) -> Tuning:
                 (Size(1, out=12288, width=3072, packed=True, run=32), once(640, 16, 2, 2)),
                 (Size(1, out=12288, width=3072, packed=True), several(768, 16)),
                 (Size(1, out=12288, packed=True), several(1024, 32)),
+                (Size(1, out=16384, width=2048, packed=True, run=32, least=2048), once(512, 16, 2, 2)),
             ]
             by_size += [(Size(1, packed=True), way), *few_rows(can.subgroup_width)]
         dotted = (

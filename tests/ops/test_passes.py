@@ -13,7 +13,7 @@ from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MatrixTile, gemm_matrix, skinny_gemm_matrix
+from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, skinny_gemm_matrix, subgroup_gemm
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import Stored
@@ -150,6 +150,14 @@ def test_a_recurrence_writes_the_integers_that_a_product_reads(fast_device, kind
 @pytest.mark.parametrize("kind", ROUNDED)
 def test_whatever_makes_x_rounds_it_for_matrix_units(fast_device, kind):
     check_with_and_without(fast_device, "round_in_producer", ROUNDED[kind])
+
+
+@pytest.mark.parametrize("kind", ["a product", "a sum that is normed", "attention"])
+def test_fewer_rows_than_a_fragment_are_rounded_for_matrix_units(fast_device, kind):
+    can = fast_device.capabilities
+    config = subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 1, max_workgroups=MANY)
+    few = replace(ROUNDED[kind], rows=5, config=lambda _: config)
+    check_with_and_without(fast_device, "round_in_producer", few)
 
 
 @pytest.mark.parametrize("kind", ROUNDED)

@@ -1,16 +1,19 @@
 """Matrix products of few rows of x: kernels whose lanes stride over rows of W."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
 from .kernel import Hole, Needs
 from .parts import (
     BIAS,
+    COLUMNS,
     DECODING,
     EMIT,
     EPILOGUE,
     FORMAT,
+    JOINED_ROWS,
     LANES,
     NORM,
     NORMED_ROW,
@@ -201,7 +204,8 @@ GEMV_SINGLE_PASS = GemmKernel(
         BIAS,
         RESIDUAL,
         NORM,
-        ROWS.but("scalar"),
+        replace(ROWS, parts=(*ROWS.but("scalar").parts, JOINED_ROWS)),
+        COLUMNS,
         STATISTICS,
         NORMED_ROW,
         EMIT,

@@ -53,6 +53,9 @@ ADAPTER_OUTPUTS = "adapters/outputs"  # where products find what adapters add
 ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # of W: B of adapters
 HALVES = "lib/matrix_units/halves"  # as words are read that hold two
 FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS))
+# The columns of one matrix, or of two, which have an x each.
+SINGLE, JOINED, JOINED_ROWS = "linear/columns/single", "linear/columns/joined", "linear/prologue/joined_rows"
+COLUMNS = Hole("columns", (SINGLE, JOINED))
 TILE_OF_SUBGROUP, TILE_OF_WORKGROUP = "lib/matrix_units/tile_of_subgroup", "lib/matrix_units/tile_of_workgroup"
 ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
 # Only of `rows` and `adapted_pairs`.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..gpu.plan import Slice
 from ..gpu.weights import Shard
 from ..kernels.gemm_config import MANY, GemmConfig, gemv
 from .graph import Node
@@ -25,7 +26,14 @@ def gemm_op(node: Node | None) -> Gemm | None:
 
 def shards_of(op: Gemm, target: Target) -> list[Shard]:
     """The bindings that hold its matrices: one each, but a large only one may have several."""
-    return target.shards([one.weight for one in op.products])
+    return target.shards(op.weights)
+
+
+def spanned(shards: Sequence[Shard]) -> Slice:
+    """The part of a buffer from the first to the last of its matrices."""
+    start = min(shard.slice.offset for shard in shards)
+    end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
+    return Slice(shards[0].slice.buffer, start, end - start)
 
 
 def result_of(op: Gemm) -> str:
@@ -48,9 +56,8 @@ def choose(
     """
     shards = shards_of(op, target)
     shards = shards[: len(op.products)]  # a large matrix has a dispatch for each shard
-    width = max(one.weight.shape[1] for one in op.products)
     run, packed, out = shards[0].run, shards[0].packed, sum(shard.rows for shard in shards)
-    config = target.tuning.gemm_config(rows, run, out, width, packed, quantised_for_free, rounded_for_free)
+    config = target.tuning.gemm_config(rows, run, out, max(op.widths), packed, quantised_for_free, rounded_for_free)
     return FLOATS if config.integers and not packed else config
 
 
@@ -58,20 +65,19 @@ def fit(
     op: Gemm, config: GemmConfig, target: Target, shards: Sequence[Shard] | None = None
 ) -> tuple[GemmConfig, Staged | Pieces | None]:
     """The same config as these matrices need it, and how it keeps rows of x in workgroup memory."""
-    widths = [one.weight.shape[1] for one in op.products]
     shards = shards or shards_of(op, target)[: len(op.products)]
-    return staging(config, shards, widths, result_of(op), target.can.max_workgroup_memory)
+    return staging(config, shards, op.widths, result_of(op), target.can.max_workgroup_memory)
 
 
 def whole(op: Gemm, target: Target) -> bool:
     """Whether one dispatch holds all of it."""
-    return len(shards_of(op, target)) == len(op.products)
+    return len(shards_of(op, target)) == len(op.weights)
 
 
 def buffers_of(op: Gemm, rows: int, target: Target) -> int:
     """The storage buffers that its dispatch binds."""
     count = 3 + sum(value is not None for value in (op.by, op.add, op.columns_of))
-    count += 2 * (op.adapters is not None)
+    count += 2 * (op.adapters is not None) + (op.joined is not None)
     count += op.adds_to_sums or any(one.bias for one in op.products)
     if op.saves:
         count += 2 + (rows > 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -286,6 +287,41 @@ def gate_up_down(g, w, _, x):
     return {"y": g.linear(g.glu(x, w["gate_up"], "silu"), w["down"])}
 
 
+def two_branches(g, w, _, x):
+    first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], add=x)
+    y = g.linear(g.glu(x, w["second_gates"], "silu"), w["second"], add=first)
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
+def two_branches_then_a_layer_norm(g, w, s, x):
+    y = two_branches(g, w, s, x)["y"]
+    return {"y": y, "z": g.linear(y, w["b"], norm=LayerNorm(w["gain"], w["shift"], 1e-5))}
+
+
+def biased_branches(g, w, _, x, biased: str):
+    biases = {biased: w["bias"]}
+    first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], bias=biases.get("first"), add=x)
+    y = g.linear(g.glu(x, w["second_gates"], "silu"), w["second"], bias=biases.get("second"), add=first)
+    return {"y": y}
+
+
+def two_sums(g, w, _, x):
+    first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], add=x)
+    return {"first": first, "y": g.linear(g.glu(x, w["second_gates"], "silu"), w["second"], add=first)}
+
+
+def two_scales(g, w, _, x):
+    first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], add=x, scale=0.5)
+    return {"y": g.linear(g.glu(x, w["second_gates"], "silu"), w["second"], add=first)}
+
+
+def two_branches_one_adapted(g, w, _, x):
+    inner = g.glu(x, w["first_gates"], "silu")
+    low = g.adapter_down([inner], [w["first.a"]], g.linear(x, w["s"]))
+    [first] = g.adapter_up([g.linear(inner, w["first"], add=x)], low, [w["first.b"]], then=["none"])
+    return {"y": g.linear(g.glu(x, w["second_gates"], "silu"), w["second"], add=first)}
+
+
 def normed_sum(g, w, _, x):
     y = g.linear(x, w["a"], add=x)
     return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
@@ -332,6 +368,8 @@ EXPERTS = {
     **dict.fromkeys(("gate", "up", "down"), ("F16", (4, D, D))),
 }
 
+BRANCHES = {"first": 3 * D, "second": 5 * D}  # columns
+
 
 def integers(_: Capabilities) -> GemmConfig:
     return gemm_int8(32, 8, 32, 16, activations="int16")
@@ -339,6 +377,11 @@ def integers(_: Capabilities) -> GemmConfig:
 
 def by_subgroups(can: Capabilities) -> GemmConfig:
     return subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 2, max_workgroups=MANY)
+
+
+def single_pass(can: Capabilities) -> GemmConfig:
+    size = can.subgroup_width
+    return gemv_int(2 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2)
 
 
 def experts_by_fragments(can: Capabilities) -> ExpertConfig:
@@ -520,6 +563,16 @@ EXAMPLES = {
         config=by_subgroups,
         matrix_units=True,
     ),
+    "join_columns": Example(
+        two_branches,
+        {
+            **vectors("gain"),
+            **{f"{name}_gates": ("Q8_0", (2 * width, D)) for name, width in BRANCHES.items()},
+            **{name: ("Q8_0", (D, width)) for name, width in BRANCHES.items()},
+            "b": PACKED,
+        },
+        config=single_pass,
+    ),
     "quantise_beside_adapters": Example(
         normed_adapted, ADAPTED | dict.fromkeys(("q", "v"), PACKED), rows=4, config=copied, exact=True
     ),
@@ -652,4 +705,70 @@ ROUNDED = {
         kind: replace(example, config=by_subgroups, matrix_units=True, change={}, rows=20, deviation=1 / 8)
         for kind, example in READ_AS_INTEGERS.items()
     },
+}
+TWO_BRANCHES = EXAMPLES["join_columns"]
+LONG = {"first": 512, "second": 1024}  # columns, of whole blocks of any format
+
+
+def two_long_branches(kind: str) -> Example:
+    """The same with matrices of a format."""
+    gates = {f"{name}_gates": ("Q8_0", (2 * width, D)) for name, width in LONG.items()}
+    return replace(
+        TWO_BRANCHES,
+        weights={**TWO_BRANCHES.weights, **gates, **{name: (kind, (D, width)) for name, width in LONG.items()}},
+    )
+
+
+JOINED = {
+    "attention and a state space": Example(
+        parallel,
+        {
+            **vectors("gain"),
+            **HEADS,
+            "output": PACKED,
+            "xbc": ("F32", (D + 64, D)),
+            "z": ("F32", (D + 2, D)),
+            **vectors("bias", "rate", "skip", width=2),
+            "out": PACKED,
+        },
+        states=(State("ssm", (2, 32, 32)),),
+        caches=(KV,),
+        deviation=1 / 8,
+        config=single_pass,
+    ),
+    "a bias of the second": replace(
+        TWO_BRANCHES,
+        says=partial(biased_branches, biased="second"),
+        weights={**TWO_BRANCHES.weights, **vectors("bias")},
+    ),
+    "statistics of both are emitted": replace(
+        TWO_BRANCHES,
+        says=two_branches_then_a_layer_norm,
+        weights={**TWO_BRANCHES.weights, **vectors("shift")},
+    ),
+    **{kind: two_long_branches(kind) for kind in ("Q5_0", "Q4_K", "IQ3_S")},
+}
+NOT_JOINED = {
+    "something else reads the first sum": replace(TWO_BRANCHES, says=two_sums),
+    "sums have several scales": replace(TWO_BRANCHES, says=two_scales),
+    "the first has a bias": replace(
+        TWO_BRANCHES,
+        says=partial(biased_branches, biased="first"),
+        weights={**TWO_BRANCHES.weights, **vectors("bias")},
+    ),
+    "formats differ": replace(TWO_BRANCHES, weights={**TWO_BRANCHES.weights, "first": ("F16", (D, 3 * D))}),
+    "there are several rows": replace(TWO_BRANCHES, rows=2),
+    "workgroups go through several blocks": replace(
+        TWO_BRANCHES, config=lambda can: replace(single_pass(can), prefetch_depth=1)
+    ),
+    "one has adapters": replace(
+        TWO_BRANCHES,
+        says=two_branches_one_adapted,
+        weights={
+            **TWO_BRANCHES.weights,
+            "s": ("F32", (8, D)),
+            "first.a": ("F16", (8, 3 * D)),
+            "first.b": ("F16", (D, 8)),
+        },
+    ),
 }

@@ -25,7 +25,17 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
-from tests.ops.pass_examples import EXAMPLES, PACKED, READ_AS_INTEGERS, ROUNDED, WKV6, Example, plain_then_adapted
+from tests.ops.pass_examples import (
+    EXAMPLES,
+    JOINED,
+    NOT_JOINED,
+    PACKED,
+    READ_AS_INTEGERS,
+    ROUNDED,
+    WKV6,
+    Example,
+    plain_then_adapted,
+)
 
 SLOTS = 40
 # Norms by parts and rows as integers of two bytes round otherwise; of the largest result.
@@ -167,6 +177,23 @@ def test_the_node_that_makes_x_is_asked_to_round_it(kind):
     assert fired["round_in_producer"] == 1
 
 
+@pytest.mark.parametrize("kind", JOINED)
+def test_two_products_that_are_added_to_one_residual_are_one(fast_device, kind):
+    check_with_and_without(fast_device, "join_columns", JOINED[kind])
+
+
+def test_a_joined_product_emits_statistics():
+    recorder = traced(JOINED["statistics of both are emitted"])
+    fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
+    assert (fired["join_columns"], fired["row_statistics"]) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", NOT_JOINED)
+def test_two_products_stay_two_where(kind):
+    recorder = traced(NOT_JOINED[kind])
+    assert {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}["join_columns"] == 0
+
+
 def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
     with open_synthetic("rwkv6-3b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
@@ -279,11 +306,11 @@ def test_a_mixer_beside_attention_does_not_wait_for_it():
 
 
 def test_a_state_space_shares_the_dispatch_of_attention_beside_it():
-    """Six dispatches a layer of one row; of several rows both are dispatches that follow each other."""
+    """Five dispatches a layer of one row; of several rows both are dispatches that follow each other."""
     with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:
         steps = [record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(rows)) for rows in (1, 4)]
     layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
-    assert len(layers[0]) == 6
+    assert len(layers[0]) == 5
     assert [one.name for one in layers[0] if "ssd" in one.name] == ["ssm ssd & kv attention_decode"]
     names = [one.name.partition(" ")[2] for one in layers[1]]
     assert names.index("ssd") == names.index("attention_decode") + 1

@@ -11,7 +11,7 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
-from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, SUMS_ROUNDED
+from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, JOINED, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State, Weight
@@ -40,6 +40,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _convolution(can, name, kernel, config)
             yield from _loads_statistics(can, name, kernel, config)
         yield from _saves_state(can, name, kernel, config)
+        if takes(kernel.name, JOINED) and not config.reads_quantised:
+            yield _joined(name, _only(can, config), MORE * config.tolerance.result)
     yield from _quantised(can)
 
 
@@ -298,6 +300,21 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
                 5 * allowed,
             )  # fmt: skip
             yield from _columns(name, _only(can, config), _rows(config), allowed)
+
+
+def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
+    """Two products of several widths, neither whole stages of a kernel, that are added to one residual."""
+    w = {"gain": Stored.of(1 + normal(256) / 4)}
+    for i, (which, width) in enumerate({"first": 320, "last": 832}.items()):
+        w |= {which: Stored.random(BY_NAME["Q8_0"], 256, width, seed=i)}
+        w |= {f"{which}_gates": Stored.random(BY_NAME["Q8_0"], 2 * width, 256, seed=i)}
+
+    def says(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+        first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], add=x)
+        y = g.linear(g.glu(x, w["last_gates"], "silu"), w["last"], add=first)
+        return g.linear(y, w["last_gates"], norm=Rms(w["gain"], 1e-6))
+
+    return Trial("linear", "two sums joined", name, tuning, says, {"x": normal(1, 256)}, w, allowed)
 
 
 def _columns(name: str, tuning: Tuning, rows: int, allowed: float) -> Iterator[Trial]:

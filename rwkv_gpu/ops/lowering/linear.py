@@ -8,7 +8,7 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import ADAPTER_OUTPUTS, ADAPTERS_UP
+from ...kernels.parts import ADAPTER_OUTPUTS, ADAPTERS_UP, JOINED, JOINED_ROWS, SINGLE
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -19,9 +19,11 @@ from ..gemm import (
     fit,
     owned_blocks,
     result_of,
+    shards_of,
+    spanned,
 )
 from ..graph import Node
-from ..nodes import Conv1d, ConvolutionPrologue, Gemm, NormPrologue, TokenShiftPrologue
+from ..nodes import Conv1d, ConvolutionPrologue, Gemm, JoinedColumns, NormPrologue, TokenShiftPrologue
 from ..quantising import quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm, scales_of_pairs
@@ -42,6 +44,20 @@ class Bound:
     name: str
     placed: Sequence[Placed]
     operands: Mapping[str, Operand]
+    joined: Placed | None = None  # whose columns follow those of the only one
+
+    @property
+    def seam(self) -> dict[str, Constant]:
+        """What a kernel of joined columns is specialised by: chunks of 32 columns of both matrices."""
+        if self.joined is None:
+            return {}
+        [width] = self.widths
+        return {"SEAM": (width - self.joined.k) // 32, "BEHIND_SEAM": self.joined.k // 32}
+
+    @property
+    def shards(self) -> list[Shard]:
+        """What it reads of weights."""
+        return [one.shard for one in (*self.placed, *filter(None, [self.joined]))]
 
     @property
     def widths(self) -> list[int]:
@@ -91,6 +107,8 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     operands |= {"x": op.quantised_x.value if op.quantised_x else product.x, "y": product.y}
     if product.bias is not None and not op.adds_to_sums:
         operands["bias"] = to.vector(product.bias)
+    if op.joined:
+        return [_joined(to, op, op.joined, operands)]
     pair = 2 if op.pairs else 1
     scales = scales_of_pairs(product.weight) if op.pairs else (product.weight.scale, 1.0)
     return [
@@ -103,11 +121,25 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     ]
 
 
+def _together(to: Lowering, op: Gemm) -> tuple[list[Shard], Slice]:
+    """Matrices of one buffer as one binding has them, and that."""
+    shards = shards_of(op, to.target)
+    bound = spanned(shards)
+    return [shard.moved((shard.slice.offset - bound.offset) // 16) for shard in shards], bound
+
+
+def _joined(to: Lowering, op: Gemm, joined: JoinedColumns, operands: Mapping[str, Operand]) -> Bound:
+    """Two matrices with as many rows, whose sums are added."""
+    [product], [width], ((first, second), w) = op.products, op.widths, _together(to, op)
+    scales, name = (product.weight.scale, 1.0), "+".join(weight.name for weight in op.weights)
+    own = Placed(first, width, _x_of(op, 0), 0, first.rows, 0, product.then, scales)
+    other = replace(own, shard=second, k=joined.weight.shape[1])
+    return Bound(name, [own], {**operands, "w": w, "z": joined.x}, other)
+
+
 def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     """Matrices of one buffer, whose results lie in one stack."""
-    shards = [to.weights[one.weight.name].shards[0] for one in op.products]
-    start = min(shard.slice.offset for shard in shards)
-    end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
+    shards, w = _together(to, op)
     outs = [one.weight.shape[0] for one in op.products]
     biases: dict[str, Operand] = {}
     if any(one.bias for one in op.products) and not op.adds_to_sums:
@@ -116,7 +148,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     bias_at = itertools.accumulate(outs, initial=0)
     placed = [
         Placed(
-            shard.moved((shard.slice.offset - start) // 16),
+            shard,
             one.weight.shape[1],
             _x_of(op, i),
             one.y.offset // 4,
@@ -128,11 +160,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
         for i, (one, shard, at) in enumerate(zip(op.products, shards, bias_at, strict=False))
     ]
     x = op.quantised_x.value if op.quantised_x else op.products[0].x.root
-    own: dict[str, Operand] = {
-        "x": x,
-        "y": op.products[0].y.root,
-        "w": Slice(shards[0].slice.buffer, start, end - start),
-    }
+    own: dict[str, Operand] = {"x": x, "y": op.products[0].y.root, "w": w}
     return Bound("+".join(one.weight.name for one in op.products), placed, {**operands, **own, **biases})
 
 
@@ -185,7 +213,9 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
-    constants = config.constants | table.constants
+    if bound.joined:
+        table = table.joining(bound.joined)
+    constants = config.constants | table.constants | bound.seam
     constants |= _epilogue_constants(to, op if parts == 1 or not op.adds_to_sums else replace(op, adapters=None))
     if integers:
         linked += [part for part in STORES_QUANTISED if part not in linked]
@@ -201,6 +231,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         linked += own_parts
         constants |= own_constants
     if config.kernel == "linear/gemv_single_pass":
+        linked.append(JOINED if bound.joined else SINGLE)
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)
     if config.kernel in EMITS_STATISTICS:
@@ -215,7 +246,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         constants | own,
         operands | words | table.operands,
         groups=table.blocks * t_blocks * parts,
-        fixed_bytes=_parameter_bytes(shards, operands),
+        fixed_bytes=_parameter_bytes(bound.shards, operands),
         row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
         shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
     )
@@ -284,7 +315,8 @@ def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConf
         constants |= {"D": bound.widths[0], "EPS": float(prologue.how.eps)}
         operands |= {"gain": to.gain(prologue.how), "shift": to.vector(prologue.how.bias)}
         return [*parts, "linear/prologue/layer_norm", *own], constants, operands
-    parts += ["linear/prologue/plain", "lib/rows/scalar" if any(w % 4 for w in bound.widths) else "lib/rows/vec4"]
+    rows = JOINED_ROWS if bound.joined else "lib/rows/scalar" if any(w % 4 for w in bound.widths) else "lib/rows/vec4"
+    parts += ["linear/prologue/plain", rows]
     if prologue is None:
         return parts, {}, {}
     return parts, {"EPS": float(prologue.how.eps)}, {"gain": to.gain(prologue.how)}

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class Table:
         none = (0,) * len(matrices[0])
         matrices += [none] * (MATRICES - len(placed))
         return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
+
+    def joining(self, placed: Placed) -> "Table":
+        """With a matrix that has no blocks of its own: its columns follow those of the only one."""
+        first, _, *rest = self.matrices
+        return replace(self, matrices=(first, (0, 0, *placed.words), *rest))
 
     @property
     def parts(self) -> tuple[str, str]:

@@ -67,6 +67,14 @@ class AdapterSums:
 
 
 @dataclass(frozen=True)
+class JoinedColumns:
+    """A second matrix, whose columns follow those of the only one of a `Gemm`: y = W x + V z."""
+
+    x: Value
+    weight: Weight
+
+
+@dataclass(frozen=True)
 class Gemm(Op):
     """y_i = scale · then_i(W_i x_i + bias_i) · by + add: matrices of one format and one buffer, and x in one stack"""
 
@@ -84,7 +92,20 @@ class Gemm(Op):
     emits: RowStatistics | None = None  # of y
     merges: bool = False  # with the Gemm before it, where one dispatch can hold both
     adapters: AdapterSums | None = None  # what is added to W_i x_i + bias_i
+    joined: JoinedColumns | None = None  # what is added to W x of the only product
     columns_of: Value | None = None  # s [T, R]: W_i are A of adapters, y_i = s · W_i x_i are further columns of x_i
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices, in the order in which they are given."""
+        own = tuple(one.weight for one in self.products)
+        return (*own, self.joined.weight) if self.joined else own
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns that each product sums over."""
+        own = tuple(one.weight.shape[1] for one in self.products)
+        return (own[0] + self.joined.weight.shape[1],) if self.joined else own
 
     @property
     def adds_to_sums(self) -> bool:
@@ -99,6 +120,8 @@ class Gemm(Op):
     @property
     def reads(self) -> tuple[Value, ...]:
         read = list(self._x)
+        if self.joined:
+            read.append(self.joined.x)
         if self.add is not None:
             read.append(self.add)
         read += [value for value in (self.by, self.columns_of) if value is not None]
@@ -145,7 +168,7 @@ class Gemm(Op):
 
     @property
     def label(self) -> str:
-        return " ".join(one.weight.name for one in self.products)
+        return " ".join(weight.name for weight in self.weights)
 
     @property
     def fused(self) -> tuple[str, ...]:
@@ -162,6 +185,7 @@ class Gemm(Op):
             "row_statistics": self.emits is not None,
             "adapters": self.adapters is not None,
             "columns": (self.adapters is not None and self.adapters.columns is None) or self.columns_of is not None,
+            "joined": self.joined is not None,
             "merge": self.merges,
         }
         return tuple(name for name, there in found.items() if there)

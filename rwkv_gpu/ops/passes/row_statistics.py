@@ -63,9 +63,9 @@ def _emitted(gemm: Gemm, target: Target) -> RowStatistics | None:
     if gemm.config is None or gemm.pairs or gemm.quantises or gemm.merges or not whole(gemm, target):
         return None
     config, _ = fit(gemm, gemm.config, target)
-    [shard], [product] = shards_of(gemm, target), gemm.products
-    out, width = product.weight.shape
-    [blocks] = blocks_of([shard], [width], config.block, config.max_workgroups)
+    shard, [product] = shards_of(gemm, target)[0], gemm.products
+    out = product.weight.shape[0]
+    [blocks] = blocks_of([shard], gemm.widths, config.block, config.max_workgroups)
     if config.kernel not in EMITS_STATISTICS or blocks * config.block < out:
         return None
     emitted = RowStatistics(Value((blocks, 2)), blocks, config.block)

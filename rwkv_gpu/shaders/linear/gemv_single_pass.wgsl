@@ -5,6 +5,7 @@
 // one that compilers unroll as a whole.
 // A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums
 // together in workgroup memory, and the first lanes have a row each.
+// needs columns: chunk_of_row
 // needs emitted statistics: emit_statistics
 // needs epilogue: epilogue_inputs, store_with
 // needs format: run_raw
@@ -126,7 +127,7 @@ fn own(start: u32, n: u32, lane: u32) -> vec4f { return x4(start, 4u * at(n, lan
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
 fn run_of(matrix: Matrix, row: u32, chunk: u32) -> u32 {
     let known = select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u);
-    return (known * CHUNKS + select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED)) * PARTS;
+    return chunk_of_row(known, select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED), CHUNKS) * PARTS;
 }
 
 fn raws(matrix: Matrix, row: u32, chunk: u32) -> Raws {
@@ -147,7 +148,7 @@ fn multiplied(before: Sums, found: Raws, matrix: Matrix, row: u32, chunk: u32) -
         let part = part_of(chunk, p);
         for (var j = 0u; j < R; j++) {
             // Where rows are whole superblocks, formats want no more than the place within these.
-            let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, CHUNKS % 16u == 0u) + p;
+            let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, (CHUNKS | SEAM) % 16u == 0u) + p;
             sums[j] = product(sums[j], part, raw[j * PARTS + p], i);
         }
     }

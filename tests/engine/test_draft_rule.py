@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, kind_of
-from rwkv_gpu.engine.speculation.costs import GUESS, MOST_FADED, StepCosts
+from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
 from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
@@ -117,7 +117,11 @@ def test_unknown_costs_lie_between_those_that_are_known():
     assert 3 < costs.of(16) < 4.5
     assert costs.without(1) is None
     costs.measured(8, 1000.0, ahead=False)
-    assert costs.of(8) < 5, "one that took long for another reason"
+    costs.measured(8, 3.0, ahead=False)
+    assert costs.of(8) == 3, "one took long for another reason"
+    for _ in range(LAST):
+        costs.measured(8, 6.0, ahead=False)
+    assert costs.of(8) == 6, "they take longer now"
 
 
 def test_what_is_not_measured_for_long_seems_cheaper_but_not_for_nothing():

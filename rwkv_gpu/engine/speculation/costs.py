@@ -1,11 +1,12 @@
 """What steps take, by how many rows they have: measured in use, guessed where nothing was measured."""
 
 import bisect
+import statistics
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 GUESS = 0.05  # what a further row takes, of a step of one row: little, so that drafts are tried where nothing is known
-NEW = 0.3  # weight of a new measurement
-OUTLIER = 3.0  # a measurement counts for no more than so many times what is known
+LAST = 5  # measurements that count
 FADE = 0.9999  # by step: what is not measured for long seems cheaper, until it is tried again
 MOST_FADED = 0.8
 
@@ -38,12 +39,16 @@ class StepCosts:
 
 
 class Measured:
-    """Seconds by bucket. The first measurement of a bucket is dropped: what is made at first use makes it longer."""
+    """Seconds by bucket: the median of the last, of two the lower, as what disturbs a step makes it longer.
+
+    The first measurement of a bucket is dropped: it has what is made at first use.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
         self.count = 0
         self._begun: set[int] = set()
+        self._last: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
         self._faded: dict[int, float] = {}
 
     def add(self, bucket: int, seconds: float) -> None:
@@ -52,8 +57,8 @@ class Measured:
         if bucket not in self._begun:
             self._begun.add(bucket)
             return
-        known = self.seconds.get(bucket, seconds)
-        self.seconds[bucket] = (1 - NEW) * known + NEW * min(seconds, OUTLIER * known)
+        self._last[bucket].append(seconds)
+        self.seconds[bucket] = statistics.median_low(self._last[bucket])
         self._faded[bucket] = 1.0
 
     def fade(self, but: int = 0) -> None:

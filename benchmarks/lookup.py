@@ -77,7 +77,7 @@ def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
         right = next(
             (i for i, (a, b) in enumerate(zip(draft, rest, strict=False)) if a != b), min(len(draft), len(rest))
         )
-        drafting.verified(len(draft), right, costs.extra(1 + len(draft), 1))
+        drafting.verified(len(draft), right)
         new = rest[: right + 1]  # the step samples one token more than was right
         text += new
         done += len(new)
@@ -98,7 +98,7 @@ class Steps(NamedTuple):
 
 def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
     """How many times sooner the answer comes than without drafts, by an engine that knows the device already."""
-    gate, costs = SpeculationGate(), StepCosts()
+    gate, costs = SpeculationGate(watches=True), StepCosts()
     for _ in range(2):  # the first is dropped
         costs.measured(1, device.ahead, ahead=True)
         for rows in (1, 2, 4, 8):
@@ -106,12 +106,12 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
     drafting, text, done, took = Drafting(MOST, index=NgramIndex()), list(prompt), 0, 0.0
 
     def planned(chance: float, length: int) -> tuple[int, float]:
-        [width] = best_widths([(chance, length)], 1, 1 + MOST, costs.of, gate.rate([drafting], 1, costs))
-        return width, costs.extra(1 + width, 1)
+        [width] = best_widths([(chance, length)], 1, 1 + MOST, costs.of, costs.rate(1))
+        return width, costs.relative(1 + width, 1)
 
     assert drafting.index is not None
     while done < len(answer):
-        gate.decide([drafting], 1, costs, watched=True)
+        gate.decide([drafting], 1, costs)
         right = 0
         if gate.on:
             found, run = drafting.index.find(text, MOST)
@@ -119,14 +119,15 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
             draft = found[: planned(drafting.chance(drafting.kind), len(found))[0]] if found else []
             right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(draft, answer[done:])))  # noqa: B905
             took += device.of(1 + len(draft))
-            drafting.verified(len(draft), right, costs.extra(1 + len(draft), 1))
+            drafting.verified(len(draft), right)
+            gate.verified(1 + right, 1 + len(draft), 1, costs)
         else:
             took += device.ahead
         new = answer[done : done + right + 1]
         text += new
         done += len(new)
         if not gate.on:
-            drafting.watch(text, planned)
+            gate.watched(drafting.watch(text, planned), 1)
     return len(answer) * device.ahead / took
 
 

@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, kind_of
 from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
-from rwkv_gpu.engine.speculation.gate import SpeculationGate
+from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.verified_steps import WINDOW
 from rwkv_gpu.engine.speculation.widths import best_widths
@@ -20,6 +20,7 @@ DEVICES = {
     "quick to answer": (1.2, {1: 1.5, 2: 1.7, 4: 2.3, 8: 3.2}),
     "rows for nothing": (1.0, {1: 1.1, 2: 1.12, 4: 1.15, 8: 1.2}),
     "every row as dear": (1.0, {1: 1.0, 2: 1.9, 4: 3.5, 8: 6.5}),
+    "Llama 8B on an H200": (2.0, {1: 2.55, 2: 3.14, 4: 4.37, 8: 6.1}),
 }
 
 
@@ -28,9 +29,19 @@ def bucket(rows: int) -> int:
 
 
 def run(
-    device: str, right: float, tokens: int, gate: SpeculationGate, costs: StepCosts, known: Acceptance, seed: int = 0
+    device: str,
+    right: float,
+    tokens: int,
+    gate: SpeculationGate,
+    costs: StepCosts,
+    known: Acceptance,
+    seed: int = 0,
+    disturbed: float = 0.0,
 ) -> tuple[float, float]:
-    """Tokens a second of one answer whose drafts are of a model, and the share of steps without; times vary by 5%."""
+    """Tokens a second of one answer whose drafts are of a model, and the share of steps without.
+
+    Times vary by 5%; such a share of steps that are waited for seems to take three times as long.
+    """
     ahead, waited = DEVICES[device]
     random = np.random.default_rng(seed)
     drafting = Drafting(MOST, known)
@@ -38,23 +49,24 @@ def run(
     seconds, done, without, steps = 0.0, 0, 0, 0
     while done < tokens:
         steps += 1
-        gate.decide([drafting], 1, costs, watched=False)
+        gate.decide([drafting], 1, costs)
         varies = 1 + 0.05 * random.standard_normal()
         if not gate.on:
             seconds += ahead * varies
             done += 1
             without += 1
+            gate.undrafted(1, 1)
             if not without % WINDOW:
                 costs.measured(1, ahead * varies, ahead=True)
             continue
-        rate = gate.rate([drafting], 1, costs)
-        [width] = best_widths([(drafting.chance(MODEL), MOST)], 1, 64, costs.of, rate)
+        [width] = best_widths([(drafting.chance(MODEL), MOST)], 1, 64, costs.of, costs.rate(1))
         accepted = sum(itertools.takewhile(bool, random.random(width) < right))
         took = waited[bucket(width + 1)] * varies
         seconds += took
         done += accepted + 1
-        costs.measured(width + 1, took, ahead=False)
-        drafting.verified(width, accepted, costs.extra(width + 1, 1))
+        drafting.verified(width, accepted)
+        gate.verified(accepted + 1, width + 1, 1, costs)
+        costs.measured(width + 1, took * (3 if random.random() < disturbed else 1), ahead=False)
     return done / seconds, without / steps
 
 
@@ -80,6 +92,65 @@ def test_what_was_learned_serves_the_next_answers(device):
         gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
         rates = [run(device, right, 200, gate, costs, known, seed)[0] for seed in range(12)]
         assert np.mean(rates[3:]) > 0.92 * best(device, right)
+
+
+def later(device: str, right: float, tokens: int = 256, disturbed: float = 0.0) -> float:
+    """How many times faster answers are than without drafts, by engines that have given one: the mean of many."""
+    rates = []
+    for seed in range(30):
+        gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
+        answers = [run(device, right, tokens, gate, costs, known, 3 * seed + n, disturbed)[0] for n in range(3)]
+        rates.extend(answers[1:])
+    return float(np.mean(rates)) * DEVICES[device][0]
+
+
+@pytest.mark.parametrize("tokens", [128, 256, 1000])
+@pytest.mark.parametrize(
+    ("right", "times"), [(1.0, 2.5), (0.9, 1.75), (0.8, 1.28), (0.7, 1.05), (0.5, 0.97), (0.2, 0.97), (0.0, 0.97)]
+)
+def test_drafts_that_gain_a_little_outlast_bad_luck_and_others_cost_little(right, times, tokens):
+    """The best of all is 2.62, 1.87, 1.36, 1.16 and 1."""
+    assert later("Llama 8B on an H200", right, tokens) > times
+
+
+@pytest.mark.parametrize(("right", "times"), [(0.8, 1.28), (0.7, 1.05)])
+def test_steps_that_something_disturbs_end_no_drafts(right, times):
+    assert later("Llama 8B on an H200", right, disturbed=0.1) > times
+
+
+def test_drafts_by_lookup_end_soon_and_begin_with_what_they_would_have_gained():
+    gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [Drafting(MOST)]
+    for _ in range(2):  # the first is dropped
+        costs.measured(1, 1.0, ahead=True)
+        for rows in (1, 8):
+            costs.measured(rows, 1 + rows / 4, ahead=False)
+    for _ in range(5):
+        gate.verified(1, 1, 1, costs)
+        gate.decide(drafting, 1, costs)
+    assert not gate.on, "each of these steps has lost a quarter"
+    for _ in range(100):
+        gate.watched(-0.25, 1)
+        gate.undrafted(0, 1)
+        gate.decide(drafting, 1, costs)
+    assert not gate.on
+    gate.watched(8 - costs.relative(8, 1), 1)
+    gate.decide(drafting, 1, costs)
+    assert gate.on, "a draft would have been right"
+
+
+def test_where_texts_are_too_short_to_measure_steps_without_drafts_useless_drafts_end_as_well():
+    gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
+    on = 0
+    for _ in range(BLIND + 200):
+        gate.decide(drafting, 1, costs)
+        on += gate.on
+        if gate.on:
+            gate.verified(1, 8, 1, costs)
+            costs.measured(8, 3.0, ahead=False)
+            costs.measured(1, 1.0, ahead=False)
+        else:
+            gate.undrafted(1, 1)
+    assert on < 20
 
 
 def test_drafts_come_back_where_they_gain_again():
@@ -140,18 +211,20 @@ def test_chances_follow_what_was_right_by_kind():
     assert drafting.chance(2) == CHANCES[2]
     drafting.kind = 2
     for _ in range(30):
-        drafting.verified(3, 0, 0.2)
+        drafting.verified(3, 0)
     assert drafting.chance(2) < 0.15
     assert drafting.chance(0) == CHANCES[0], "another kind"
     assert Drafting(MOST, drafting.all).chance(2) < 0.2, "of another sequence"
     for _ in range(60):
-        drafting.verified(7, 7, 0.2)
+        drafting.verified(7, 7)
     assert drafting.chance(2) > 0.9
-    assert drafting.tokens == pytest.approx(8, abs=1.5)
+    drafting.forget()
+    assert drafting.chance(2) == CHANCES[2]
+    assert Drafting(MOST, drafting.all).chance(2) == CHANCES[2]
 
 
 def test_drafts_by_lookup_are_watched_while_none_are_made():
-    """What steps with drafts would have given is what they give: the same text, replayed by both ways."""
+    """What steps with drafts would have gained is what they gain: the same text, replayed by both ways."""
     random = np.random.default_rng(0)
     phrase = random.integers(0, 50, 12).tolist()
     text = list(itertools.chain.from_iterable([*phrase, int(random.integers(50, 90))] for _ in range(40)))
@@ -161,21 +234,20 @@ def test_drafts_by_lookup_are_watched_while_none_are_made():
 
     def planned(_chance, most):
         widths.append(min(4, most))
-        return widths[-1], 0.1 * widths[-1]
+        return widths[-1], 1.1 + 0.1 * widths[-1]
 
-    for end in range(1, len(text) + 1):
-        watched.watch(text[:end], planned)
-    done = 1
+    seen = sum(watched.watch(text[:end], planned) for end in range(1, len(text) + 1))
+    done, gained = 1, 0.0
     while done < len(text):
         found, run = made.index.find(text[:done], MOST)
         draft, made.kind = found[:4], kind_of(run)
         right = sum(itertools.takewhile(bool, (a == b for a, b in zip(draft, text[done:], strict=False))))
-        made.verified(len(draft), right, 0.1 * len(draft))
+        made.verified(len(draft), right)
+        gained += right + 1 - (1.1 + 0.1 * len(draft))
         done += right + 1
     assert widths
     assert watched.drafted == 0, "nobody made them"
-    assert watched.tokens == pytest.approx(made.tokens, rel=0.05)
-    assert watched.extra == pytest.approx(made.extra, rel=0.05)
+    assert seen == pytest.approx(gained, rel=0.02)
     assert [watched.chance(kind) for kind in range(4)] == pytest.approx(
         [made.chance(kind) for kind in range(4)], rel=0.05
     )

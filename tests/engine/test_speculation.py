@@ -101,6 +101,19 @@ def test_drafts_change_no_answer(name, mistakes):
     assert runner.store.free == small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS).store.free
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_each_step_earns_its_tokens_and_pays_its_rows(right):
+    request = Request(ids_of(9), SamplingParams(temperature=0, max_tokens=31))
+    [expected], _ = answers(small("tiny-llama.gguf"), [request])
+    speculating = speculator(Known({tuple(request.ids): expected}, 0.0 if right else 1.0))
+    accounted = []
+    speculating.gate.verified = lambda tokens, rows, sequences, costs: accounted.append((tokens, rows, sequences))
+    answers(small("tiny-llama.gguf", drafts=DRAFTS), [request], speculating)
+    full = (1 + DRAFTS if right else 1, 1 + DRAFTS, 1)
+    assert accounted[: len(accounted) // 2] == [full] * (len(accounted) // 2)
+    assert len(accounted) == (4 if right else 29), "but for the first: the step before it was of a prompt"
+
+
 @pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1", "olmo2"])
 def test_on_the_gpu_as_well(adapter, name):
     """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""

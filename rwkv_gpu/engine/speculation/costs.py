@@ -33,9 +33,13 @@ class StepCosts:
         """Seconds of a step that is waited for."""
         return _between({**self.ahead.seconds, **self.waited.seconds}, _bucket(rows))
 
-    def extra(self, rows: int, sequences: int) -> float:
-        """What drafts add to a step of so many sequences when it has so many rows, by what it takes without."""
-        return self.of(rows) / self.of(sequences) - 1
+    def rate(self, sequences: int) -> float:
+        """Tokens a second without drafts."""
+        return sequences / (self.without(sequences) or self.of(sequences))
+
+    def relative(self, rows: int, sequences: int) -> float:
+        """Of a step that is waited for, by what one of so many sequences takes without drafts."""
+        return self.of(rows) / (self.without(sequences) or self.of(sequences))
 
 
 class Measured:

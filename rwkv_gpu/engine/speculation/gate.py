@@ -1,68 +1,74 @@
-"""Whether drafts are made at the moment: where they give more tokens a second than steps that are submitted ahead."""
+"""Whether drafts are made at the moment: as long as they earn what they cost, beside steps that are submitted ahead."""
 
 from collections.abc import Sequence
 
 from .costs import StepCosts
 from .drafting import Drafting
 
-FIRST = 8  # steps with drafts before the other way is measured
+FIRST = 4  # steps with drafts before the other way is measured
 BLIND = 100  # steps without drafts that may go by until one is measured
-MARGIN = 1.05  # drafts begin where they are so many times faster, and end where they are slower
-TRIAL = 6  # steps of a trial of drafts that nobody can watch
-LEAST, MOST = 64, 1024  # tokens without drafts between two trials
+TRIAL, WATCHED = 4.0, 1.0  # credit that drafts begin with: those that must be tried, and those that can be watched
+MOST = 16.0  # credit that they can save for worse times
+# Credit that a step without drafts saves for the next trial, the share of the time that trials may lose: after drafts
+# that have gained, before anything is known, and after many that have lost. Each that has lost halves it.
+HOPEFUL, NEW, SPARING = 0.08, 0.04, 0.005
 
 
 class SpeculationGate:
-    """Compares what steps with drafts give, and what they take, with steps without.
+    """An account of drafts, in units of steps without drafts.
 
-    Drafts by lookup are watched while they are off, which costs the GPU nothing. A draft model must be tried: for some
-    steps, and more rarely the more often it has lost.
+    A step with drafts earns its tokens and pays its time. Drafts are off when nothing is left. So they lose no more
+    than they have gained and what a trial may cost, and some bad luck ends no drafts that have gained. Drafts by lookup
+    are watched while they are off, which costs the GPU nothing, and earn what they would have gained. A draft model
+    must be tried: each step without it saves for the next trial.
     """
 
-    def __init__(self, *, always: bool = False) -> None:
+    def __init__(self, *, always: bool = False, watches: bool = False) -> None:
+        """`watches` says that drafts are watched while they are off."""
         self.on = True
         self.always = always
+        self.watches = watches
+        self._price = WATCHED if watches else TRIAL  # of beginning
+        self._credit = self._price
+        self._budget = NEW  # that a step without drafts saves
         self._unmeasured = 0  # steps without drafts before anybody knew what they take
-        self._trial = 0  # steps that are left of it
-        self._tried = False  # whether drafts are on by a trial
-        self._patience = LEAST
-        self._rest = 0  # tokens without drafts since the last trial
 
-    def decide(self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts, *, watched: bool) -> None:
-        """Drafts on or off, before a step of so many sequences. `watched` says that all drafts can be."""
+    def decide(self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts) -> None:
+        """Drafts on or off, before a step of so many sequences."""
         if self.always or not drafting:
             return
-        undrafted = costs.without(sequences)
-        if undrafted is None and self._unmeasured < BLIND:  # steps with drafts come first, then those without
-            self.on = costs.waited.count < FIRST
+        if self._learns(sequences, costs):
+            self.on = costs.waited.count < FIRST  # steps with drafts come first, then those without
             self._unmeasured += not self.on
-            return
-        if undrafted is None:  # texts are too short to measure
-            undrafted = costs.of(sequences)
-        if self._trial:
-            self._trial -= 1
-            return
-        faster = drafted_rate(drafting, sequences, costs) * undrafted / sequences
-        if self.on:
-            if self._tried:
-                self._patience = LEAST if faster >= 1 else min(MOST, 2 * self._patience)
-                self._tried = False
-            self.on = faster >= 1
-            self._rest = 0
-        elif faster > MARGIN:
+        elif self.on:
+            self.on = self._credit > 0
+            if not self.on:
+                self._budget = max(SPARING, self._budget / 2)
+        elif self._credit >= self._price:
             self.on = True
-        elif not watched:
-            self._rest += sequences
-            if self._rest >= self._patience:
-                self.on, self._trial, self._tried = True, TRIAL, True
+            if not self.watches:  # what was known is old, and low chances would have nothing drafted
+                for one in drafting:
+                    one.forget()
 
-    def rate(self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts) -> float:
-        """Tokens a second of the better way."""
-        undrafted = costs.without(sequences) or costs.of(sequences)
-        return max(sequences / undrafted, drafted_rate(drafting, sequences, costs))
+    def verified(self, tokens: int, rows: int, sequences: int, costs: StepCosts) -> None:
+        """A step of so many rows, drafts among them, gave so many tokens."""
+        if not self._learns(sequences, costs):
+            self._earn(tokens / sequences - costs.relative(rows, sequences))
 
+    def watched(self, gained: float, sequences: int) -> None:
+        """A draft that was watched would have gained so many tokens. None was lost: there is no debt."""
+        self._earn(gained / sequences)
+        self._credit = max(0.0, self._credit)
 
-def drafted_rate(drafting: Sequence[Drafting], sequences: int, costs: StepCosts) -> float:
-    """Tokens a second of steps with drafts, as they were of late. Sequences without give a token each."""
-    tokens = sequences + sum(one.tokens - 1 for one in drafting)
-    return tokens / (costs.of(sequences) * (1 + sum(one.extra for one in drafting)))
+    def undrafted(self, tokens: int, sequences: int) -> None:
+        """Steps whose drafts nobody could watch, as none were made, gave so many tokens."""
+        self._earn(self._budget * tokens / sequences)
+
+    def _learns(self, sequences: int, costs: StepCosts) -> bool:
+        """Whether nobody knows what steps without drafts take. Where texts are too short to measure it is guessed."""
+        return costs.without(sequences) is None and self._unmeasured < BLIND
+
+    def _earn(self, credit: float) -> None:
+        self._credit += credit
+        if self._credit >= MOST:
+            self._credit, self._budget = MOST, HOPEFUL

@@ -22,7 +22,7 @@ class Speculator:
     def __init__(self, most: int, model: DraftModel | None, *, lookup: bool, always: bool = False) -> None:
         """With `always` drafts are as long as they can be, whatever they cost."""
         self.most = most  # tokens of a draft
-        self.gate = SpeculationGate(always=always)
+        self.gate = SpeculationGate(always=always, watches=model is None)
         self._model = model
         self._lookup = lookup
         self._acceptance = Acceptance()
@@ -38,11 +38,6 @@ class Speculator:
             drafting.index = NgramIndex()
             drafting.index.extend(sequence.ids)
         return drafting
-
-    @property
-    def watched(self) -> bool:
-        """Whether drafts can be watched while none are made."""
-        return self._model is None
 
     def draft(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> None:
         """Gives those that decode a draft each, as long as it pays. A step has so many rows."""
@@ -71,10 +66,11 @@ class Speculator:
     def planned(
         self, sequences: Sequence[TokenSequence], costs: StepCosts, chance: float, most: int
     ) -> tuple[int, float]:
-        """How long a draft would be beside such sequences, and what it would add to the step."""
-        rows = len(sequences)
-        [width] = best_widths([(chance, most)], rows, rows + most, costs.of, self._rate(sequences, costs))
-        return width, costs.extra(rows + width, rows)
+        """How long a draft would be beside such sequences, and what tokens the step would cost this one."""
+        count = len(sequences)
+        [width] = best_widths([(chance, most)], count, count + most, costs.of, costs.rate(count))
+        alone = costs.relative(count, count)
+        return width, alone + count * (costs.relative(count + width, count) - alone)
 
     def _widths(
         self,
@@ -87,11 +83,7 @@ class Speculator:
             each = (rows - len(sequences)) // max(1, len(found))
             return [max(0, min(each, most)) for _, most in found]
         chances = [(one.drafting.chance(one.drafting.kind), most) for one, most in found if one.drafting]
-        return best_widths(chances, len(sequences), rows, costs.of, self._rate(sequences, costs))
-
-    def _rate(self, sequences: Sequence[TokenSequence], costs: StepCosts) -> float:
-        drafting = [one.drafting for one in sequences if one.drafting is not None]
-        return self.gate.rate(drafting, len(sequences), costs)
+        return best_widths(chances, len(sequences), rows, costs.of, costs.rate(len(sequences)))
 
     def release(self, sequence: TokenSequence) -> None:
         """A sequence has ended, or begins anew."""

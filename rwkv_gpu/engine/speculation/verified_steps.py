@@ -27,7 +27,6 @@ class VerifiedSteps:
         self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
         self._rows = self._sequences = 0  # of the step that was submitted last
         self._decodes = False  # whether all of its rows are sampled
-        self._extra = 0.0  # what each draft adds to it, by what it takes without
         self._generated = 0  # tokens, of all requests since the last measurement
         self._kind: tuple[bool, int] | None = None  # of steps that are measured: a change begins a new measurement
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
@@ -45,7 +44,7 @@ class VerifiedSteps:
         if speculator is None:
             return
         drafting = [one.drafting for one in ready if one.drafting is not None]
-        speculator.gate.decide(drafting, len(ready), self.costs, watched=speculator.watched)
+        speculator.gate.decide(drafting, len(ready), self.costs)
         for sequence in ready:
             sequence.draft = []
             if sequence.drafting is not None:
@@ -69,8 +68,6 @@ class VerifiedSteps:
         """A step of these was submitted."""
         self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
         self._decodes = all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
-        drafting = sum(chunk.sequence.drafting is not None for chunk in chunks)
-        self._extra = self.costs.extra(self._rows, len(chunks)) / drafting if drafting else 0.0
 
     def settle(self, sequence: TokenSequence, right: int) -> None:
         """Of the rows of its last step so many were right; what the others have written is forgotten."""
@@ -80,16 +77,19 @@ class VerifiedSteps:
         if drafting is None or speculator is None or not right:
             return
         if not drafting.on and not drafted:
-            drafting.watch(sequence.ids, partial(speculator.planned, self._slots.running, self.costs))
+            running = self._slots.running
+            gained = drafting.watch(sequence.ids, partial(speculator.planned, running, self.costs))
+            if speculator.gate.watches:
+                speculator.gate.watched(gained, len(running))
             return
-        drafting.verified(drafted, right - 1, self._extra)
+        drafting.verified(drafted, right - 1)
         self.drafted += drafted
         self.accepted += right - 1
         if sequence.slot >= 0 and right <= drafted:
             sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
 
     def measure(self) -> None:
-        """Learns how long a step took that had no prompt."""
+        """Learns how long a step took that had no prompt, and whether its drafts have gained."""
         speculator = self._speculator
         if speculator is None:
             return
@@ -99,14 +99,18 @@ class VerifiedSteps:
             return  # nothing was computed: the host was waited for
         now = time.perf_counter() - self._runner.compile_seconds
         seconds, self._stepped = now - self._stepped, now
-        on = speculator.gate.on
-        kind = (on, self._sequences) if self._decodes else None
+        gate, sequences = speculator.gate, self._sequences
+        on = gate.on
+        kind = (on, sequences) if self._decodes else None
         if kind is None or kind != self._kind:
             self._kind, self._window = kind, []
         elif on and rows:
             self.costs.measured(rows, seconds, ahead=False)
+            gate.verified(tokens, rows, sequences, self.costs)
         elif not on:
-            self._measure_ahead(self._sequences, tokens, now)
+            self._measure_ahead(sequences, tokens, now)
+            if not gate.watches:
+                gate.undrafted(tokens, sequences)
 
     def _measure_ahead(self, sequences: int, tokens: int, now: float) -> None:
         """Steps that are submitted ahead: the slope of when tokens are known, of so many that portions do not count."""

@@ -114,6 +114,17 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
     assert len(accounted) == (4 if right else 29), "but for the first: the step before it was of a prompt"
 
 
+def test_steps_while_a_draft_model_reads_are_not_accounted():
+    request = Request(ids_of(100), SamplingParams(temperature=0, max_tokens=31))
+    speculating = speculator(DraftModel(small("tiny-llama.gguf", rewind=DRAFTS + 1, look_ahead=0)))
+    accounted = []
+    speculating.gate.verified = lambda tokens, rows, sequences, costs: accounted.append(rows)
+    _, engine = answers(small("tiny-llama.gguf", drafts=DRAFTS), [request], speculating)
+    assert engine.accepted == engine.drafted > 10
+    assert len(accounted) >= 3
+    assert min(accounted) > 1, "with a draft each"
+
+
 @pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1", "olmo2"])
 def test_on_the_gpu_as_well(adapter, name):
     """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""

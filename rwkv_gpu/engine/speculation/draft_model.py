@@ -51,8 +51,9 @@ class DraftModel:
         self._slots = [DraftSlot(slot) for slot in range(runner.slots)]
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
-        """Up to so many tokens for each. One whose text is yet to be read is read a chunk further, and gets none."""
+        """Up to so many tokens for each, none where a text was read a chunk further, as it must be first."""
         rows = self._runner.chunk_size
+        reading: list[TokenSequence] = []
         drafting: list[tuple[DraftSlot, int]] = []
         for sequence, most in wanted:
             slot = self._slot_of(sequence)
@@ -64,10 +65,11 @@ class DraftModel:
             missing = len(sequence.ids) - len(slot.fed)
             if missing > max(rows - len(wanted), 1):
                 self._read(slot, rows)
+                reading.append(sequence)
             elif missing <= rows:
                 drafting.append((slot, most))
                 rows -= missing
-        return self._draft(drafting)
+        return self._draft(drafting) | {sequence: [] for sequence in reading}
 
     def release(self, sequence: TokenSequence) -> None:
         """A sequence has ended; what was read of it serves one that begins alike."""

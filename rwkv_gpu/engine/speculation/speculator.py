@@ -39,8 +39,11 @@ class Speculator:
             drafting.index.extend(sequence.ids)
         return drafting
 
-    def draft(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> None:
-        """Gives those that decode a draft each, as long as it pays. A step has so many rows."""
+    def draft(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> bool:
+        """Gives those that decode a draft each, as long as it pays. A step has so many rows.
+
+        Whether the draft model still reads a text: such a step says nothing of those to come.
+        """
         ready = [sequence for sequence in sequences if can_draft(sequence)]
         found: list[tuple[TokenSequence, int]] = []  # who may have a draft, of how many tokens
         for sequence in ready:
@@ -57,11 +60,14 @@ class Speculator:
             if width and not sequence.draft:
                 wanted.append((sequence, width))
             del sequence.draft[width:]
+        reads = False
         if self._model is not None and wanted:
             for sequence, draft in self._model.draft(wanted).items():
+                reads |= not draft
                 size = sequence.sampler.vocab_size
                 known = next((i for i, token in enumerate(draft) if token >= size), len(draft))
                 sequence.draft = draft[:known]
+        return reads
 
     def planned(
         self, sequences: Sequence[TokenSequence], costs: StepCosts, chance: float, most: int

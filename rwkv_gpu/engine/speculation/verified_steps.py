@@ -26,7 +26,8 @@ class VerifiedSteps:
         self._speculator = speculator
         self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
         self._rows = self._sequences = 0  # of the step that was submitted last
-        self._decodes = False  # whether all of its rows are sampled
+        self._decodes = False  # whether all of its rows are sampled, and no draft model reads beside it
+        self._reads = False  # whether one does
         self._generated = 0  # tokens, of all requests since the last measurement
         self._kind: tuple[bool, int] | None = None  # of steps that are measured: a change begins a new measurement
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
@@ -49,8 +50,8 @@ class VerifiedSteps:
             sequence.draft = []
             if sequence.drafting is not None:
                 self._turn(sequence, speculator.gate.on)
-        if wanted and speculator.gate.on:
-            speculator.draft(ready, self._runner.chunk_size, self.costs)
+        drafts = wanted and speculator.gate.on
+        self._reads = drafts and speculator.draft(ready, self._runner.chunk_size, self.costs)
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
         """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
@@ -67,7 +68,7 @@ class VerifiedSteps:
     def submitted(self, chunks: Sequence[ScheduledChunk]) -> None:
         """A step of these was submitted."""
         self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
-        self._decodes = all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
+        self._decodes = not self._reads and all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
 
     def settle(self, sequence: TokenSequence, right: int) -> None:
         """Of the rows of its last step so many were right; what the others have written is forgotten."""

@@ -11,7 +11,10 @@ from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.defaults import FEW_BYTES, default_tuning, hardware
+from rwkv_gpu.measure.shapes import QUANTS, SHAPES
+from rwkv_gpu.measure.synthetic import noise
+from rwkv_gpu.measure.synthetic import opened as opened_noise
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.writer import F32, array_key, number, with_keys, written
@@ -23,6 +26,7 @@ HYBRIDS = (
     "minimax-01", "nemotron_h", "nemotron_h_moe", "plamo2",
 )  # fmt: skip
 RMS = 3e-5  # sums in another order, over logits of deviation 2.5
+INTEGERS = 5e-4  # rows as integers of 16 bits, of the deviation of logits
 LONG = 4096
 # What 4,096 tokens make of float32 rounded in another order, by the largest number of a state.
 STATES = 2e-3
@@ -148,3 +152,32 @@ def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_
             convolves.add((batch.rows > 1, any("conv1d" in name for name in names)))
             lengths |= {slot: lengths[slot] + len(row) for slot, row in rows.items()}
     assert convolves == {(False, False), (True, True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "fused"),
+    [
+        ("falcon-h1-3.1b", "p", "attn_output+ssm_out gemv_single_pass"),
+        ("lfm2-1.2b", "ca", "shortconv.out_proj gemv_single_pass"),
+    ],
+)
+def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_what_numpy_says(fast_device, name, layers, fused):
+    """Two products that are one, and one that convolves, among all that such a GPU uses for rows of 1,024 numbers."""
+    own_memory = fast_device.capabilities.max_workgroup_memory
+    can = replace(fast_device.capabilities, software=False, max_workgroup_memory=FEW_BYTES)
+    if not can.integer_dot or can.max_invocations < 1024 or own_memory < 32 << 10:
+        pytest.skip("this device multiplies one row otherwise")
+    own = SHAPES[name]
+    heads, mamba = replace(own.heads, count=16, kv=4, size=64), replace(own.mamba, heads=8, size=64, state=128)
+    shape = replace(own, layers=layers, width=1024, vocabulary=1024, inner=1536, heads=heads, mamba=mamba)
+    with opened_noise(noise(name, shape, QUANTS["q4_k_m"])) as file:
+        model, options = load_model(file), {"slots": 2, "context": 64, "kv": "f32"}
+        runner = GpuRunner(fast_device, file, model, tuning=hardware(can), **options)
+        numpy_runner = HostRunner(file, model, **options)
+        ids, done = ids_of(20), 0
+        for count in (7, 1, 1, 3, 1):
+            batch = Batch.of([(0, done, ids[done : done + count])])
+            wanted = numpy_runner.step(batch)
+            assert rms(runner.step(batch) - wanted) < INTEGERS * np.std(wanted)
+            done += count
+        assert any(dispatch.name.endswith(f"{fused}.q4_k") for dispatch in runner.plan_for(batch).dispatches)

@@ -61,7 +61,7 @@ TASKS = {
     "code edit": (f"Rename load_users to read_people, open the file as UTF-8 and keep the line.\n\n{CODE}\n\n", EDITED),
     "free talk": ("User: What are your plans for next year?\n\nAssistant: ", TALK),
 }
-MOST = 7  # tokens of a draft, as by default
+MOST = 7  # tokens of a draft, as by default of models with a state
 
 
 def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
@@ -89,7 +89,12 @@ class Steps(NamedTuple):
     """Milliseconds of steps on some device, as `benchmarks.verifying` tells them."""
 
     ahead: float  # of one row, submitted ahead
-    waited: tuple[float, ...]  # of 1, 2, 4 and 8 rows
+    waited: tuple[float, ...]  # of 1, 2, 4 and 8 rows, maybe of 16
+
+    @property
+    def most(self) -> int:
+        """Tokens of a draft: with the one before them they are as many rows as the largest step has."""
+        return (1 << (len(self.waited) - 1)) - 1
 
     def of(self, rows: int) -> float:
         """Of a step that is waited for."""
@@ -101,12 +106,12 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
     gate, costs = SpeculationGate(watches=True), StepCosts()
     for _ in range(2):  # the first is dropped
         costs.measured(1, device.ahead, ahead=True)
-        for rows in (1, 2, 4, 8):
-            costs.measured(rows, device.of(rows), ahead=False)
-    drafting, text, done, took = Drafting(MOST, index=NgramIndex()), list(prompt), 0, 0.0
+        for i, seconds in enumerate(device.waited):
+            costs.measured(1 << i, seconds, ahead=False)
+    drafting, text, done, took = Drafting(device.most, index=NgramIndex()), list(prompt), 0, 0.0
 
     def planned(chance: float, length: int) -> tuple[int, float]:
-        [width] = best_widths([(chance, length)], 1, 1 + MOST, costs.of, costs.rate(1))
+        [width] = best_widths([(chance, length)], 1, 1 + device.most, costs.of, costs.rate(1))
         return width, costs.relative(1 + width, 1)
 
     assert drafting.index is not None
@@ -114,7 +119,7 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
         gate.decide([drafting], 1, costs)
         right = 0
         if gate.on:
-            found, run = drafting.index.find(text, MOST)
+            found, run = drafting.index.find(text, device.most)
             drafting.kind = kind_of(run)
             draft = found[: planned(drafting.chance(drafting.kind), len(found))[0]] if found else []
             right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(draft, answer[done:])))  # noqa: B905
@@ -140,7 +145,7 @@ def read_steps(text: str) -> Steps:
 @click.command()
 @click.option(
     "--steps", "devices", type=read_steps, multiple=True, metavar="MS:MS,MS,MS,MS",
-    help="What steps take: of a row submitted ahead, and of 1, 2, 4, 8 that are waited for. Adds a column each.",
+    help="What steps take: of a row submitted ahead, and of 1, 2, 4, 8 (16) that are waited for. Adds a column each.",
 )  # fmt: skip
 def main(devices: tuple[Steps, ...]) -> None:
     """Prints a row for each kind of text."""

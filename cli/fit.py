@@ -66,7 +66,7 @@ def command(
     kv: KVType,
     lora: Sequence[tuple[str, float]],
     draft: str | None,
-    draft_tokens: int,
+    draft_tokens: int | None,
     offload: Offload,
     as_json: bool,
 ) -> None:

@@ -115,8 +115,7 @@ draft_tokens_option = click.option(
     "--draft-max",
     cls=Loading,
     type=click.IntRange(1, 15),
-    default=7,
-    show_default=True,
+    show_default="15, or 7 with a recurrent state",
     metavar="N",
     help="Most tokens of a draft, which one step verifies.",
 )

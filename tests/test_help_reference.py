@@ -37,7 +37,7 @@ def test_the_default_of_every_option_is_answered_with_what_help_says():
     [
         ("what does repeat-last-n default to", "is `64`"),
         ("chunk size if I do not set it?", "is `512`"),
-        ("how many draft tokens by default", "is `7`"),
+        ("how many draft tokens by default", "15, or 7 with a recurrent state"),
         ("how many tokens does generate write at most if i say nothing", "`128` with `batch` and `generate`"),
         ("where does download put a file if i give no folder", "Target folder"),
         ("how many lines does batch answer at a time by default", "Lines to answer"),

@@ -147,7 +147,7 @@ def _options(text: str) -> Iterator[tuple[str, str, str]]:
         bounds += f" In {unit[1].lower()}." if unit else ""
         takes = re.search(r" ([A-Z]+)\|([A-Z]+)$", head)
         bounds += f" Takes {takes[1]} or {takes[2]}." if takes else ""
-        yield head, _sentence(told) + bounds, default[1].strip() if default else ""
+        yield head, _sentence(told) + bounds, default[1].strip(" ()") if default else ""
 
 
 def pages(text: str) -> Iterator[Row]:

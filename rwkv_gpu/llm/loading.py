@@ -39,7 +39,7 @@ from ..ops.kv_format import KVType
 from ..stores import Store
 from ..text.tokenizer import load_tokenizer
 from . import validate
-from .drafts import DEFAULT_DRAFT, drafts_of
+from .drafts import drafts_of
 from .driver import MOST_REQUESTS
 from .hub import Hub
 from .hub_names import is_hub_name
@@ -66,6 +66,7 @@ RANGES = {
 OPTIONAL = (
     *("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit"),
     "gpu_layers",
+    "draft_tokens",
 )
 DEFAULT_CHUNK = 512
 ALIASES = {
@@ -107,7 +108,7 @@ def load(
     matrix_units: MatrixUnits = "auto",
     lookup: bool = False,
     draft: str | os.PathLike[str] | None = None,
-    draft_tokens: int = DEFAULT_DRAFT,
+    draft_tokens: int | None = None,
     context_shift: int | None = None,
     lora: Any = None,
     initial_state: str | os.PathLike[str] | None = None,
@@ -142,8 +143,8 @@ def load(
     as one), and `kv` how keys and values are stored: f16, f32, or
     quantised, q8 or q4 (latents, and heads that are no multiple of 32, stay f16).
     `lookup` drafts tokens from what followed the same words before, `draft` is the file of a small model with the same
-    vocabulary that drafts them; one step then verifies up to `draft_tokens` of them. Answers stay the same, and drafts
-    are made only while they make them faster.
+    vocabulary that drafts them; one step then verifies up to `draft_tokens` of them, by default 15, or 7 where a model
+    has a recurrent state. Answers stay the same, and drafts are as long as they make them faster.
     `context_shift` lets answers go on at the end of the context: the first so many tokens stay (in a chat, the
     messages of the system), half of the others are dropped, and the rest is computed again. Models without attention
     need none.

@@ -125,14 +125,14 @@ def test_steps_while_a_draft_model_reads_are_not_accounted():
     assert min(accounted) > 1, "with a draft each"
 
 
-@pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1", "olmo2"])
-def test_on_the_gpu_as_well(adapter, name):
+@pytest.mark.parametrize(("name", "most"), [("rwkv7", 3), ("llama", 3), ("llama", 15), ("falcon-h1", 3), ("olmo2", 3)])
+def test_on_the_gpu_as_well(adapter, name, most):
     """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""
-    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=12)) for n in range(2)]
-    runner = small(f"tiny-{name}.gguf", adapter, slots=2, drafts=3)
+    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=4 * most)) for n in range(2)]
+    runner = small(f"tiny-{name}.gguf", adapter, slots=2, drafts=most)
     expected, _ = answers(small(f"tiny-{name}.gguf"), requests)
     known = {tuple(request.ids): answer for request, answer in zip(requests, expected, strict=True)}
-    found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=3))
+    found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=most))
     assert found == expected
     assert 0 < engine.accepted < engine.drafted
     apart = [plan for (*_, shared_pages, _), plan in runner._plans.items() if shared_pages]

@@ -7,7 +7,9 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm.drafts import check_vocabulary
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.llm.drafts import check_vocabulary, drafts_of
+from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import ARRAY
 from tests.golden_files import golden
@@ -35,6 +37,15 @@ def test_a_draft_model_gives_the_same_text():
         drafted = llm.generate([5, 6, 7], max_tokens=30, temperature=1.0, seed=3)
     assert drafted.tokens == plain.tokens
     assert drafted.stats.accepted_tokens == drafted.stats.drafted_tokens > 10
+
+
+@pytest.mark.parametrize(("name", "most"), [("llama", 15), ("rwkv7", 7), ("falcon-h1", 7)])
+def test_drafts_are_shorter_where_each_row_keeps_a_state(name, most):
+    with GGUFFile.open(golden(f"tiny-{name}.gguf")) as file:
+        with drafts_of(True, None, None, file, load_model(file)) as drafts:
+            assert drafts.most == most
+        with drafts_of(False, None, None, file, load_model(file)) as drafts:
+            assert drafts.most == 0
 
 
 def test_a_draft_with_another_vocabulary_is_one_line_and_exit_code_2():

@@ -35,11 +35,15 @@ class StepCosts:
 
     def rate(self, sequences: int) -> float:
         """Tokens a second without drafts."""
-        return sequences / (self.without(sequences) or self.of(sequences))
+        return sequences / self._undrafted(sequences)
 
     def relative(self, rows: int, sequences: int) -> float:
         """Of a step that is waited for, by what one of so many sequences takes without drafts."""
-        return self.of(rows) / (self.without(sequences) or self.of(sequences))
+        return self.of(rows) / self._undrafted(sequences)
+
+    def _undrafted(self, sequences: int) -> float:
+        """Seconds of a step without drafts, by one that is waited for where none was measured."""
+        return self.without(sequences) or self.of(sequences)
 
 
 class Measured:

@@ -27,7 +27,7 @@ class SpeculationGate:
         """`watches` says that drafts are watched while they are off."""
         self.on = True
         self.always = always
-        self.watches = watches
+        self._watches = watches
         self._price = WATCHED if watches else TRIAL  # of beginning
         self._credit = self._price
         self._budget = NEW  # that a step without drafts saves
@@ -46,7 +46,7 @@ class SpeculationGate:
                 self._budget = max(SPARING, self._budget / 2)
         elif self._credit >= self._price:
             self.on = True
-            if not self.watches:  # what was known is old, and low chances would have nothing drafted
+            if not self._watches:  # what was known is old, and low chances would have nothing drafted
                 for one in drafting:
                     one.forget()
 
@@ -57,12 +57,14 @@ class SpeculationGate:
 
     def watched(self, gained: float, sequences: int) -> None:
         """A draft that was watched would have gained so many tokens. None was lost: there is no debt."""
-        self._earn(gained / sequences)
-        self._credit = max(0.0, self._credit)
+        if self._watches:
+            self._earn(gained / sequences)
+            self._credit = max(0.0, self._credit)
 
     def undrafted(self, tokens: int, sequences: int) -> None:
-        """Steps whose drafts nobody could watch, as none were made, gave so many tokens."""
-        self._earn(self._budget * tokens / sequences)
+        """Steps without drafts gave so many tokens: they save for a trial, where nobody can watch drafts."""
+        if not self._watches:
+            self._earn(self._budget * tokens / sequences)
 
     def _learns(self, sequences: int, costs: StepCosts) -> bool:
         """Whether nobody knows what steps without drafts take. Where texts are too short to measure it is guessed."""

@@ -80,8 +80,7 @@ class VerifiedSteps:
         if not drafting.on and not drafted:
             running = self._slots.running
             gained = drafting.watch(sequence.ids, partial(speculator.planned, running, self.costs))
-            if speculator.gate.watches:
-                speculator.gate.watched(gained, len(running))
+            speculator.gate.watched(gained, len(running))
             return
         drafting.verified(drafted, right - 1)
         self.drafted += drafted
@@ -110,8 +109,7 @@ class VerifiedSteps:
             gate.verified(tokens, rows, sequences, self.costs)
         elif not on:
             self._measure_ahead(sequences, tokens, now)
-            if not gate.watches:
-                gate.undrafted(tokens, sequences)
+            gate.undrafted(tokens, sequences)
 
     def _measure_ahead(self, sequences: int, tokens: int, now: float) -> None:
         """Steps that are submitted ahead: the slope of when tokens are known, of so many that portions do not count."""

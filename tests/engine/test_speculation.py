@@ -114,6 +114,19 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
     assert len(accounted) == (4 if right else 29), "but for the first: the step before it was of a prompt"
 
 
+def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
+    """Tokens of steps that were in flight come later, when nobody else may run."""
+    watching = Speculator(DRAFTS, None, lookup=True)
+    watching.gate.decide = lambda *_: setattr(watching.gate, "on", False)
+    engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=watching)
+    number = engine.add(Request(ids_of(9), SamplingParams(temperature=0, max_tokens=31)))
+    assert len(tokens(drive(engine, 5)[number])) > 1
+    [sequence] = engine._slots.running
+    engine._slots.wait(engine._slots.preempt(sequence))
+    engine._drafts.settle(sequence, 1)
+    assert tokens(drive(engine)[number])
+
+
 def test_steps_while_a_draft_model_reads_are_not_accounted():
     request = Request(ids_of(100), SamplingParams(temperature=0, max_tokens=31))
     speculating = speculator(DraftModel(small("tiny-llama.gguf", rewind=DRAFTS + 1, look_ahead=0)))

@@ -78,7 +78,7 @@ class VerifiedSteps:
         if drafting is None or speculator is None or not right:
             return
         if not drafting.on and not drafted:
-            running = self._slots.running
+            running = self._slots.running or [sequence]  # it may have given its slot back meanwhile
             gained = drafting.watch(sequence.ids, partial(speculator.planned, running, self.costs))
             speculator.gate.watched(gained, len(running))
             return

@@ -4,6 +4,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -128,6 +129,7 @@ class Device:
         self._staging: Any = None
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
+        self.encoding = ThreadPoolExecutor(1, "encode-ahead")  # its thread starts with the first commands
         self.unsubmitted: set[Any] = set()  # `close` submits them: else they would never be freed
         self.uploads: list[native.Upload] = []  # that these may read
         self.pipelines = PipelineCache(self.handle, checked)
@@ -161,6 +163,7 @@ class Device:
             return
         self.closed = True
         self._deferred = None
+        self.encoding.shutdown()
         native.destroy(self.handle, list(self.unsubmitted), self.uploads)
         self.unsubmitted.clear()
         self.uploads.clear()

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -179,7 +180,8 @@ class Plan:
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
         self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by step of a submit
-        self._encoded: native.Encoded | None = None  # the dispatches of a step to come
+        # The dispatches of a submit to come, by how many steps it has; some that another thread still encodes.
+        self._encoded: dict[int, native.Encoded | Future[native.Encoded]] = {}
         self.bind(1)
 
     def bind(self, steps: int) -> None:
@@ -249,10 +251,10 @@ class Plan:
         data, device = self.step.filled(steps), self.device
         if native.CAN_REPLAY and not layers_per_submit:
             each = [commands for _, commands in self._bound[:steps]]
-            encoded = None
-            if steps == 1 and not stamps:
-                encoded, self._encoded = self._encoded, None
-                device.unsubmitted.discard(encoded)
+            encoded = None if stamps else self._encoded.pop(steps, None)
+            if isinstance(encoded, Future):
+                encoded = encoded.result()
+            device.unsubmitted.discard(encoded)
             return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
         device.write(self.step.buffer, data)
         for commands in self.encode_steps(steps, layers_per_submit, stamps, copies):
@@ -261,11 +263,17 @@ class Plan:
             landing.map()
         return index
 
-    def encode_ahead(self) -> None:
-        """Encodes the dispatches of the next step, if that is one of a submit: worth it while the GPU computes."""
-        if self._encoded is None and native.CAN_REPLAY and self.rows <= ENCODED_AHEAD:
-            self._encoded = self.encode()
-            self.device.unsubmitted.add(self._encoded)
+    def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
+        """Encodes the dispatches of the next submit of so many steps; worth it while the GPU computes, or by a `thread`."""
+        if steps in self._encoded or self.rows > ENCODED_AHEAD or not native.CAN_REPLAY:
+            return
+
+        def encode() -> native.Encoded:
+            encoded = self.encode(steps=steps)
+            self.device.unsubmitted.add(encoded)
+            return encoded
+
+        self._encoded[steps] = encode() if thread is None else thread.submit(encode)
 
     def encode_steps(
         self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
@@ -306,12 +314,12 @@ class Plan:
         each = [commands[first:last] for _, commands in self._bound[:steps]]
         return native.record(self.device.handle, each, copies, stamps, before)
 
-    def encode(self, first: int = 0, last: int | None = None) -> Any:
+    def encode(self, first: int = 0, last: int | None = None, steps: int = 1) -> "native.Encoded":
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        return self.record(first, last).finish()
+        return self.record(first, last, steps=steps).finish()
 
     def encode_public(
         self,

@@ -139,6 +139,8 @@ class SubmitQueue:
         group.index = group.plan.run_steps(group.steps, self.layers_per_submit, stamps, copies, landing)
         group.landing, group.submitted = landing, begun
         self._under_way += group.steps
+        if 1 < group.steps == self.steps_per_submit and stamps is None:  # most likely the next group is as large
+            group.plan.encode_ahead(group.steps, self._device.encoding)
 
     def collect(self, group: StepGroup) -> bytes:
         """The results of a group, once it is done."""

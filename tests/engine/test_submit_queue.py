@@ -180,7 +180,7 @@ def test_a_step_that_everybody_waits_for_encodes_the_next_one_meanwhile(runner, 
     alone = said(submitted(runner, range(4)))
     encoded = []
     encode = Plan.encode
-    monkeypatch.setattr(Plan, "encode", lambda plan, *rest: (encoded.append(plan), encode(plan, *rest))[1])
+    monkeypatch.setattr(Plan, "encode", lambda plan, **how: (encoded.append(plan), encode(plan, **how))[1])
     begin(runner, 7, busy=False)
     assert [said(submitted(runner, range(at, at + 1)))[0] for at in range(4)] == alone
     assert encoded, "nothing else was under way"
@@ -190,6 +190,27 @@ def test_a_step_that_everybody_waits_for_encodes_the_next_one_meanwhile(runner, 
     assert said(pending[:2]) == alone[:2]
     assert not encoded, "other steps were under way"
     assert said(pending[2:]) == alone[2:]
+
+
+def test_another_thread_encodes_the_next_group_meanwhile(runner, monkeypatch):
+    alone = said(submitted(runner, range(8)))
+    encoding: list[tuple[int, int]] = []
+    encode, run = Plan.encode, native.run
+    used: list[bool] = []
+
+    def noted(plan: Plan, steps: int) -> native.Encoded:
+        encoding.append((steps, threading.get_ident()))
+        return encode(plan, steps=steps)
+
+    monkeypatch.setattr(Plan, "encode", noted)
+    monkeypatch.setattr(native, "run", lambda *rest: (used.append(rest[-1] is not None), run(*rest))[1])
+    counts = begin(runner, 7)
+    assert said(submitted(runner, range(8))) == alone
+    assert counts == [4, 4] and used == [False, True]
+    runner.device.encoding.shutdown()
+    assert [steps for steps, _ in encoding] == [4, 4]
+    assert threading.get_ident() not in {thread for _, thread in encoding}
+    assert runner.device.unsubmitted  # closing submits what nobody wanted
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 // S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes a row
 //
 // S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each goes through them without a
-// barrier. Software Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
+// barrier. In a step of a row for each sequence, what is new of S is stored as it comes: so there are always stores under way. Software Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
 // needs lib/step: kept_state
 // needs sum: group_sum
 // needs lib/softplus: softplus
 // needs output: collect_output, quantise_output
 // needs xbc: xbc_at
-@group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
-@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each; maybe of a convolution, too
+@group(0) @binding(2) var<storage, read> projected: array<vec4f>;       // [T, STRIDE], z [H, P] first and dt [H] last
+@group(0) @binding(3) var<storage, read> parameters: array<vec4f>;      // the bias of dt, A and D, [H] each; maybe of a convolution, too
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P]
@@ -42,7 +42,7 @@ fn run(group: u32, lane: u32) {
     let part = lane % LANES_PER_ROW;
     let source = (segment.source * H * P + first + own) * N4 + part;
     let written = (segment.written * H * P + first + own) * N4 + part;
-    let skip = parameters[2u * H + head];
+    let skip = parameter_at(2u * H + head);
     var s: array<vec4f, COLUMNS>;
     for (var c = 0u; c < COLUMNS; c++) {
         s[c] = vec4f();
@@ -60,13 +60,13 @@ fn run(group: u32, lane: u32) {
             let x = block_x[at / 4u][at % 4u];
             var sums = vec4f();
             for (var c = 0u; c < COLUMNS; c += UNROLL) {
-                sums += advance(&s, c, base, steps, x);
+                sums += advance(&s, c, base, steps, x, written);
                 if UNROLL > 1u {
-                    sums += advance(&s, c + UNROLL / 2u, base, steps, x);
+                    sums += advance(&s, c + UNROLL / 2u, base, steps, x, written);
                 }
                 if UNROLL > 2u {
-                    sums += advance(&s, c + 1u, base, steps, x);
-                    sums += advance(&s, c + 3u, base, steps, x);
+                    sums += advance(&s, c + 1u, base, steps, x, written);
+                    sums += advance(&s, c + 3u, base, steps, x, written);
                 }
             }
             let out = group_sum(dot(sums, vec4f(1.0)), LANES_PER_ROW);
@@ -83,17 +83,22 @@ fn run(group: u32, lane: u32) {
             }
         }
     }
-    for (var c = 0u; c < COLUMNS; c++) {
-        state[written + c * LANES_PER_ROW] = s[c];
+    if ROW_EACH == 0u {
+        for (var c = 0u; c < COLUMNS; c++) {
+            state[written + c * LANES_PER_ROW] = s[c];
+        }
     }
     quantise_output(segment.first, first, lane);
 }
 
 // Four numbers of S, a token on; gives their part of S C.
-fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: vec2f, x: f32) -> vec4f {
+fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: vec2f, x: f32, written: u32) -> vec4f {
     let at = base + c * LANES_PER_ROW;
     let now = fma((*s)[c], vec4f(steps.y), steps.x * x * block_b[at]);
     (*s)[c] = now;
+    if ROW_EACH == 1u {
+        state[written + c * LANES_PER_ROW] = now;
+    }
     return now * block_c[at];
 }
 
@@ -118,12 +123,17 @@ fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
         block_x[i] = xbc_at(segment, row + i / SLICE4, first / 4u + i % SLICE4, true);
     }
     for (var i = lane; i < tokens * SLICE; i += WG) {
-        let z = projected[(row + i / SLICE) * STRIDE + first + i % SLICE];
+        let z = projected_at((row + i / SLICE) * STRIDE + first + i % SLICE);
         block_gate[i] = z / (1.0 + exp(-z));
     }
     if lane < tokens {
-        let dt = softplus(projected[(row + lane) * STRIDE + STRIDE - H + head] + parameters[head]);
-        block_steps[lane] = vec2f(dt, exp(dt * parameters[H + head]));
+        let dt = softplus(projected_at((row + lane) * STRIDE + STRIDE - H + head) + parameter_at(head));
+        block_steps[lane] = vec2f(dt, exp(dt * parameter_at(H + head)));
     }
     workgroupBarrier();
 }
+
+// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
+fn projected_at(i: u32) -> f32 { return projected[i / 4u][i % 4u]; }
+
+fn parameter_at(i: u32) -> f32 { return parameters[i / 4u][i % 4u]; }

@@ -8,10 +8,10 @@ const BIAS_AT = TAPS_AT + 4u * ROW4 * (PAST + 1u);
 // A vec4 of a row; `own` says whether this workgroup replaces what it reads.
 fn xbc_at(segment: Segment, row: u32, c: u32, own: bool) -> vec4f {
     let at = row * STRIDE + FIRST + 4u * c;
-    let here = vec4f(projected[at], projected[at + 1u], projected[at + 2u], projected[at + 3u]);
+    let here = vec4f(projected_at(at), projected_at(at + 1u), projected_at(at + 2u), projected_at(at + 3u));
     let bias = BIAS_AT + 4u * c;
-    let added = vec4f(parameters[bias], parameters[bias + 1u], parameters[bias + 2u], parameters[bias + 3u]);
+    let added = vec4f(parameter_at(bias), parameter_at(bias + 1u), parameter_at(bias + 2u), parameter_at(bias + 3u));
     return convolved(segment, c, here, added, own);
 }
 
-fn tap_at(i: u32) -> f32 { return parameters[TAPS_AT + i]; }
+fn tap_at(i: u32) -> f32 { return parameter_at(TAPS_AT + i); }

@@ -264,7 +264,7 @@ class Plan:
         return index
 
     def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
-        """Encodes the dispatches of the next submit of so many steps; worth it while the GPU computes, or by a `thread`."""
+        """Encodes the next submit of so many steps: worth it while the GPU computes, or if another `thread` does it."""
         if steps in self._encoded or self.rows > ENCODED_AHEAD or not native.CAN_REPLAY:
             return
 

@@ -1,7 +1,7 @@
 """The constants that a device starts from, before anybody has tuned it."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from ..gpu.device import Capabilities
 from .amd import is_amd, within_registers
@@ -128,16 +128,42 @@ HEAD_TILES = (
 SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 
 
+@dataclass(frozen=True, kw_only=True)
+class Few:
+    """Products of few rows of x by subgroups, and which rows and matrices they are for."""
+
+    kernel: Callable[..., GemmConfig]
+    subgroups: int  # of a workgroup at most
+    workgroups: int  # that are wanted: one or two for each multiprocessor of an H200
+    fragments: int = 2  # of x at most, for a workgroup
+    more_than: int
+    rows: int  # of x at most
+    out: int = MANY  # of W at most
+    width: int = MANY
+    least: int = 0  # rows and columns of W
+    floats_above: int = 0  # rows of x; up to so many have to be rounded by whatever makes them
+
+    def sizes(self) -> Iterator[Size]:
+        """Those that it is for, x rounded by whatever makes it first."""
+        whole = Size(self.rows, self.out, self.width, packed=True, more_than=self.more_than, least=self.least)
+        if self.floats_above:
+            yield replace(whole, rounded=True)
+        if self.floats_above < self.rows:
+            yield replace(whole, more_than=max(self.more_than, self.floats_above))
+
+    def config(self, can: Capabilities) -> GemmConfig:
+        """Its shape on a device."""
+        fragments = min(self.fragments, -(-self.rows // can.fragment))
+        return self.kernel(can.fragment, can.subgroup_size, self.subgroups, fragments, max_workgroups=self.workgroups)
+
+
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
-    """Of formats of small integers by 9 to 64 rows."""
+    """Of formats of small integers by 5 to 128 rows."""
     found = []
-    few = () if is_amd(can) else FEW_ON_MATRIX_UNITS  # not tried there
-    for more_than, rows, out, least, by_subgroups, subgroups, workgroups, *only in few:
-        fragments = -(-rows // can.fragment)
-        config = by_subgroups(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=workgroups)
+    for few in () if is_amd(can) else FEW_ON_MATRIX_UNITS:  # not tried there
+        config = few.config(can)
         if config.runs_on(can):
-            rounded = "rounded" in only
-            found.append((Size(rows, out, packed=True, more_than=more_than, least=least, rounded=rounded), config))
+            found += [(size, config) for size in few.sizes()]
     for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
         config = kernel(can.fragment, can.subgroup_size, tile, fill=fill)
         if config.runs_on(can):
@@ -145,9 +171,7 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     return found
 
 
-# More than so many rows of x and up to so many, by matrices of up to so many rows, and of so many rows and columns at
-# least: the kernel, most subgroups of a workgroup, and how many of these are wanted, one or two for each multiprocessor
-# of an H200. Beside subgroup_gemm, line_gemm gains 15% of a step of Llama 8B by 16 rows and 16% by 32, of Phi-4 15 and
+# Beside subgroup_gemm, line_gemm gains 15% of a step of Llama 8B by 16 rows and 16% by 32, of Phi-4 15 and
 # 21, of Qwen3.5 9B 20 and 29. Models of shorter rows lose by it: RWKV-7 2.9B 4% by 16, LFM2 1.2B 12 by 32.
 # Beside what served before, subgroup_gemm gains 9% of Llama 8B by 16 rows and 5% by 32, of RWKV-7 2.9B 5 and 19, of
 # Gemma 3 12B 0 and 26, of LFM2 1.2B 9 and 40; of Falcon-H1 3B, whose attention is 1,280 wide, 5 more by 16. Models
@@ -159,20 +183,38 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 # A fragment has 16 rows, but from five on that beats kernels without: steps of 5 and 8 rows of Phi-4 gain 37 and 38%,
 # of Gemma 3 12B 23, of Qwen3.5 9B 18, of Llama 8B 15, of gpt-oss 20B 13 and 10, of LFM2 1.2B 7; of Falcon-H1 3B 0 and
 # -2. There, too, short rows have to be rounded by whatever makes them: RWKV-7 2.9B lost 20%.
+# By more rows than 32, blocks of 32 or of 64 decode the same weights again, and still beat tiles, which are few:
+# prompts of 64 gain 28% of Llama 8B, 33 of Falcon-H1 3B, 36 of RWKV-7 2.9B, 75 of Qwen3 0.6B and 80 of LFM2 1.2B, 64
+# sequences 28% of Llama 8B and 48 of RWKV-7 2.9B. By 128 rows small matrices do: 40 to 50% of a prompt of Falcon-H1 3B;
+# by 256 4 to 10, not taken up.
 LONG = 3584
 FEW_ON_MATRIX_UNITS = (
-    (4, 16, MANY, LONG, line_gemm, 17, 132),
-    (16, 32, MANY, LONG, line_gemm, 17, 132),
-    (8, 16, 16383, 2048, subgroup_gemm, 16, 132),
-    (4, 16, 16383, 768, subgroup_gemm, 16, 132, "rounded"),
-    (8, 16, 33792, 2048, subgroup_gemm, 8, 264),
-    (4, 8, 33792, 2048, subgroup_gemm, 8, 264, "rounded"),
-    (8, 16, 40128, 2048, subgroup_gemm, 19, 132),
-    (4, 8, 40128, 2048, subgroup_gemm, 19, 132, "rounded"),
-    (8, 16, MANY, 2048, subgroup_gemm, 8, 264),
-    (4, 8, MANY, 2048, subgroup_gemm, 8, 264, "rounded"),
-    (16, 32, MANY, 0, subgroup_gemm, 16, 132),
-)
+    Few(more_than=4, rows=16, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132),
+    Few(more_than=16, rows=64, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132),
+    Few(more_than=8, rows=16, out=16383, least=2048, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+    Few(
+        more_than=4, rows=16, out=16383, least=768, floats_above=16,
+        kernel=subgroup_gemm, subgroups=16, workgroups=132,
+    ),
+    Few(
+        more_than=4, rows=16, out=33792, least=2048, floats_above=8,
+        kernel=subgroup_gemm, subgroups=8, workgroups=264,
+    ),
+    Few(
+        more_than=4, rows=16, out=40128, least=2048, floats_above=8,
+        kernel=subgroup_gemm, subgroups=19, workgroups=132,
+    ),
+    Few(more_than=4, rows=16, least=2048, floats_above=8, kernel=subgroup_gemm, subgroups=8, workgroups=264),
+    Few(more_than=16, rows=32, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+    Few(more_than=32, rows=64, least=2560, kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4),
+    Few(more_than=32, rows=64, out=4096, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+    Few(more_than=32, rows=64, kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4),
+    Few(
+        more_than=64, rows=128, out=12288, width=12288, least=2560,
+        kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4,
+    ),
+    Few(more_than=64, rows=128, out=4096, width=12288, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+)  # fmt: skip
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
 # subgroups share out their columns.

@@ -22,7 +22,10 @@ from rwkv_gpu.kernels.defaults import default_tuning
         (32, 512, 2048, "subgroup_gemm"),
         (16, 28672, 4096, "line_gemm"),
         (32, 4096, 14336, "line_gemm"),
-        (64, 28672, 4096, "skinny_gemm_matrix"),
+        (64, 28672, 4096, "line_gemm"),
+        (64, 2560, 10240, "subgroup_gemm"),
+        (128, 10240, 2560, "subgroup_gemm"),
+        (128, 28672, 4096, "gemm_matrix"),
         (512, 2560, 2560, "gemm_matrix"),
     ],
 )
@@ -37,3 +40,11 @@ def test_large_matrices_by_few_rows_have_two_workgroups_for_each_multiprocessor(
     tuning = default_tuning(can)
     most = [tuning.gemm_config(16, out=out, width=2560, packed=True).max_workgroups for out in (4096, 28672)]
     assert most == [132, 264]
+
+
+@pytest.mark.parametrize(
+    ("rows", "out", "width", "block"), [(64, 1024, 1024, 32), (64, 2560, 2560, 64), (128, 2560, 2560, 64)]
+)
+def test_many_rows_are_multiplied_by_blocks_of_32_or_64(rows, out, width, block):
+    can = replace(LIMITS["h200"], fragment=16)
+    assert default_tuning(can).gemm_config(rows, out=out, width=width, packed=True).tb == block

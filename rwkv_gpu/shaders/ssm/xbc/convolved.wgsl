@@ -1,5 +1,6 @@
 // x, B and C of one row for each sequence, by a convolution.
 // needs conv/row: convolved
+// needs ssm/ssd: parameter_at, projected_at
 @group(0) @binding(1) var<storage, read_write> past: array<vec4f>;      // [states, PAST, ROW4], the oldest first
 
 const TAPS_AT = 3u * H;                 // in the parameters: [4 ROW4, PAST + 1], then the bias [4 ROW4]

@@ -104,16 +104,19 @@ def decode(
     runner: GpuRunner, batch: int, tokens: int, look_ahead: int, parts: Parts | None
 ) -> tuple[float, float, int]:
     """Seconds of CPU and of the clock while all sequences decode, and the steps."""
-    stepper = decoding(runner, batch, tokens, look_ahead)
+    first = look_ahead + 3 * batch  # tokens that a sequence may be ahead when the last has begun
+    stepper = decoding(runner, batch, first + tokens, look_ahead)
     steps = 0
     with parts.watched() if parts is not None else contextlib.nullcontext():
         wall, cpu = time.perf_counter(), time.thread_time()
-        while steps < tokens - 8:  # all of them go on until then
+        while steps < tokens - 8:
             stepper.step()
             steps += 1
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+    assert stepper.activity.running == batch, "all of them go on until then"
     while stepper.busy:
         stepper.step()
+    stepper.prefixes.clear()  # their pages are for the next
     return cpu, wall, steps
 
 

@@ -112,7 +112,7 @@ class GpuRunner(PartRunner):
         part = self._part
         assert part is not None, "a whole model waits for no other part"
         what: Output = "crossing"
-        inputs, outputs = self._with_adapters(batch).arrays(), [(one.name, batch.rows) for one in part.leaves]
+        inputs, outputs = self._inputs(batch), [(one.name, batch.rows) for one in part.leaves]
         if part.last:
             what, inputs, outputs = self._sampled(batch, sampling)
         plan, late = self.plan_for(batch, what), [one.name for one in part.arrives]
@@ -123,26 +123,29 @@ class GpuRunner(PartRunner):
         return GpuReadyPart(self.queue, step, part, batch.rows, counts[2], sampling.logits)
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        at_once = sampling.logits or not batch.single
-        every = len(batch.outputs) == batch.rows <= MAX_SEGMENTS
-        verifies = every and not batch.single and self._reads_apart
-        batch = batch.apart() if verifies else batch
+        rows, picked, single = batch.rows, len(batch.outputs), batch.single
+        verifies = not single and picked == rows <= MAX_SEGMENTS and self._reads_apart
+        if verifies:
+            batch = batch.apart()
         how, inputs, outputs = self._sampled(batch, sampling)
         plan = self.plan_for(batch, how, shared_pages=verifies)
-        counts = batch.rows, len(batch.segments), len(batch.outputs)
-        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=at_once)
-        return GpuPendingStep(group, step, len(batch.outputs), sampling.logits)
+        counts = rows, len(batch.segments), picked
+        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=sampling.logits or not single)
+        return GpuPendingStep(group, step, picked, sampling.logits)
 
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
         """Of a step that samples: how, what it reads, and what is read back."""
         how, rows = sampling.how, len(batch.outputs)
-        inputs = self._with_adapters(batch).arrays() | {"draws": sampling.rows}
+        inputs = {**self._inputs(batch), "draws": sampling.rows}
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
         # One row at least, so that there is something to wait for.
-        outputs = [("chosen", max(1, rows))] + [("logits", rows)] * sampling.logits
-        answers = batch.single or rows == batch.rows  # steps with prompts are recorded once, for all that rows may ask
-        return how if answers or how == "masked" else "any", inputs, outputs
+        outputs = [("chosen", max(1, rows))]
+        if sampling.logits:
+            outputs.append(("logits", rows))
+        if how == "plain" and rows < batch.rows and not batch.single:
+            how = "any"  # steps with prompts are recorded once, for all that rows may ask
+        return how, inputs, outputs
 
     @property
     def ahead(self) -> int:
@@ -158,7 +161,7 @@ class GpuRunner(PartRunner):
         counts = len(batch.segments), len(batch.outputs)
         trace = self.queue.trace
         stamps = None if trace is None else trace.next()
-        inputs = self._with_adapters(batch).arrays() | arrived
+        inputs = {**self._inputs(batch), **arrived}
         plan.run(batch.rows, inputs, *counts, self.queue.layers_per_submit, stamps)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.registry import Contents, Model
-from ..ops.batch import Batch
+from ..ops.batch import Batch, BatchArrays
 from ..ops.kv_format import KV_FORMATS
 from ..ops.parts import Part
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
@@ -114,6 +114,7 @@ class Share:
     part: Part
     tables: PageTables
     store: SequenceStore
+    arrays: BatchArrays
 
 
 class PendingRows(Protocol):
@@ -150,6 +151,7 @@ class PartRunner(Runner):
         self._share = share
         self._part = None if share is None else share.part
         self.contents: Contents = model if share is None else share.part
+        self._arrays = BatchArrays() if share is None else share.arrays
 
     @abstractmethod
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
@@ -172,6 +174,10 @@ class PartRunner(Runner):
         if batch.adapters is not None or not self._factors:
             return batch
         return replace(batch, adapters=np.tile(self.adapters.scales(), (batch.rows, 1)))
+
+    def _inputs(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
+        """What plans read of a batch."""
+        return self._arrays.of(self._with_adapters(batch))
 
     def _place(self, caches: PagedKVCache) -> None:
         """Gives its sequences their places: those of all parts, where it runs one of several."""

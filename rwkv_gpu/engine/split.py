@@ -15,7 +15,7 @@ import numpy as np
 
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
-from ..ops.batch import Batch
+from ..ops.batch import Batch, BatchArrays
 from ..ops.cut import cut
 from ..ops.parts import Part
 from ..ops.sampling import DRAW, FROM_SLOT, Reason
@@ -153,9 +153,10 @@ class SplitRunner(Runner):
         self._sampled = [0] * config.slots  # what each slot sampled last
         self.parts: list[PartRunner] = []
         self._finisher = ThreadPoolExecutor(1, "finish-commands")  # its thread starts with the first command
+        arrays = BatchArrays()
         try:
             for part, one in zip(parts, make, strict=True):
-                self.parts.append(one(Share(part, tables, self.store)))
+                self.parts.append(one(Share(part, tables, self.store, arrays)))
             gpus = [part.device if isinstance(part, GpuRunner) else None for part in self.parts]
             self._clocks = Clocks.of(gpus)
             for runner in self.parts:

@@ -60,7 +60,8 @@ class StepBuffer:
     """What changes from step to step: the counts and the plan's inputs, uploaded by one copy.
 
     Kernels find the counts in a uniform `Step`. There are two: for those over all rows, and, for what follows the
-    choice of outputs, one whose rows are these. Each step of a submit has its own of all.
+    choice of outputs, one whose rows are these. Each step of a submit has its own of all. What is there already is not
+    filled in again: an array that nobody can write into, where the step of that number had it last.
     """
 
     HEADER = 256  # bytes of a uniform `Step`; both stand before the inputs
@@ -84,9 +85,9 @@ class StepBuffer:
         self._apart = end
         self.buffer = device.buffer(steps * end, "step", uniform=True)
         self._host = np.zeros((steps, end), np.uint8)
-        self._headers = [host[: 2 * self.HEADER].view(np.uint32).reshape(2, -1) for host in self._host]
+        self._headers = [host[: 2 * self.HEADER].data.cast("I") for host in self._host]
         for header in self._headers:
-            header[:, 3] = bucket
+            header[3] = header[3 + self.HEADER // 4] = bucket
         self._views = [
             {
                 name: host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
@@ -94,6 +95,7 @@ class StepBuffer:
             }
             for host in self._host
         ]
+        self._filled: list[dict[str, npt.NDArray[Any] | None]] = [dict.fromkeys(inputs) for _ in self._host]
 
     @property
     def names(self) -> Iterable[str]:
@@ -119,14 +121,22 @@ class StepBuffer:
         late: Collection[str] = (),
     ) -> None:
         """The counts of a step and those inputs that the plan reads, on the host; `late` ones come later: `place`."""
-        header = self._headers[step]
-        header[0, :3] = rows, segments, outputs
-        header[1, :3] = outputs, segments, outputs
+        header, picked = self._headers[step], self.HEADER // 4
+        header[0], header[1], header[2] = rows, segments, outputs
+        header[picked], header[picked + 1], header[picked + 2] = outputs, segments, outputs
+        filled = self._filled[step]
         for name, view in self._views[step].items():
             if name in late:
                 continue
             values = np.asarray(inputs[name])
-            view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
+            fixed = not values.flags.writeable
+            if fixed and filled[name] is values:
+                continue
+            filled[name] = values if fixed else None
+            if values.shape[1:] == view.shape[1:]:
+                view[: len(values)] = values  # rows may be fewer
+            else:
+                view[tuple(map(slice, values.shape))] = values  # and pages
 
     def place(self, name: str, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
         """Where the first rows of an input lie in a step, and their bytes."""

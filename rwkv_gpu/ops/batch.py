@@ -1,10 +1,10 @@
 """The batch of one step: flat rows of token ids, and which of them belong together. Knows no model and no text."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # of a sequenc
 
 SEGMENT_WORDS = 16  # of a `Segment` in `shaders/lib/step.wgsl`
 MOST_KEPT = 8  # states that a segment can keep on its way
+NONE_KEPT = (0,) * MOST_KEPT
+Made = TypeVar("Made", bound=Hashable)
 
 
 class Segment(NamedTuple):
@@ -49,8 +51,11 @@ class Segment(NamedTuple):
         return range(self.start, self.end)
 
     def table(self, window: int) -> Pages:
-        """The pages of a cache with such a window."""
-        return next((pages for size, pages in self.windows if size == window), self.pages)
+        """The pages of a cache with such a window; those of all positions where it has none of its own."""
+        for size, pages in self.windows:
+            if size == window:
+                return pages
+        return self.pages
 
     def past(self, window: int = 0) -> npt.NDArray[np.int64]:
         """The row of all pages that holds each of its positions, after the step."""
@@ -100,18 +105,16 @@ class Batch:
         It asks for the last row of each, or as many of its last rows as are `wanted`, or for every row.
         """
         ids: list[int] = []
-        segments = []
-        for number, (slot, start, tokens) in enumerate(sequences):
-            placement = () if placements is None else placements[number]
-            segments.append(Segment(len(ids), len(tokens), slot, start, *placement))
-            ids.extend(tokens)
-        outputs: Iterable[int] = range(len(ids))
-        if not every:
-            counts = itertools.repeat(1) if wanted is None else wanted
-            ends = [segment.first + segment.count for segment in segments]
-            rows = (range(end - int(count), end) for end, count in zip(ends, counts, strict=False))
-            outputs = itertools.chain.from_iterable(rows)
-        return cls(np.array(ids, np.uint32), tuple(segments), tuple(outputs))
+        segments: list[Segment] = []
+        outputs: list[int] = []
+        each: Iterable[int] = itertools.repeat(1) if wanted is None else wanted
+        places: Iterable[Placement | tuple[()]] = itertools.repeat(()) if placements is None else placements
+        for (slot, start, tokens), count, placement in zip(sequences, each, places, strict=False):
+            first, rows = len(ids), len(tokens)
+            segments.append(Segment(first, rows, slot, start, *placement))
+            ids += tokens
+            outputs += range(first if every else first + rows - count, first + rows)
+        return cls(words(ids), tuple(segments), tuple(outputs))
 
     @property
     def rows(self) -> int:
@@ -161,44 +164,88 @@ class Batch:
 
     def places(self, window: int = 0) -> npt.NDArray[np.uint32]:
         """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
-        places: list[tuple[int, int]] = []
+        places: list[int] = []
         for segment in self.segments:
-            count, start, pages = segment.count, segment.start, segment.table(window)
-            if count == 1 and pages:
-                places.append((start, pages[start // PAGE] * PAGE + start % PAGE))
-            elif pages:
-                places.extend((at, pages[at // PAGE] * PAGE + at % PAGE) for at in range(start, start + count))
-        return np.array(places, np.uint32).reshape(-1, 2)
+            pages, start = segment.table(window), segment.start
+            for at in range(start, start + segment.count if pages else start):
+                places += at, pages[at // PAGE] * PAGE + at % PAGE
+        return words(places).reshape(-1, 2)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
-        return {**self._arrays}
+        return {**BatchArrays().of(self)}
 
-    @cached_property
-    def _arrays(self) -> dict[str, npt.NDArray[Any]]:  # several parts of a model read them
-        segments, row_segment = [], []
-        for number, (first, count, slot, start, _, state, _, kept) in enumerate(self.segments):
-            words = (first, count, start, *(state or (slot, slot)), len(kept), 0, 0, *kept)
-            segments.append(words + (0,) * (SEGMENT_WORDS - len(words)))
-            row_segment += [number] * count
-        windows = {window for segment in self.segments for window, _ in segment.windows}
-        return {
-            "ids": self.ids,  # [T]
-            "segments": np.array(segments, np.uint32).reshape(-1, SEGMENT_WORDS),
-            "row_segment": np.array(row_segment, np.uint32),  # [T]
-            "output_rows": np.array(self.outputs, np.uint32),  # [R]
-            **({} if self.adapters is None else {"adapters": self.adapters}),
-            **{of_window("pages", window): self._tables(window) for window in (0, *windows)},  # [S, P]
-            **{of_window("places", window): self.places(window) for window in (0, *windows)},  # [T, 2]
+
+class BatchArrays:
+    """What kernels read of batches, one after the other, by the names of a plan's inputs.
+
+    What is made of the same as for the batch before is the same array, which nobody may write into: so of a step of
+    decode that follows another only ids, positions and states are new.
+    """
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+        self._arrays: Mapping[str, npt.NDArray[Any]] = {}
+        self._made: dict[str, tuple[Hashable, npt.NDArray[np.uint32]]] = {}  # and what of
+
+    def of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
+        """Those of a batch; several parts of a model may ask for them."""
+        if batch is not self._batch:
+            self._batch, self._arrays = batch, self._of(batch)
+        return self._arrays
+
+    def _of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
+        segments = batch.segments
+        arrays = {
+            "ids": batch.ids,  # [T]
+            "segments": _segment_words(segments),
+            "row_segment": self._same("row_segment", tuple([s.count for s in segments]), _numbers),  # [T]
+            "output_rows": self._same("output_rows", batch.outputs, words),  # [R]
         }
+        if batch.adapters is not None:
+            arrays["adapters"] = batch.adapters
+        for window in (0, *(window for segment in segments[:1] for window, _ in segment.windows)):  # all have the same
+            name = of_window("pages", window)
+            arrays[name] = self._same(name, tuple([s.table(window) for s in segments]), _tables)  # [S, P]
+            arrays[of_window("places", window)] = batch.places(window)  # [T, 2]
+        return arrays
 
-    def _tables(self, window: int) -> npt.NDArray[np.uint32]:
-        """The pages of each sequence, zeros beyond its own."""
-        every = [segment.table(window) for segment in self.segments]
-        tables = np.zeros((len(every), max(map(len, every), default=0)), np.uint32)
-        for row, pages in zip(tables, every, strict=True):
-            row[: len(pages)] = pages
-        return tables
+    def _same(self, name: str, made_of: Made, make: Callable[[Made], npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+        """The array of that name as it was made last, or a new one where it is made of something else."""
+        before = self._made.get(name)
+        if before is not None and before[0] == made_of:
+            return before[1]
+        made = make(made_of)
+        made.flags.writeable = False
+        self._made[name] = made_of, made
+        return made
+
+
+def words(numbers: Iterable[int]) -> npt.NDArray[np.uint32]:
+    """The numbers as 32-bit words; `np.array` takes several times as long for many of them."""
+    return np.frombuffer(array("I", numbers), np.uint32)
+
+
+def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
+    """As `shaders/lib/step.wgsl` reads them. [S, 16]"""
+    all_words: list[int] = []
+    for first, count, slot, start, _, state, _, kept in segments:
+        source, target = state or (slot, slot)
+        all_words += first, count, start, source, target, len(kept), 0, 0, *kept, *NONE_KEPT[len(kept) :]
+    return words(all_words).reshape(-1, SEGMENT_WORDS)
+
+
+def _numbers(counts: Sequence[int]) -> npt.NDArray[np.uint32]:
+    """The number of each row's segment, by how many rows each has."""
+    return np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+
+
+def _tables(tables: Sequence[Pages]) -> npt.NDArray[np.uint32]:
+    """The pages of each sequence, zeros beyond its own. [S, P]"""
+    rows = np.zeros((len(tables), max(map(len, tables), default=0)), np.uint32)
+    for row, pages in zip(rows, tables, strict=True):
+        row[: len(pages)] = pages
+    return rows
 
 
 def of_window(name: str, window: int) -> str:

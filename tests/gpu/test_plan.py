@@ -8,7 +8,7 @@ import pytest
 
 from rwkv_gpu.errors import UnsupportedDevice
 from rwkv_gpu.gpu import native
-from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.plan import Plan, StepBuffer
 from rwkv_gpu.gpu.profile import lap, profile_plan
 from rwkv_gpu.ops import build
 from rwkv_gpu.ops.build import fold
@@ -178,3 +178,29 @@ def test_a_folded_grid_covers_all_groups_under_the_limit(groups):
     x, y, z = fold(groups, 65535)
     assert max(x, y) <= 65535
     assert groups <= x * y * z < groups + x
+
+
+def test_a_step_buffer_takes_each_array_that_may_have_changed(fast_device):
+    """An array that nobody can write into is copied once for each step of a submit, all others every time."""
+    step = StepBuffer(fast_device, {"x": (np.uint32, (4,)), "y": (np.uint32, (4, 3))}, 4, steps=2)
+    x, y = np.arange(3, dtype=np.uint32), np.arange(4, dtype=np.uint32).reshape(2, 2)
+    fixed = np.array([8, 9], np.uint32)
+    fixed.flags.writeable = False
+
+    def filled(number, **inputs):
+        step.fill(number, 3, {"x": x, "y": y} | inputs, 2, 1)
+        views = step._views[number]
+        return views["x"].tolist(), views["y"][:2, :2].tolist()
+
+    for number in (0, 1):
+        assert filled(number) == ([0, 1, 2, 0], [[0, 1], [2, 3]])
+        x[0] = 5
+        assert filled(number)[0] == [5, 1, 2, 0], "the same array with other numbers"
+        assert filled(number, x=fixed)[0] == [8, 9, 2, 0]
+        step._views[number]["x"][0] = 7
+        assert filled(number, x=fixed)[0] == [7, 9, 2, 0], "it was there already"
+        assert filled(number)[0] == [5, 1, 2, 0]
+        assert filled(number, x=fixed)[0] == [8, 9, 2, 0], "another was there meanwhile"
+        step._views[number]["x"][:] = x[0] = 0
+    header = step.filled(2).view(np.uint32)[:, : 2 * StepBuffer.HEADER // 4].reshape(2, 2, -1)
+    assert header[:, :, :4].tolist() == [[[3, 2, 1, 4], [1, 2, 1, 4]]] * 2

@@ -8,6 +8,7 @@ gives back the pages that no further row sees.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from ...errors import CacheFull, ContextFull
@@ -46,6 +47,19 @@ class HeldPages:
     first: int  # the number of the first in the sequence
     pages: tuple[int, ...]
 
+    @property
+    def end(self) -> int:
+        """Pages that the sequence has come to, with those before the first."""
+        return self.first + len(self.pages)
+
+    @cached_property
+    def table(self) -> tuple[int, ...]:
+        """The pages in the order of positions; the first stands for those before it."""
+        return (*self.pages[:1] * self.first, *self.pages)
+
+
+NO_PAGES = HeldPages(0, ())
+
 
 class Pager:
     """A pool of pages and a page table for each slot, with a count of the holders of each page.
@@ -58,22 +72,20 @@ class Pager:
         self.window = window  # 0 keeps all
         self._slack = slack
         self.pool = PagePool(pages)
-        self._tables: dict[int, list[int]] = {}  # of the pages that are kept
-        self._firsts: dict[int, int] = {}  # pages before these that were given back
+        self._held: dict[int, HeldPages] = {}  # the pages that are kept; those before them were given back
         self._lengths: dict[int, int] = {}
 
-    def table(self, slot: int) -> Sequence[int]:
+    def table(self, slot: int) -> tuple[int, ...]:
         """The pages of a sequence, in the order of its positions; the first that is kept stands for those before it."""
-        table, first = self._tables.get(slot, []), self._firsts.get(slot, 0)
-        return [*table[:1] * first, *table] if first else table
+        return self.held(slot).table
 
     def held(self, slot: int) -> HeldPages:
         """The pages that a sequence keeps."""
-        return HeldPages(self._firsts.get(slot, 0), tuple(self._tables.get(slot, ())))
+        return self._held.get(slot, NO_PAGES)
 
     def oldest(self, slot: int) -> int:
         """The least length, but 0, that a sequence can go back to: its next row sees nothing that was given back."""
-        first = self._firsts.get(slot, 0)
+        first = self.held(slot).first
         return first * PAGE + self.window - 1 if first else 0
 
     def length(self, slot: int) -> int:
@@ -85,35 +97,42 @@ class Pager:
 
         What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
         """
-        self.check(wanted)
-        return self.take(wanted)
+        return self.take(wanted, self.check(wanted))
 
-    def check(self, wanted: Sequence[Span]) -> None:
-        """Forgets what a step writes anew and gives back what it does not see; raises where pages are too few."""
+    def check(self, wanted: Sequence[Span]) -> list[Span]:
+        """Forgets what a step writes anew and gives back what it does not see; raises where pages are too few.
+
+        It gives those that need a page, for `take`: others write into one that they have begun, and nobody else holds.
+        """
         for want in wanted:
             if want.end > self.context:
                 raise ContextFull(
                     f"a sequence of {want.end:,} tokens does not fit the context of {self.context:,}; "
                     "shorten it, or load the model with a larger context"
                 )
+        growing = []
         for want in wanted:
-            length = self._lengths.get(want.slot, 0)
-            assert want.start <= length, f"slot {want.slot} has no position {want.start - 1}"
-            if want.start < length:
-                self.truncate(want.slot, want.start)
+            slot, start = want.slot, want.start
+            length = self._lengths.get(slot, 0)
+            assert start <= length, f"slot {slot} has no position {start - 1}"
+            if start < length:
+                self.truncate(slot, start)
             if self.window:
-                self._give_back(want.slot, self._first_seen(want.start))
-        growing = [want for want in wanted if not self._has_room(want)]
+                self._give_back(slot, self._first_seen(start))
+            held = self._held.get(slot, NO_PAGES)
+            if held.end * PAGE < want.end or self.pool.holders(held.pages[-1]) > 1:
+                growing.append(want)
         if growing and (needed := self._needed(growing)) > self.pool.free:
             raise CacheFull(
                 f"the step needs {needed:,} pages of {PAGE} tokens, but only {self.pool.free:,} of "
                 f"{self.pool.pages:,} are free; end a sequence, or load the model with room for more"
             )
+        return growing
 
-    def take(self, wanted: Sequence[Span]) -> list[Copy]:
+    def take(self, wanted: Sequence[Span], growing: Sequence[Span]) -> list[Copy]:
         """The pages of a step that was checked."""
-        growing = [want for want in wanted if not self._has_room(want)]
-        self._lengths.update([(want.slot, want.end) for want in wanted])
+        for want in wanted:
+            self._lengths[want.slot] = want.end
         return [copy for want in growing for copy in self._grow(want)]
 
     def begin(self, slot: int, length: int) -> None:
@@ -124,29 +143,26 @@ class Pager:
             raise CacheFull(
                 f"a sequence of {length:,} tokens needs more pages than the {self.pool.free:,} that are free"
             )
-        self._tables[slot] = [self.pool.take() for _ in range(_pages(length) - first)]
-        self._firsts[slot], self._lengths[slot] = first, length
+        self._held[slot] = HeldPages(first, self._taken(_pages(length) - first))
+        self._lengths[slot] = length
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets what a sequence has beyond a length; at 0 it is gone."""
         if length >= self.length(slot):
             return
         assert not length or length >= self.oldest(slot), f"slot {slot} has given back what {length} needs"
-        table = self._tables.get(slot, [])
-        keep = _pages(length) - self._firsts.get(slot, 0) if length else 0
-        self.pool.release(table[keep:])
-        del table[keep:]
-        self._lengths[slot] = length
+        held = self.held(slot)
+        keep = _pages(length) - held.first if length else 0
+        self.pool.release(held.pages[keep:])
+        self._held[slot], self._lengths[slot] = HeldPages(held.first, held.pages[:keep]), length
         if not length:
-            for of_slot in (self._tables, self._lengths, self._firsts):
-                of_slot.pop(slot, None)
+            del self._held[slot], self._lengths[slot]
 
     def adopt(self, slot: int, pages: Iterable[int], length: int, first: int = 0) -> None:
         """A slot takes over pages that the caller holds; `first` is the number of the first of them."""
         self.truncate(slot, 0)
         if length:
-            self._tables[slot] = list(pages)
-            self._lengths[slot], self._firsts[slot] = length, first
+            self._held[slot], self._lengths[slot] = HeldPages(first, tuple(pages)), length
 
     def _first_seen(self, position: int, slack: int | None = None) -> int:
         """The first page that a row at that position sees, or one to which its sequence may go back."""
@@ -154,23 +170,15 @@ class Pager:
 
     def _give_back(self, slot: int, first: int) -> None:
         """The pages before one of that number."""
-        count = first - self._firsts.get(slot, 0)
-        if count > 0 and slot in self._tables:
-            self.pool.release(self._tables[slot][:count])
-            del self._tables[slot][:count]
-            self._firsts[slot] = first
-
-    def _count(self, slot: int) -> int:
-        """Pages that a sequence has come to, with those that were given back."""
-        return self._firsts.get(slot, 0) + len(self._tables.get(slot, ()))
-
-    def _has_room(self, want: Span) -> bool:
-        """Whether all that a sequence writes goes into the page that it has begun, and nobody else holds."""
-        return self._count(want.slot) * PAGE >= want.end and self.pool.holders(self._tables[want.slot][-1]) == 1
+        held = self.held(slot)
+        count = first - held.first
+        if count > 0 and held.pages:
+            self.pool.release(held.pages[:count])
+            self._held[slot] = HeldPages(first, held.pages[count:])
 
     def _needed(self, wanted: Sequence[Span]) -> int:
         """Pages that the step takes: new ones, and copies of those that are shared and written into."""
-        new = sum(_pages(want.end) - self._count(want.slot) for want in wanted)
+        new = sum(_pages(want.end) - self.held(want.slot).end for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
         copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
@@ -179,19 +187,24 @@ class Pager:
         """The page that a sequence has begun and goes on writing into, if there is one."""
         if not want.start % PAGE:
             return ()
-        at = want.start // PAGE - self._firsts.get(want.slot, 0)
-        return self._tables.get(want.slot, [])[at : at + 1]
+        held = self.held(want.slot)
+        at = want.start // PAGE - held.first
+        return held.pages[at : at + 1]
 
     def _grow(self, want: Span) -> list[Copy]:
-        table = self._tables.setdefault(want.slot, [])
-        copies = []
+        held = self.held(want.slot)
+        pages, copies = [*held.pages], []
         for page in self._written(want):
             if self.pool.holders(page) > 1:
                 copies.append(Copy(page, self.pool.take()))
                 self.pool.release([page])
-                table[want.start // PAGE - self._firsts.get(want.slot, 0)] = copies[-1].target
-        table.extend(self.pool.take() for _ in range(_pages(want.end) - self._count(want.slot)))
+                pages[want.start // PAGE - held.first] = copies[-1].target
+        self._held[want.slot] = HeldPages(held.first, (*pages, *self._taken(_pages(want.end) - held.end)))
         return copies
+
+    def _taken(self, count: int) -> tuple[int, ...]:
+        """So many pages that were free."""
+        return tuple(self.pool.take() for _ in range(count))
 
 
 def _pages(length: int) -> int:

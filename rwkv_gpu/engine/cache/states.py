@@ -51,8 +51,8 @@ class StatePages:
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
         """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
-        source, pages = self._advance(slot, start, [end])
-        return source, pages[0]
+        source, [page] = self._advance(slot, start, [end])
+        return source, page
 
     def advance_each(self, slot: int, start: int, end: int) -> tuple[tuple[int, int], tuple[int, ...]]:
         """The same for a step that writes a state after each row; those on the way come second."""
@@ -87,14 +87,18 @@ class StatePages:
 
     def _split(self, slot: int, start: int) -> tuple[list[tuple[int, int]], list[int]]:
         """What a sequence has beside the state of a step from `start`, and the pages it has no room for, or forgets."""
-        table = self._tables.get(slot, [])
         kept: list[tuple[int, int]] = []
-        for one in table[: _count(table, start)]:
+        given_up: list[int] = []
+        for one in self._tables.get(slot, ()):
+            if one[0] > start:
+                given_up.append(one[1])
+                continue
             while len(kept) > 1 and one[0] - kept[-2][0] <= self._apart:
-                kept.pop()
+                given_up.append(kept.pop()[1])
             kept.append(one)
-        kept = kept[-(self._held - 1) :]
-        return kept, [page for at, page in table if (at, page) not in kept]
+        while len(kept) >= self._held:
+            given_up.append(kept.pop(0)[1])
+        return kept, given_up
 
 
 def _count(table: Sequence[tuple[int, int]], length: int) -> int:

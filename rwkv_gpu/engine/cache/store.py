@@ -5,7 +5,7 @@ beginning of others, without a byte moved.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...ops.batch import Batch, Placement, Segment
@@ -58,11 +58,9 @@ class SequenceStore:
         self._states = states
         self._copy = copy
         self.windows = windows or {}
+        self._windows = {size: pages.pager for size, pages in self.windows.items()}
+        self._pagers = self._windows if pager is None else {0: pager, **self._windows}
         self._written: dict[int, int] = {}  # lengths from which on sequences are whole that began in their middle
-
-    @property
-    def _windows(self) -> Mapping[int, Pager]:
-        return {size: pages.pager for size, pages in self.windows.items()}
 
     @property
     def recurrent(self) -> bool:
@@ -79,20 +77,18 @@ class SequenceStore:
 
         What a sequence had from the start of its span on is forgotten.
         """
-        states, pager = self._states, self._pager
+        states, pager, windows = self._states, self._pager, self._windows.items()
         if states is not None:
-            more = sum(span.end - span.start - 1 for span in spans if span.keeps)
+            more = sum([span.end - span.start - 1 for span in spans if span.keeps])
             states.check([(span.slot, span.start) for span in spans], more)
-        pagers = ({} if pager is None else {0: pager}) | {**self._windows}
-        for each in pagers.values():
-            each.check(spans)
-        for window, each in pagers.items():
-            if copies := each.take(spans):
+        growing = [each.check(spans) for each in self._pagers.values()]
+        for (window, each), grows in zip(self._pagers.items(), growing, strict=True):
+            if copies := each.take(spans, grows):
                 self._copy(copies, window)
         placements: list[Placement] = []
         for span in spans:
-            pages = () if pager is None else tuple(pager.table(span.slot))
-            windowed = tuple((window, tuple(each.table(span.slot))) for window, each in pagers.items() if window)
+            pages = () if pager is None else pager.table(span.slot)
+            windowed = tuple([(window, each.table(span.slot)) for window, each in windows]) if windows else ()
             state: tuple[int, int] | None = None
             kept: tuple[int, ...] = ()
             if states is not None and span.keeps:
@@ -104,10 +100,9 @@ class SequenceStore:
 
     def prepare(self, batch: Batch) -> Batch:
         """The same for a batch that is made already."""
-        placements = self.place(batch.segments)
-        placed = zip(batch.segments, placements, strict=True)
-        segments = (Segment(s.first, s.count, s.slot, s.start, *placement) for s, placement in placed)
-        return replace(batch, segments=tuple(segments))
+        placed = zip(batch.segments, self.place(batch.segments), strict=True)
+        segments = [Segment(s.first, s.count, s.slot, s.start, *placement) for s, placement in placed]
+        return Batch(batch.ids, tuple(segments), batch.outputs, batch.adapters)
 
     def length(self, slot: int) -> int:
         """Tokens that a sequence has come to."""

@@ -75,7 +75,7 @@ def show(kind: str, runner: GpuRunner, step: Batch) -> None:
         runner.store.begin(slot, 0)
     batch = runner.prepare(step)
     plan = runner.plan_for(batch, "plain")
-    inputs = batch.arrays() | {"draws": greedy(step).rows}
+    inputs = batch.arrays() | {"draws": greedy(step).draws}
     found = profile_plan(plan, batch.rows, inputs, 20, len(batch.segments), len(batch.outputs))
     print(f"{kind}: {found.seconds * 1e3:.2f} ms on the GPU, {sum(one.calls for one in found.steps)} dispatches")
     for one in found.steps:

@@ -20,7 +20,7 @@ from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.sampler_state import GpuSamplerState
-from rwkv_gpu.ops.sampling import DRAW
+from rwkv_gpu.ops.sampling import DRAW, draw_words
 from rwkv_gpu.ops.self_test import tuning_for
 
 SETTINGS = {
@@ -77,9 +77,9 @@ def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
             profile = profile_plan(
-                plans[SamplingInputs(draws).how],
+                plans[SamplingInputs.of(draws).how],
                 rows,
-                {"logits": logits(shape, rows, vocabulary), "draws": draws},
+                {"logits": logits(shape, rows, vocabulary), "draws": draw_words(draws)},
                 replays,
             )
             line += f"{profile.seconds * 1e6:14.1f}"

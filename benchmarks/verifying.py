@@ -30,6 +30,7 @@ from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.sampling import draw_words
 
 PARTS = ("place", "submit", "wait")
 
@@ -50,7 +51,7 @@ def step(runner: GpuRunner, chunks: Sequence[ScheduledChunk], draws: npt.NDArray
     rows = draws[[chunk.slot for chunk in chunks for _ in range(chunk.samples)]]
     rows["number"] = range(len(rows))
     marks.append(time.perf_counter())
-    pending = runner.submit(batch, SamplingInputs(rows))
+    pending = runner.submit(batch, SamplingInputs.of(rows))
     runner.device.flush()
     marks.append(time.perf_counter())
     pending.wait()
@@ -85,7 +86,7 @@ def measure(runner: GpuRunner, rows: int, depth: int, *, together: bool, seconds
     shares = together and rows > 1 and not runner.model.states
     batch = batch.apart() if shares else batch
     plan = runner.plan_for(batch, "plain", shared_pages=shares)
-    inputs = batch.arrays() | {"draws": every[[0] * rows]}
+    inputs = batch.arrays() | {"draws": draw_words(every[[0] * rows])}
     counts = len(batch.segments), len(batch.outputs)
     gpu = statistics.median(lap(plan, batch.rows, inputs, *counts) for _ in range(9))
     each = [statistics.median(times) * 1e3 for times in zip(*kept, strict=True)]

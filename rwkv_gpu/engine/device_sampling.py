@@ -93,7 +93,7 @@ class SampledRow(NamedTuple):
     @classmethod
     def rows(cls, data: bytes, count: int) -> "list[SampledRow]":
         """Of so many rows at the start of what the op writes: uint32 [R, 4]."""
-        return [cls(*row) for row in _CHOSEN.iter_unpack(data[: count * _CHOSEN.size])]
+        return [*map(cls._make, _CHOSEN.iter_unpack(data[: count * _CHOSEN.size]))]
 
     def sampled(self) -> Sampled:
         """The token; raises BadNumbers where none could be chosen."""

@@ -1,5 +1,6 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
+import itertools
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from ..errors import BadInput, CacheFull, DeviceLost
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
+from ..ops.sampling import WORD_OF
 from .host_work import HostWork
 from .request import Request, Update
 from .runner import Runner, StateArrays
@@ -18,8 +20,10 @@ from .sequence import TokenSequence
 from .slots import Slots
 from .speculation.speculator import Speculator
 from .speculation.verified_steps import VerifiedSteps
-from .step_result import PendingStep, SamplingInputs, StepResult
+from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
+
+NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +142,7 @@ class Engine:
     def step(self) -> list[Update]:
         """Submits a step, collects what is known of earlier ones, and gives the updates of all who took part."""
         submitted = self._submit()
-        synchronous = any(sequence.synchronous for sequence in self._slots.running)
-        ahead = 0 if synchronous else min(self._look_ahead, self._runner.ahead)
-        if any(sequence.request.params.logprobs for sequence in self._slots.running):
-            ahead = min(ahead, 1)  # the logits of each step in flight take memory of the host
+        ahead = min(self._look_ahead, self._runner.ahead, *[sequence.ahead for sequence in self._slots.running])
         if not submitted and self._in_flight:
             self._collect()
         while len(self._in_flight) > ahead:
@@ -270,7 +271,7 @@ class Engine:
             sequence.started, sequence.reused = True, sequence.fed
             if sequence.request.grammar is not None:
                 sequence.start_work(self._host_work.executor)
-        self._slots.draws[sequence.slot] = sequence.draw()
+        self._slots.draw(sequence)
         if not sequence.on_host:
             self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
 
@@ -281,9 +282,8 @@ class Engine:
             if self._context_shift is not None:
                 self._slots.shift(self._context_shift)
             self._admit()
-            told = self._host_work.take(self._slots.running, idle=not self._in_flight)
-            self._slots.updated.update(dict.fromkeys(told))
-            for sequence in told:
+            for sequence in self._host_work.take(self._slots.running, idle=not self._in_flight):
+                self._slots.updated[sequence] = None
                 if sequence.rows_right:
                     self._drafts.settle(sequence, sequence.rows_right)
             self._slots.release_finished()  # before others find too few pages
@@ -319,7 +319,8 @@ class Engine:
             return False
         for _, start, end, samples, sequence in chunks:
             sequence.fed = end
-            del sequence.draft[max(0, samples - 1) :]
+            if sequence.draft:
+                del sequence.draft[max(0, samples - 1) :]
             sequence.in_flight += samples
             if start < sequence.read_end:
                 self._slots.updated[sequence] = None
@@ -336,25 +337,26 @@ class Engine:
     def _sampling_inputs(self, sampling: Sequence[ScheduledChunk]) -> SamplingInputs:
         """How the output rows are sampled."""
         slots: list[int] = []
-        numbers, lengths, masked, logits = [], [], {}, False
-        for chunk in sampling:
-            sequence = chunk.sequence
+        numbers, lengths, masked = [], [], {}
+        logits = adjusted = False
+        for slot, *_, samples, sequence in sampling:
             logits |= sequence.on_host or sequence.request.params.logprobs > 0
+            adjusted |= self._slots.adjusted[slot]
             if sequence.mask is not None and not sequence.on_host:
                 masked[len(slots)] = sequence.mask
-            for row in range(chunk.samples):
-                length = len(sequence.ids) + sequence.in_flight + row
-                slots.append(sequence.slot)
+            first = len(sequence.ids) + sequence.in_flight
+            for length in range(first, first + samples):
+                slots.append(slot)
                 lengths.append(length)
                 numbers.append(length + sequence.cut - sequence.prompt)
-        rows = self._slots.draws[slots]
-        rows["number"], rows["tokens"] = numbers, lengths
+        draws = self._slots.draws.take(slots, 0)
+        draws[:, NUMBER], draws[:, TOKENS] = numbers, lengths
         masks = None
         if masked:
             masks = np.full((len(slots), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
             for row, mask in masked.items():
                 masks[row] = mask
-        return SamplingInputs(rows, masks, logits)
+        return SamplingInputs(draws, choosing(adjusted=adjusted, masked=bool(masked)), masks, logits)
 
     def _collect(self) -> None:
         """Takes the tokens of the earliest step in flight; those past an end are dropped."""
@@ -386,7 +388,7 @@ class Engine:
             sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
             return
         logprobs = sequence.request.params.logprobs
-        right = sequence.verify(result.sampled(row, logprobs) for row in rows)
+        right = sequence.verify(map(result.sampled, rows, itertools.repeat(logprobs)))
         self._drafts.settle(sequence, right)
         self._slots.updated[sequence] = None
         self._stored.keep_answer(sequence)

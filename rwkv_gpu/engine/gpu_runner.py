@@ -136,7 +136,7 @@ class GpuRunner(PartRunner):
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
         """Of a step that samples: how, what it reads, and what is read back."""
         how, rows = sampling.how, len(batch.outputs)
-        inputs = {**self._inputs(batch), "draws": sampling.rows}
+        inputs = {**self._inputs(batch), "draws": sampling.draws}
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
         # One row at least, so that there is something to wait for.

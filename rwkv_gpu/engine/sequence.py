@@ -1,5 +1,6 @@
 """One request on its way through the engine: its tokens, how many of them were fed, and the news of it."""
 
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -73,17 +74,21 @@ class TokenSequence:
         return self.on_host or self.request.grammar is not None or drafts
 
     @property
-    def to_feed(self) -> int:
-        """Tokens that can be fed now."""
-        known = len(self.ids) - self.fed
-        wanted = known + len(self.draft) if known > 0 else self._may_run_ahead
-        return wanted if self.context is None else min(wanted, self.context - self.fed)
+    def ahead(self) -> float:
+        """Steps that may be under way beside it."""
+        if self.synchronous:
+            return 0
+        return 1 if self.request.params.logprobs else math.inf  # the logits of each take memory of the host
 
     @property
-    def _may_run_ahead(self) -> bool:
-        """Whether a token can be fed that is not known here yet."""
-        ahead = len(self.ids) + self.in_flight
-        return self.fed < ahead < self.max_length - self.cut and not self.synchronous
+    def to_feed(self) -> int:
+        """Tokens that can be fed now."""
+        known, fed = len(self.ids), self.fed
+        if known > fed:
+            wanted = known - fed + len(self.draft)
+        else:  # maybe one that is not known here yet
+            wanted = fed < known + self.in_flight < self.max_length - self.cut and not self.synchronous
+        return wanted if self.context is None else min(wanted, self.context - fed)
 
     @property
     def length(self) -> int:
@@ -232,6 +237,6 @@ class TokenSequence:
         sampled, self._sampled = tuple(self._sampled), []
         done = self.prompt if self.length > self.prompt else min(self.fed, self.prompt)
         drafted, accepted = (self.drafting.drafted, self.drafting.accepted) if self.drafting else (0, 0)
-        reason, error = self.finish_reason, self.error
-        done, prompt, reused = (max(0, count - self.begun) for count in (done, self.prompt, self.reused))
+        reason, error, begun = self.finish_reason, self.error, self.begun
+        done, prompt, reused = max(0, done - begun), max(0, self.prompt - begun), max(0, self.reused - begun)
         return Update(self.id, sampled, done, prompt, reused, reason, error, drafted, accepted)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..ops.sampling import DRAW
+from ..ops.sampling import DRAW_WORDS, draw_words
 from ..ops.vocabulary import PAGE
 from .cache.store import SequenceStore
 from .sequence import TokenSequence
 from .speculation.speculator import Speculator
+from .step_result import is_adjusted
 from .stored_prefixes import StoredPrefixes
 
 
@@ -27,7 +28,8 @@ class Slots:
         self.parked: set[TokenSequence] = set()  # that gave their slot away while they were paused
         self.running: list[TokenSequence] = []  # in the order in which they got their slots
         self.free = list(range(count))
-        self.draws = np.zeros(count, DRAW)  # how each slot is sampled
+        self.draws = np.zeros((count, DRAW_WORDS), np.uint32)  # how each slot is sampled
+        self.adjusted = [False] * count  # whether its logits are adjusted before a draw
         self.updated: dict[TokenSequence, None] = {}  # whose updates were not given yet
         self.evaluating = False  # a text is half evaluated, and holds pages
         self.preempted = False  # somebody gave its pages back, so that nobody new starts until another has ended
@@ -53,11 +55,17 @@ class Slots:
             self.park()
         if self.preempted and not self.evaluating and all(sequence.paused for sequence in self.running):
             self.preempted = False
-        while self.free and not self.preempted and (sequence := self._next()) is not None:
+        while self.waiting and self.free and not self.preempted and (sequence := self._next()) is not None:
             self.waiting.remove(sequence)
             sequence.slot = self.free.pop(0)
             self.running.append(sequence)
             yield sequence
+
+    def draw(self, sequence: TokenSequence) -> None:
+        """A sequence is sampled in its slot as it wants it from now on."""
+        row = sequence.draw()
+        self.draws[sequence.slot] = draw_words(row)
+        self.adjusted[sequence.slot] = is_adjusted(int(row["flags"]))
 
     def _next(self) -> TokenSequence | None:
         """The first who waits, but for those whose prompt another is reading: they begin where it is read."""

@@ -43,7 +43,7 @@ from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs, StepResult
 
 SKIPPED = int(Reason.SKIPPED)
-NOT_SAMPLED = SamplingInputs(np.zeros(0, DRAW))
+NOT_SAMPLED = SamplingInputs.of(np.zeros(0, DRAW))
 MakePart = Callable[[Share], PartRunner]  # a GpuRunner or HostRunner with this share
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.sampling import Flag
+from ..ops.sampling import DRAW, Flag, draw_words
 from ..ops.vocabulary import Choosing
 from .device_sampling import SampledRow
 from .sampling import Sampled, likeliest
@@ -15,24 +15,37 @@ from .sampling import Sampled, likeliest
 ADJUSTED = int(Flag.BIASED | Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
 
 
-@dataclass(frozen=True)
-class SamplingInputs:
+class SamplingInputs(NamedTuple):
     """How the output rows of a step are drawn from."""
 
-    rows: npt.NDArray[Any]  # DRAW [R]
+    draws: npt.NDArray[np.uint32]  # of each row its DRAW as words, [R, 16]
+    how: Choosing  # what the rows ask for
     masks: npt.NDArray[np.uint32] | None = None  # [R, ceil(V / 32)], where a grammar is among them
     logits: bool = False  # whether the host wants them too
 
+    @classmethod
+    def of(cls, rows: npt.NDArray[Any], masks: npt.NDArray[np.uint32] | None = None) -> "SamplingInputs":
+        """For rows of DRAW, [R]"""
+        adjusted = is_adjusted(int(np.bitwise_or.reduce(rows["flags"])))
+        return cls(draw_words(rows), choosing(adjusted=adjusted, masked=masks is not None), masks)
+
     @property
-    def how(self) -> Choosing:
-        """What the rows ask for."""
-        if self.masks is not None:
-            return "masked"
-        return "any" if int(np.bitwise_or.reduce(self.rows["flags"])) & ADJUSTED else "plain"
+    def rows(self) -> npt.NDArray[Any]:
+        """The draws as records, DRAW [R]"""
+        return self.draws.view(DRAW)[:, 0]
 
 
-@dataclass(frozen=True)
-class StepResult:
+def is_adjusted(flags: int) -> bool:
+    """Whether rows with these flags are not drawn from their logits as they are."""
+    return bool(flags & ADJUSTED)
+
+
+def choosing(*, adjusted: bool, masked: bool) -> Choosing:
+    """How the tokens of a step are chosen, by what is done to the logits of its rows."""
+    return "masked" if masked else "any" if adjusted else "plain"
+
+
+class StepResult(NamedTuple):
     """What came of a step."""
 
     rows: Sequence[SampledRow]  # [R]

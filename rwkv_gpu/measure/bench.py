@@ -177,7 +177,7 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
 def greedy(step: Batch) -> SamplingInputs:
     """Every sequence says what is likeliest; the next step says something else all the same."""
     rows = [draw_row(SamplingParams(temperature=0.0), 0, segment.slot) for segment in step.segments]
-    return SamplingInputs(np.array(rows, DRAW))
+    return SamplingInputs.of(np.array(rows, DRAW))
 
 
 def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:

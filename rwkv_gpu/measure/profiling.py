@@ -55,7 +55,7 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         rewind(runner, work)
         batch = runner.prepare(step)
         plan = runner.plan_for(batch, OUTPUT[work.kind])
-        inputs = batch.arrays() | {"draws": greedy(step).rows}
+        inputs = batch.arrays() | {"draws": greedy(step).draws}
         found = profile_plan(plan, batch.rows, inputs, replays, len(batch.segments), len(batch.outputs), spans(batch))
         seconds, host = (statistics.median(getattr(t, name) for t in times) for name in ("seconds", "host_seconds"))
         yield Profiled(work, found, seconds, host, roofline)

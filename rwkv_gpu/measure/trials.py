@@ -26,7 +26,7 @@ from ..ops.memory import Caches, Scratch
 from ..ops.recorder import Recorder
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
-from ..ops.sampling import Drawing
+from ..ops.sampling import Drawing, draw_words
 from ..ops.vocabulary import Weight
 
 Array = npt.NDArray[Any]
@@ -219,7 +219,7 @@ def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
     if trial.past is not None:
         inputs |= trial.past.batch.arrays()
     if trial.draws is not None:
-        inputs["draws"] = trial.draws.rows
+        inputs["draws"] = draw_words(trial.draws.rows)
         if trial.draws.masks is not None:
             inputs["masks"] = trial.draws.masks
     segments, outputs = (len(trial.past.batch.segments), len(trial.past.batch.outputs)) if trial.past else (0, 0)

@@ -22,26 +22,32 @@ NO_TOKEN = 0xFFFFFFFF
 ALL = 0xFFFFFFFF  # as top_k
 
 # One row, as `shaders/sampling/draw.wgsl` reads it.
-DRAW = np.dtype(
-    [
-        ("slot", "<u4"),
-        ("flags", "<u4"),  # of `Flag`
-        ("seed_low", "<u4"),
-        ("seed_high", "<u4"),
-        ("number", "<u4"),  # draws that the sequence made before
-        ("tokens", "<u4"),  # that it has so far
-        ("coldness", "<f4"),  # 1 / temperature
-        ("top_k", "<u4"),  # ALL keeps all
-        ("top_p", "<f4"),
-        ("min_p", "<f4"),  # its logarithm; -inf is written as -3.4e38
-        ("repetition", "<f4"),
-        ("presence", "<f4"),
-        ("frequency", "<f4"),
-        ("fading", "<f4"),  # log2 of the decay
-        ("window", "<u4"),  # tokens that penalties look back on, at most RING; 0 is all
-        ("free", "<u4"),
-    ]
-)
+_FIELDS = [
+    ("slot", "<u4"),
+    ("flags", "<u4"),  # of `Flag`
+    ("seed_low", "<u4"),
+    ("seed_high", "<u4"),
+    ("number", "<u4"),  # draws that the sequence made before
+    ("tokens", "<u4"),  # that it has so far
+    ("coldness", "<f4"),  # 1 / temperature
+    ("top_k", "<u4"),  # ALL keeps all
+    ("top_p", "<f4"),
+    ("min_p", "<f4"),  # its logarithm; -inf is written as -3.4e38
+    ("repetition", "<f4"),
+    ("presence", "<f4"),
+    ("frequency", "<f4"),
+    ("fading", "<f4"),  # log2 of the decay
+    ("window", "<u4"),  # tokens that penalties look back on, at most RING; 0 is all
+    ("free", "<u4"),
+]
+DRAW = np.dtype(_FIELDS)
+DRAW_WORDS = len(_FIELDS)
+WORD_OF = {name: number for number, (name, _) in enumerate(_FIELDS)}
+
+
+def draw_words(rows: npt.NDArray[Any]) -> Words:
+    """The same rows of DRAW as words, [R, 16]: numpy copies records field by field."""
+    return np.ascontiguousarray(rows).view(np.uint32).reshape(-1, DRAW_WORDS)
 
 
 class Flag(IntFlag):

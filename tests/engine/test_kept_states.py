@@ -32,7 +32,7 @@ def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:
     """Feeds rows and keeps the state after each."""
     [placement] = runner.store.place([Span(slot, start, start + len(ids), True)])
     batch = Batch.of([(slot, start, ids)], placements=[placement])
-    runner.submit(batch, SamplingInputs(np.array([skipped_row()]))).wait()
+    runner.submit(batch, SamplingInputs.of(np.array([skipped_row()]))).wait()
 
 
 @pytest.mark.parametrize("start", [0, BEFORE])

@@ -107,7 +107,7 @@ def decoded(runner: Any, steps: int, ahead: int) -> list[int]:
     """Greedy tokens of two sequences in turn, with so many steps submitted before the token of the first is known."""
     first = [(0, 0, IDS[:9]), (1, 0, IDS[:7])]
     lengths, flights, found = [9, 7], deque[Any](), []
-    draws = SamplingInputs(np.array([draw_row(SamplingParams(temperature=0.0), 0, slot) for slot in (0, 1)], DRAW))
+    draws = SamplingInputs.of(np.array([draw_row(SamplingParams(temperature=0.0), 0, slot) for slot in (0, 1)], DRAW))
     for number in range(steps):
         rows = [(slot, lengths[slot] + number - 1, [FROM_SLOT | slot]) for slot in (0, 1)] if number else first
         flights.append(runner.submit(runner.prepare(Batch.of(rows)), draws))
@@ -178,7 +178,7 @@ def begun(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def ask(runner: SplitRunner, start: int, ids: list[int]) -> Any:
-    draws = SamplingInputs(np.array([draw_row(SamplingParams(temperature=0.0), 0, 0)], DRAW))
+    draws = SamplingInputs.of(np.array([draw_row(SamplingParams(temperature=0.0), 0, 0)], DRAW))
     return runner.submit(runner.prepare(Batch.of([(0, start, ids)])), draws)
 
 

@@ -50,7 +50,7 @@ def submitted(runner: GpuRunner, steps: range) -> list:
         rows = [draw_row(PARAMS, seed, seed) for seed in (0, 1)]
         for row in rows:
             row["number"] = row["tokens"] = at
-        pending.append(runner.submit(batch, SamplingInputs(np.array(rows, DRAW))))
+        pending.append(runner.submit(batch, SamplingInputs.of(np.array(rows, DRAW))))
     return pending
 
 
@@ -170,7 +170,7 @@ def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner
     batch = runner.prepare(Batch.of([(0, 2, [FROM_SLOT | 0])]))
     row = draw_row(PARAMS, 0, 0)
     row["number"] = row["tokens"] = 2
-    single = runner.submit(batch, SamplingInputs(np.array([row], DRAW)))
+    single = runner.submit(batch, SamplingInputs.of(np.array([row], DRAW)))
     assert pending[-1].group.submitted and single.group is not pending[-1].group
     assert said(pending) == alone[:2]
     assert said([single]) == [alone[2][:1]]

@@ -17,7 +17,7 @@ from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.sampler_state import GpuSamplerState, HostSamplerState
-from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, NO_TOKEN, Drawing, Reason, sample
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, NO_TOKEN, Drawing, Reason, draw_words, sample
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 
@@ -47,7 +47,7 @@ class Both:
             self.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
         rows = len(logits)
         ids = np.zeros(rows, np.uint32) if ids is None else ids
-        inputs = {"logits": logits, "draws": draws, "ids": ids}
+        inputs = {"logits": logits, "draws": draw_words(draws), "ids": ids}
         self.plan.run(rows, inputs if masks is None else {**inputs, "masks": masks})
         self.embedded = self.plan.read("embedded", rows)[:, 0]
         return self.plan.read("chosen", rows)
@@ -102,7 +102,7 @@ def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
     for seed, settings in enumerate(SETTINGS):
         rows = rows_of(16, seed=seed << 33 | 5, **settings)
         both.check(logits, rows)
-        if SamplingInputs(rows).how == "plain":
+        if SamplingInputs.of(rows).how == "plain":
             plain.check(logits, rows)
 
 
@@ -257,7 +257,7 @@ def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
 
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
 def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings):
-    how = SamplingInputs(rows_of(6, **settings)).how
+    how = SamplingInputs.of(rows_of(6, **settings)).how
     both = Both(device, 1025, 6, how=how)
     logits = normal(6, 1025)
     healthy = both.check(logits, rows_of(6, **settings))

@@ -135,7 +135,7 @@ class DraftModel:
         rows = [(chunk.slot, chunk.start, ids) for chunk, (_, ids) in zip(chunks, feed, strict=True)]
         batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
         draws = np.array([_draw(slot, number) for slot, _ in feed[: len(batch.outputs)]], DRAW)
-        pending = self._runner.submit(batch, SamplingInputs(draws))
+        pending = self._runner.submit(batch, SamplingInputs.of(draws))
         for slot, ids in feed:
             slot.fed.extend(ids)
         return pending

@@ -61,12 +61,14 @@ class VerifiedSteps:
         if here or on == sequence.on_host or sequence.in_flight:
             return
         sequence.sample_on_host(on)
-        self._slots.draws[sequence.slot] = sequence.draw()
+        self._slots.draw(sequence)
         if not on:
             self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
 
     def submitted(self, chunks: Sequence[ScheduledChunk]) -> None:
         """A step of these was submitted."""
+        if self._speculator is None:
+            return
         self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
         self._decodes = not self._reads and all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
 

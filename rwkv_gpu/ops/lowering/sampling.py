@@ -10,7 +10,7 @@ from ...gpu.shader import Constant
 from ..graph import Node
 from ..nodes import Sample
 from ..sampler_state import BIASES, RING
-from ..sampling import DRAW, NO_TOKEN, Flag, Reason
+from ..sampling import DRAW_WORDS, NO_TOKEN, Flag, Reason
 from ..values import CachedTensor, Operand, Value
 from .context import Lowering
 
@@ -105,7 +105,7 @@ def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
     rows, vocabulary = op.logits.shape
     operands: dict[str, Operand] = {
         "logits": op.logits,
-        "draws": to.graph.input("draws", DRAW, (rows,)),
+        "draws": to.graph.input("draws", np.uint32, (rows, DRAW_WORDS)),
         "counts": state.counts,
         "parts": Value((rows, 8 * -(-vocabulary // SPAN))),
         "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),

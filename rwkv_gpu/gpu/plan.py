@@ -128,11 +128,11 @@ class StepBuffer:
         for name, view in self._views[step].items():
             if name in late:
                 continue
-            values = np.asarray(inputs[name])
-            fixed = not values.flags.writeable
-            if fixed and filled[name] is values:
+            given = inputs[name]
+            if given is filled[name]:
                 continue
-            filled[name] = values if fixed else None
+            values = np.asarray(given)
+            filled[name] = None if values.flags.writeable else values
             if values.shape[1:] == view.shape[1:]:
                 view[: len(values)] = values  # rows may be fewer
             else:

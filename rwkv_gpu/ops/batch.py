@@ -204,7 +204,8 @@ class BatchArrays:
         }
         if batch.adapters is not None:
             arrays["adapters"] = batch.adapters
-        for window in (0, *(window for segment in segments[:1] for window, _ in segment.windows)):  # all have the same
+        windows = segments[0].windows if segments else ()  # all have the same
+        for window in (0, *[window for window, _ in windows]):
             name = of_window("pages", window)
             arrays[name] = self._same(name, tuple([s.table(window) for s in segments]), _tables)  # [S, P]
             arrays[of_window("places", window)] = batch.places(window)  # [T, 2]

@@ -7,6 +7,7 @@ another sequence with it or to return to it moves no byte.
 from collections.abc import Sequence
 
 from ...errors import CacheFull
+from .pager import Span
 from .pool import PagePool
 
 
@@ -36,12 +37,12 @@ class StatePages:
         """The state of a sequence at a length that has one."""
         return dict(self._tables[slot])[length]
 
-    def check(self, wanted: Sequence[tuple[int, int]], more: int = 0) -> None:
-        """Raises where too few states are free for a step of these (slot, start) that keeps so many more."""
-        needed = len(wanted) + more
+    def check(self, wanted: Sequence[Span]) -> None:
+        """Raises where too few states are free for a step that writes these positions."""
+        needed = sum([span.end - span.start if span.keeps else 1 for span in wanted])
         if needed <= self.pool.free:
             return
-        given_up = [page for slot, start in wanted for page in self._split(slot, start)[1]]
+        given_up = [page for span in wanted for page in self._split(span.slot, span.start)[1]]
         free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
         if needed > free:
             raise CacheFull(
@@ -51,23 +52,27 @@ class StatePages:
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
         """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
-        source, [page] = self._advance(slot, start, [end])
+        table = self._begin_step(slot, start)
+        page = self.pool.take()
+        source = table[-1][1] if table else page
+        table.append((end, page))
         return source, page
 
     def advance_each(self, slot: int, start: int, end: int) -> tuple[tuple[int, int], tuple[int, ...]]:
         """The same for a step that writes a state after each row; those on the way come second."""
-        source, pages = self._advance(slot, start, range(start + 1, end + 1))
+        table = self._begin_step(slot, start)
+        pages = [self.pool.take() for _ in range(start, end)]
+        source = table[-1][1] if table else pages[-1]
+        table.extend(zip(range(start + 1, end + 1), pages, strict=True))
         return (source, pages[-1]), tuple(pages[:-1])
 
-    def _advance(self, slot: int, start: int, lengths: Sequence[int]) -> tuple[int, list[int]]:
+    def _begin_step(self, slot: int, start: int) -> list[tuple[int, int]]:
+        """The states that a sequence has left when a step begins; the last is the one that it reads."""
         table, given_up = self._split(slot, start)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
         self.pool.release(given_up)
         self._tables[slot] = table
-        pages = [self.pool.take() for _ in lengths]
-        source = table[-1][1] if table else pages[-1]
-        table.extend(zip(lengths, pages, strict=True))
-        return source, pages
+        return table
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets the states beyond a length; at 0 the sequence is gone."""

@@ -79,8 +79,7 @@ class SequenceStore:
         """
         states, pager, windows = self._states, self._pager, self._windows.items()
         if states is not None:
-            more = sum([span.end - span.start - 1 for span in spans if span.keeps])
-            states.check([(span.slot, span.start) for span in spans], more)
+            states.check(spans)
         growing = [each.check(spans) for each in self._pagers.values()]
         for (window, each), grows in zip(self._pagers.items(), growing, strict=True):
             if copies := each.take(spans, grows):
@@ -184,7 +183,7 @@ class SequenceStore:
         self.forget(slot)
         self._written[slot] = oldest
         if self._states is not None:
-            self._states.check([(slot, 0)])
+            self._states.check([Segment(0, length, slot, 0)])
         if length and self._pager is not None:
             self._pager.prepare([Segment(0, length, slot, 0)])
         for pager in self._windows.values() if length else ():

@@ -166,9 +166,12 @@ class Batch:
         """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
         places: list[int] = []
         for segment in self.segments:
-            pages, start = segment.table(window), segment.start
-            for at in range(start, start + segment.count if pages else start):
-                places += at, pages[at // PAGE] * PAGE + at % PAGE
+            count, start, pages = segment.count, segment.start, segment.table(window)
+            if count == 1 and pages:
+                places += start, pages[start // PAGE] * PAGE + start % PAGE
+            elif pages:
+                for at in range(start, start + count):
+                    places += at, pages[at // PAGE] * PAGE + at % PAGE
         return words(places).reshape(-1, 2)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -232,7 +235,9 @@ def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
     all_words: list[int] = []
     for first, count, slot, start, _, state, _, kept in segments:
         source, target = state or (slot, slot)
-        all_words += first, count, start, source, target, len(kept), 0, 0, *kept, *NONE_KEPT[len(kept) :]
+        all_words += first, count, start, source, target, len(kept), 0, 0
+        all_words += kept
+        all_words += NONE_KEPT[len(kept) :]
     return words(all_words).reshape(-1, SEGMENT_WORDS)
 
 

@@ -60,17 +60,14 @@ class SequenceStore:
         self.windows = windows or {}
         self._windows = {size: pages.pager for size, pages in self.windows.items()}
         self._pagers = self._windows if pager is None else {0: pager, **self._windows}
+        # Whether a sequence can go back to any length: it has no state, and gives no pages back.
+        self.rewinds = states is None and not self.windows
         self._written: dict[int, int] = {}  # lengths from which on sequences are whole that began in their middle
 
     @property
     def recurrent(self) -> bool:
         """Whether sequences have a state, and so can go back only to where there is one."""
         return self._states is not None
-
-    @property
-    def rewinds(self) -> bool:
-        """Whether a sequence can go back to any length: it has no state, and gives no pages back."""
-        return self._states is None and not self.windows
 
     def place(self, spans: Sequence[Span]) -> list[Placement]:
         """Where each sequence lies that a step writes; raises CacheFull, before anything is taken, where it cannot.

@@ -4,7 +4,9 @@
 
 Without a model, a narrow RWKV-7 and a narrow transformer of 32 layers, whose steps take the GPU little: what the host
 does hangs on layers and sequences alone. Times are `time.thread_time`, so that sleep is left out; a driver that spins
-while it waits shows under `wait`. A part's figure leaves out the parts within it.
+while it waits shows under `wait`. A part's figure leaves out the parts within it. Behind them is what Python takes by
+itself, in the engine and in the loop of `rwkv-gpu bench`, with a GPU that computes nothing: the processor's caches stay
+warm, and no part is timed. Between real submits it takes longer.
 """
 
 import contextlib
@@ -27,10 +29,12 @@ from rwkv_gpu.gpu import native, plan
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.submit_queue import SubmitQueue
+from rwkv_gpu.measure.bench import on_gpu
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, Transformer
 from rwkv_gpu.measure.synthetic import noise, open_synthetic
+from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.batch import BatchArrays
 
 from .engine import decoding
 
@@ -46,7 +50,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (GpuRunner, "plan_for", "choosing the plan"),
     (GpuRunner, "submit", "to the plan and back"),
     (SubmitQueue, "add", "to the submit queue"),
-    (Batch, "arrays", "arrays of the batch"),
+    (BatchArrays, "of", "arrays of the batch"),
     (plan.Plan, "run_steps", "running the plan"),
     (plan.StepBuffer, "fill", "inputs of the plan"),
     (native, "run", "upload, submit, asking for results"),
@@ -142,6 +146,37 @@ def floor(runner: GpuRunner, batch: int, replays: int = 40) -> dict[str, float]:
     return dict(zip(names, map(statistics.median, zip(*times, strict=True)), strict=True))
 
 
+@contextlib.contextmanager
+def without_gpu() -> Iterator[None]:
+    """Steps are filled in, and nothing is submitted: every token is 0."""
+    replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (plan.Plan, "run_steps", lambda *_: 0),
+        (plan.Plan, "encode_ahead", lambda *_: None),
+        (native.Landing, "wait", lambda *_: None),
+        (native.Landing, "take", lambda landing: bytes(landing.expected)),
+    )
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def alone(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int = 20) -> tuple[float, float]:
+    """Milliseconds of Python for a step of the engine, and of `rwkv-gpu bench`."""
+    work = Workload("tg", tokens, 0, batch, batch)
+    batches = work.steps()
+    with without_gpu():
+        engine = min(
+            cpu / steps for cpu, _, steps in (decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds))
+        )
+        bench = min(on_gpu(runner, work, batches, look_ahead).host_seconds for _ in range(rounds)) / len(batches)
+    return 1e3 * engine, 1e3 * bench
+
+
 def open_model(name: str) -> GGUFFile:
     """A file, one of our narrow models, or another synthetic one."""
     if name not in NARROW:
@@ -165,8 +200,10 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
     for part in dict.fromkeys(part for *_, part in PARTS):
         cpu, wall = 1e3 * least.cpu[part] / steps, 1e3 * least.wall[part] / steps
         print(f"    {part:34} {cpu:7.3f} ms CPU {wall:8.3f} ms")
-    alone = ", ".join(f"{name} {took:.3f}" for name, took in floor(runner, batch).items())
-    print(f"    alone, ms of CPU: {alone}", flush=True)
+    calls = ", ".join(f"{name} {took:.3f}" for name, took in floor(runner, batch).items())
+    print(f"    alone, ms of CPU: {calls}")
+    engine, bench = alone(runner, batch, tokens, look_ahead)
+    print(f"    Python alone: {engine:.3f} ms a step, {bench:.3f} in `rwkv-gpu bench`", flush=True)
 
 
 @click.command()

@@ -148,7 +148,7 @@ class GpuKVCache(PagedKVCache):
         most = self.cache_config.max_pages
         if not batch.single:
             return most
-        longest, pages = max([segment.start for segment in batch.segments], default=0) + 1, SHORT_PAGES
+        longest, pages = max([0, *[segment.start for segment in batch.segments]]) + 1, SHORT_PAGES
         while pages * PAGE < longest:
             pages *= GROWTH
         return min(pages, most)

@@ -19,7 +19,7 @@ from rwkv_gpu.engine.speculation.costs import StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
 from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
-from rwkv_gpu.engine.speculation.widths import best_widths
+from rwkv_gpu.engine.speculation.widths import Candidate, best_widths
 
 ARTICLE = """The harbour bridge was closed on Monday morning after engineers found cracks in two of the steel cables on
 the northern side. The city council said that the bridge would stay closed for at least three weeks while the
@@ -72,7 +72,8 @@ def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
         found, run = index.find(text, MOST)
         drafting.kind = kind_of(run)
         chance = drafting.chance(drafting.kind)
-        [width] = best_widths([(chance, len(found))], 1, 1 + MOST, costs.of, 1 / costs.of(1))
+        without = costs.of(1)
+        [width] = best_widths([Candidate(chance, len(found))], 1, 1 + MOST, costs.of, 1 / without, without)
         draft, rest = found[:width], answer[done:]
         right = next(
             (i for i, (a, b) in enumerate(zip(draft, rest, strict=False)) if a != b), min(len(draft), len(rest))
@@ -104,14 +105,15 @@ class Steps(NamedTuple):
 def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
     """How many times sooner the answer comes than without drafts, by an engine that knows the device already."""
     gate, costs = SpeculationGate(watches=True), StepCosts()
-    for _ in range(2):  # the first is dropped
+    for _ in range(3):  # the first is dropped, and one may have been disturbed
         costs.measured(1, device.ahead, ahead=True)
         for i, seconds in enumerate(device.waited):
             costs.measured(1 << i, seconds, ahead=False)
     drafting, text, done, took = Drafting(device.most, index=NgramIndex()), list(prompt), 0, 0.0
 
     def planned(chance: float, length: int) -> tuple[int, float]:
-        [width] = best_widths([(chance, length)], 1, 1 + device.most, costs.of, costs.rate(1))
+        draft = Candidate(chance, length)
+        [width] = best_widths([draft], 1, 1 + device.most, costs.of, costs.rate(1), costs.of(1))
         return width, costs.relative(1 + width, 1)
 
     assert drafting.index is not None

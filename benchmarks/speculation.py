@@ -33,6 +33,8 @@ from . import verifying
 class Known:
     """Drafts what will be sampled, where it is lucky."""
 
+    steps, read, compile_seconds = 0, False, 0.0
+
     def __init__(self, answers: dict[tuple[int, ...], list[int]], right: float) -> None:
         self.answers, self.right = answers, right
         self.random = np.random.default_rng(0)
@@ -44,6 +46,7 @@ class Known:
             answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
             lucky = self.random.random(len(answer)) < self.right
             drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, lucky, strict=True)]
+        self.steps = max(map(len, drafts.values()), default=0)
         return drafts
 
     def release(self, sequence: TokenSequence) -> None: ...

@@ -1,8 +1,9 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
 import itertools
+import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,7 +63,9 @@ class Engine:
         speculator: Speculator | None = None,
         context_shift: int | None = None,
         initial_state: StateArrays | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`clock` tells what steps take, where the engine chooses by that."""
         config = runner.cache_config
         self._look_ahead = config.look_ahead if look_ahead is None else look_ahead
         if not 0 <= self._look_ahead <= config.look_ahead:
@@ -77,14 +80,15 @@ class Engine:
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
         self._speculator = speculator
-        self._drafts = VerifiedSteps(runner, self._slots, speculator)
+        self._drafts = VerifiedSteps(runner, self._slots, speculator, clock)
         # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
         self._context_shift = context_shift
 
     @property
     def compile_seconds(self) -> float:
         """Seconds spent so far on recording plans and compiling their shaders."""
-        return self._runner.compile_seconds
+        drafting = 0.0 if self._speculator is None else self._speculator.compile_seconds
+        return self._runner.compile_seconds + drafting
 
     @property
     def busy(self) -> bool:

@@ -1,6 +1,7 @@
 """When drafts are made and how long they are: by what steps take and how often drafts are right. Pure: no model."""
 
 import itertools
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
 from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.engine.speculation.verified_steps import WINDOW
-from rwkv_gpu.engine.speculation.widths import best_widths
+from rwkv_gpu.engine.speculation.widths import Candidate, best_widths
 
 MOST = 7
 # Seconds of a step that is submitted ahead, and of one that is waited for, by rows: where drafts gain little or much.
@@ -44,6 +46,7 @@ def run(
     """
     ahead, waited = DEVICES[device]
     random = np.random.default_rng(seed)
+    speculator = Speculator(MOST, Mock(), lookup=False)
     drafting = Drafting(MOST, known)
     drafting.kind = MODEL
     seconds, done, without, steps = 0.0, 0, 0, 0
@@ -59,7 +62,7 @@ def run(
             if not without % WINDOW:
                 costs.measured(1, ahead * varies, ahead=True)
             continue
-        [width] = best_widths([(drafting.chance(MODEL), MOST)], 1, 64, costs.of, costs.rate(1))
+        [width] = speculator._widths([Candidate(drafting.chance(MODEL), MOST)], 1, 64, costs)
         accepted = sum(itertools.takewhile(bool, random.random(width) < right))
         took = waited[bucket(width + 1)] * varies
         seconds += took
@@ -120,7 +123,7 @@ def test_steps_that_something_disturbs_end_no_drafts(right, times):
 
 def test_drafts_by_lookup_end_soon_and_begin_with_what_they_would_have_gained():
     gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [Drafting(MOST)]
-    for _ in range(2):  # the first is dropped
+    for _ in range(3):  # the first is dropped, and another may have been disturbed
         costs.measured(1, 1.0, ahead=True)
         for rows in (1, 8):
             costs.measured(rows, 1 + rows / 4, ahead=False)
@@ -136,6 +139,82 @@ def test_drafts_by_lookup_end_soon_and_begin_with_what_they_would_have_gained():
     gate.watched(8 - costs.relative(8, 1), 1)
     gate.decide(drafting, 1, costs)
     assert gate.on, "a draft would have been right"
+
+
+def gate_of_a_draft_model():
+    """A gate that is on and has all the credit that there can be, and costs that are known."""
+    gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
+    for _ in range(3):  # the first is dropped, and another may have been disturbed
+        costs.measured(1, 1.0, ahead=True)
+        costs.measured(1, 1.2, ahead=False)
+        costs.measured(8, 2.0, ahead=False)
+        costs.drafted(7, 1, 7 * 0.5)
+    for _ in range(9):
+        gate.verified(8, 8, 1, costs, drafted=7)
+    gate.decide(drafting, 1, costs)
+    assert gate.on
+    return gate, costs, drafting
+
+
+def test_steps_of_a_draft_model_are_paid_for():
+    gate, costs, drafting = gate_of_a_draft_model()
+    assert costs.relative(8, 1, drafted=7) == pytest.approx(5.5, rel=0.01)
+    assert costs.relative(1, 1) == pytest.approx(1.2, rel=0.01)
+    count = 0
+    while gate.on and count < 100:
+        gate.verified(4, 8, 1, costs, drafted=7)
+        gate.decide(drafting, 1, costs)
+        count += 1
+    assert count == 11, "each has lost 1.5 of 16"
+
+
+def test_what_a_draft_model_reads_is_paid_for_by_the_steps_to_come():
+    """A long prompt ends no trial at once, but is no gift."""
+    gate, costs, drafting = gate_of_a_draft_model()
+    gate.read(60.0, 1, costs)
+    for _ in range(3):
+        gate.verified(6, 8, 1, costs, drafted=7)
+        gate.decide(drafting, 1, costs)
+        assert gate.on, "what is saved pays the first"
+    for _ in range(10):
+        gate.verified(6, 8, 1, costs, drafted=7)
+        gate.decide(drafting, 1, costs)
+    assert not gate.on, "half a token for a step does not pay"
+    for _ in range(300):
+        gate.undrafted(1, 1)
+        gate.decide(drafting, 1, costs)
+    assert not gate.on, "it pays on"
+
+
+def test_drafts_that_cannot_pay_are_off_at_once_whatever_is_saved():
+    gate, costs, drafting = gate_of_a_draft_model()
+    gate.decide(drafting, 1, costs, lambda: False)
+    assert not gate.on
+    gate.decide(drafting, 1, costs)
+    assert gate.on, "nothing was lost"
+    speculator = Speculator(MOST, Mock(), lookup=False)
+    assert speculator.pays(1, 64, costs)
+    for _ in range(LAST):
+        costs.drafted(7, 1, 7 * 1.1)
+    assert not speculator.pays(1, 64, costs), "a step of the draft model takes longer than one of the model"
+    assert Speculator(MOST, Mock(), lookup=True).pays(1, 64, costs)
+
+
+def test_steps_without_drafts_are_measured_again_after_a_long_time():
+    gate, costs, drafting = gate_of_a_draft_model()
+    steps = 0
+    while gate.on and steps < 10_000:
+        costs.measured(8, 2.0, ahead=False)
+        gate.verified(8, 8, 1, costs, drafted=7)
+        gate.decide(drafting, 1, costs)
+        steps += 1
+    assert 300 < steps < 1000
+    for _ in range(2):
+        assert not gate.on, "one may be disturbed"
+        costs.measured(1, 1.5, ahead=True)
+        gate.decide(drafting, 1, costs)
+    assert gate.on
+    assert costs.without(1) == 1.5, "those of before are forgotten"
 
 
 def test_where_texts_are_too_short_to_measure_steps_without_drafts_useless_drafts_end_as_well():
@@ -156,31 +235,48 @@ def test_where_texts_are_too_short_to_measure_steps_without_drafts_useless_draft
 def test_drafts_come_back_where_they_gain_again():
     gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
     assert run("quick to answer", 0.0, 3000, gate, costs, known)[1] > 0.9
-    assert run("quick to answer", 1.0, 6000, gate, costs, known)[1] < 0.5
+    without = run("quick to answer", 1.0, 6000, gate, costs, known)[1]
+    assert without < 0.65, "of the steps: those with drafts give eight tokens each"
+
+
+def widths(candidates, rows, most, seconds, rate):
+    """Where a step without drafts is waited for as those with drafts are."""
+    return best_widths([Candidate(*one) for one in candidates], rows, most, seconds, rate, seconds(rows))
 
 
 def test_a_draft_is_as_long_as_its_tokens_pay():
     def seconds(rows):
         return 1 + 0.1 * (rows - 1)
 
-    assert best_widths([(0.5, 9)], 1, 64, seconds, 1.0) == [3], "0.5, 0.25, 0.125 are above 0.1, 0.0625 is not"
-    assert best_widths([(0.5, 9)], 1, 64, seconds, 3.0) == [1], "time is dearer"
-    assert best_widths([(0.5, 2)], 1, 64, seconds, 1.0) == [2]
-    assert best_widths([(0.5, 9), (0.9, 3), (0.05, 9)], 3, 64, seconds, 1.0) == [3, 3, 0]
-    assert best_widths([(0.5, 9), (0.9, 3)], 2, 5, seconds, 1.0) == [0, 3], "the likeliest, where there is little room"
-    assert best_widths([], 2, 64, seconds, 1.0) == []
-    assert best_widths([(0.9, 9)], 4, 4, seconds, 1.0) == [0]
+    assert widths([(0.5, 9)], 1, 64, seconds, 1.0) == [3], "0.5, 0.25, 0.125 are above 0.1, 0.0625 is not"
+    assert widths([(0.5, 9)], 1, 64, seconds, 3.0) == [1], "time is dearer"
+    assert widths([(0.5, 2)], 1, 64, seconds, 1.0) == [2]
+    assert widths([(0.5, 9), (0.9, 3), (0.05, 9)], 3, 64, seconds, 1.0) == [3, 3, 0]
+    assert widths([(0.5, 9), (0.9, 3)], 2, 5, seconds, 1.0) == [0, 3], "the likeliest, where there is little room"
+    assert widths([], 2, 64, seconds, 1.0) == []
+    assert widths([(0.9, 9)], 4, 4, seconds, 1.0) == [0]
+
+
+def test_a_draft_model_drafts_as_long_as_its_steps_pay_which_sequences_share():
+    def seconds(rows):
+        return 1 + 0.1 * (rows - 1)
+
+    assert widths([(0.5, 9, 0.1)], 1, 64, seconds, 1.0) == [2], "0.125 is below the 0.2 of a row and a step"
+    assert widths([(0.5, 9, 0.1)] * 2, 2, 64, seconds, 1.0) == [2, 2], "together 0.25, below 0.3"
+    assert widths([(0.5, 9, 0.03)] * 2, 2, 64, seconds, 1.0) == [3, 3], "together 0.25, above 0.23; alone below 0.13"
+    assert widths([(1.0, 9, 0.05)], 1, 64, seconds, 1.0) == [9]
+    assert best_widths([Candidate(0.5, 9)], 1, 64, seconds, 1.0, without=0.4) == [0], "three tokens gain 0.875 in 1.3"
 
 
 def test_rows_of_a_plan_that_is_paid_for_are_used():
     """A step of 5 rows takes what one of 8 takes."""
-    assert best_widths([(0.8, 9)], 1, 64, lambda rows: float(bucket(rows)) ** 0.3, 1.0) == [7]
+    assert widths([(0.8, 9)], 1, 64, lambda rows: float(bucket(rows)) ** 0.3, 1.0) == [7]
 
 
 def test_unknown_costs_lie_between_those_that_are_known():
     costs = StepCosts()
     assert costs.of(8) / costs.of(1) == pytest.approx(1 + 7 * GUESS), "little, so that drafts are tried"
-    for _ in range(2):  # the first is dropped
+    for _ in range(3):  # the first is dropped, and one says nothing
         costs.measured(1, 1.0, ahead=False)
         costs.measured(5, 3.0, ahead=False)
     assert costs.of(8) == costs.of(6) == pytest.approx(3.0, rel=0.01)
@@ -197,7 +293,7 @@ def test_unknown_costs_lie_between_those_that_are_known():
 
 def test_what_is_not_measured_for_long_seems_cheaper_but_not_for_nothing():
     costs = StepCosts()
-    for _ in range(2):
+    for _ in range(3):
         costs.measured(8, 1.0, ahead=False)
     for _ in range(50_000):
         costs.measured(1, 1.0, ahead=True)

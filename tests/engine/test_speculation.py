@@ -20,6 +20,8 @@ DRAFTS = 5
 class Known:
     """Drafts what will be sampled, as far as it is told, with mistakes at random places."""
 
+    steps, read, compile_seconds = 0, False, 0.0
+
     def __init__(self, answers: dict[tuple[int, ...], list[int]], mistakes: float) -> None:
         self.answers, self.mistakes = answers, mistakes
         self.random = np.random.default_rng(0)
@@ -107,7 +109,7 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
     [expected], _ = answers(small("tiny-llama.gguf"), [request])
     speculating = speculator(Known({tuple(request.ids): expected}, 0.0 if right else 1.0))
     accounted = []
-    speculating.gate.verified = lambda tokens, rows, sequences, costs: accounted.append((tokens, rows, sequences))
+    speculating.gate.verified = lambda tokens, rows, sequences, *_: accounted.append((tokens, rows, sequences))
     answers(small("tiny-llama.gguf", drafts=DRAFTS), [request], speculating)
     full = (1 + DRAFTS if right else 1, 1 + DRAFTS, 1)
     assert accounted[: len(accounted) // 2] == [full] * (len(accounted) // 2)
@@ -131,7 +133,7 @@ def test_steps_while_a_draft_model_reads_are_not_accounted():
     request = Request(ids_of(100), SamplingParams(temperature=0, max_tokens=31))
     speculating = speculator(DraftModel(small("tiny-llama.gguf", rewind=DRAFTS + 1, look_ahead=0)))
     accounted = []
-    speculating.gate.verified = lambda tokens, rows, sequences, costs: accounted.append(rows)
+    speculating.gate.verified = lambda tokens, rows, *_: accounted.append(rows)
     _, engine = answers(small("tiny-llama.gguf", drafts=DRAFTS), [request], speculating)
     assert engine.accepted == engine.drafted > 10
     assert len(accounted) >= 3

@@ -1,13 +1,16 @@
 """Drafts through the library and the command line: the same text, and refusals before anything is loaded."""
 
+from functools import partial
+
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.speculation.gate import SpeculationGate
+from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.llm import drafts
 from rwkv_gpu.llm.drafts import check_vocabulary, drafts_of
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
@@ -15,6 +18,12 @@ from tests.gguf.writer import ARRAY
 from tests.golden_files import golden
 
 TEXT = "one two three one two three one two"
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Drafts as long as they can be, however long they take."""
+    monkeypatch.setattr(drafts, "Speculator", partial(Speculator, always=True))
 
 
 def test_lookup_gives_the_same_text_and_says_how_many_drafts_were_right():
@@ -29,6 +38,7 @@ def test_lookup_gives_the_same_text_and_says_how_many_drafts_were_right():
     assert none.stats.drafted_tokens == plain.stats.drafted_tokens == 0
 
 
+@pytest.mark.usefixtures("always")
 def test_a_draft_model_gives_the_same_text():
     name = str(golden("tiny-llama.gguf"))
     with rwkv_gpu.load(name, device="cpu") as llm:
@@ -72,9 +82,9 @@ def test_what_cannot_be_is_refused():
         rwkv_gpu.load(device="cpu", lookup=1)
 
 
-def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("always")
+def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
     """A draft model of the same tokens may have fewer rows: the padding of a large vocabulary."""
-    monkeypatch.setattr(SpeculationGate, "decide", lambda *_, **__: None)  # drafts stay on, however long they take
     name = golden("tiny-llama.gguf")
     parts = take_apart(name.read_bytes())
     tokens = parts.row("tokenizer.ggml.tokens").value

@@ -6,42 +6,60 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 
 GUESS = 0.05  # what a further row takes, of a step of one row: little, so that drafts are tried where nothing is known
-LAST = 5  # measurements that count
+LAST = 7  # measurements that count
 FADE = 0.9999  # by step: what is not measured for long seems cheaper, until it is tried again
 MOST_FADED = 0.8
+STALE = 0.95  # steps without drafts that have faded so far are measured anew: some 500 steps after the last time
+DRAFT_GUESS = 0.5  # a step of a draft model, of a step without drafts, before one is measured
 
 
 class StepCosts:
-    """Seconds of a step, by the power of two that its rows fit in."""
+    """Seconds of a step, by the power of two that its rows fit in, and of a step of the draft model."""
 
     def __init__(self) -> None:
         self.waited = Measured()  # of steps whose result is waited for before the next begins, as drafts need it
         self.ahead = Measured()  # of steps with others submitted behind them
+        self._draft = Measured()  # by sequences: of a step of the draft model, with its share of the round trip
 
     def measured(self, rows: int, seconds: float, *, ahead: bool) -> None:
         """A step, or the mean of several."""
         one, other = (self.ahead, self.waited) if ahead else (self.waited, self.ahead)
-        one.add(_bucket(rows), seconds)
-        one.fade(but=_bucket(rows))
+        one.add(bucket(rows), seconds)
+        one.fade(but=bucket(rows))
         other.fade()
+        self._draft.fade()
+
+    def drafted(self, steps: int, sequences: int, seconds: float) -> None:
+        """So many steps of the draft model, for so many sequences."""
+        self._draft.add(bucket(sequences), seconds / steps)
+
+    def known(self, sequences: int) -> bool:
+        """Whether steps without drafts were measured twice, and lately: one measurement may have been disturbed."""
+        return self.ahead.sure(bucket(sequences))
 
     def without(self, rows: int) -> float | None:
         """Seconds of a step without drafts; None where none was measured."""
-        return self.ahead.seconds.get(_bucket(rows))
+        return self.ahead.seconds.get(bucket(rows))
 
     def of(self, rows: int) -> float:
         """Seconds of a step that is waited for."""
-        return _between({**self.ahead.seconds, **self.waited.seconds}, _bucket(rows))
+        return _between({**self.ahead.seconds, **self.waited.seconds}, bucket(rows))
+
+    def draft_step(self, sequences: int) -> float:
+        """Seconds of a step of the draft model, for each token of a draft."""
+        known = self._draft.seconds
+        return _between(known, bucket(sequences)) if known else DRAFT_GUESS * self.undrafted(sequences)
 
     def rate(self, sequences: int) -> float:
         """Tokens a second without drafts."""
-        return sequences / self._undrafted(sequences)
+        return sequences / self.undrafted(sequences)
 
-    def relative(self, rows: int, sequences: int) -> float:
-        """Of a step that is waited for, by what one of so many sequences takes without drafts."""
-        return self.of(rows) / self._undrafted(sequences)
+    def relative(self, rows: int, sequences: int, drafted: int = 0) -> float:
+        """Of a step that is waited for, and of so many of the draft model, by what a step takes without drafts."""
+        drafting = drafted * self.draft_step(sequences) if drafted else 0.0
+        return (self.of(rows) + drafting) / self.undrafted(sequences)
 
-    def _undrafted(self, sequences: int) -> float:
+    def undrafted(self, sequences: int) -> float:
         """Seconds of a step without drafts, by one that is waited for where none was measured."""
         return self.without(sequences) or self.of(sequences)
 
@@ -49,35 +67,42 @@ class StepCosts:
 class Measured:
     """Seconds by bucket: the median of the last, of two the lower, as what disturbs a step makes it longer.
 
-    The first measurement of a bucket is dropped: it has what is made at first use.
+    One alone says nothing. The first of a bucket is dropped: it has what is made at first use. Those before a long time
+    without any are forgotten.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
-        self.count = 0
         self._begun: set[int] = set()
         self._last: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
         self._faded: dict[int, float] = {}
 
     def add(self, bucket: int, seconds: float) -> None:
         """Another measurement."""
-        self.count += 1
         if bucket not in self._begun:
             self._begun.add(bucket)
             return
+        if self._faded.get(bucket, 1.0) <= STALE:
+            self._last[bucket].clear()
         self._last[bucket].append(seconds)
-        self.seconds[bucket] = statistics.median_low(self._last[bucket])
         self._faded[bucket] = 1.0
+        if len(self._last[bucket]) < 2:
+            return
+        self.seconds[bucket] = statistics.median_low(self._last[bucket])
+
+    def sure(self, bucket: int) -> bool:
+        """Whether there are two measurements at least, and the last is not long ago."""
+        return len(self._last[bucket]) > 1 and self._faded[bucket] > STALE
 
     def fade(self, but: int = 0) -> None:
         """A step was of other rows, or of the other kind."""
-        for bucket, faded in self._faded.items():
-            if bucket != but and faded > MOST_FADED:
+        for bucket in self.seconds:
+            if bucket != but and self._faded[bucket] > MOST_FADED:
                 self._faded[bucket] *= FADE
                 self.seconds[bucket] *= FADE
 
 
-def _bucket(rows: int) -> int:
+def bucket(rows: int) -> int:
     """The power of two that so many rows fit in: a plan is for so many."""
     return 1 << max(0, rows - 1).bit_length()
 

@@ -22,6 +22,8 @@ from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..step_result import PendingStep, SamplingInputs
 
+FOLLOWING = 2  # tokens that a draft model has not seen behind a draft that was right: its last, and the one sampled
+
 
 def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
     """What a draft model needs of memory: room for as many sequences, of the same length as far as it was trained."""
@@ -49,10 +51,18 @@ class DraftModel:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._slots = [DraftSlot(slot) for slot in range(runner.slots)]
+        self.steps = 0  # that the last drafts took
+        self.read = False  # whether more was read before them than what follows the drafts before
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds spent so far on recording plans and compiling their shaders."""
+        return self._runner.compile_seconds
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         """Up to so many tokens for each, none where a text was read a chunk further, as it must be first."""
         rows = self._runner.chunk_size
+        self.steps, self.read = 0, False
         reading: list[TokenSequence] = []
         drafting: list[tuple[DraftSlot, int]] = []
         for sequence, most in wanted:
@@ -63,6 +73,7 @@ class DraftModel:
             if max(sequence.ids[len(slot.fed) :], default=0) >= self._runner.vocabulary:
                 continue  # an id of the larger model's padding, which this one cannot read
             missing = len(sequence.ids) - len(slot.fed)
+            self.read |= missing > FOLLOWING
             if missing > max(rows - len(wanted), 1):
                 self._read(slot, rows)
                 reading.append(sequence)
@@ -108,7 +119,8 @@ class DraftModel:
     def _draft(self, drafting: Sequence[tuple[DraftSlot, int]]) -> dict[TokenSequence, list[int]]:
         """All steps are submitted before the first result is read: each feeds what the one before has sampled."""
         steps: list[tuple[PendingStep, list[DraftSlot]]] = []
-        for number in range(max((most for _, most in drafting), default=0)):
+        self.steps = max((most for _, most in drafting), default=0)
+        for number in range(self.steps):
             going = [slot for slot, most in drafting if most > number]
             feed = [(slot, _next(slot) if not number else [FROM_SLOT | slot.slot]) for slot in going]
             steps.append((self._step(feed, number), going))

@@ -1,7 +1,6 @@
 """Drafts in the steps of an engine: who gets them, which were right, and what steps take."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..slots import Slots
 from .costs import StepCosts
-from .speculator import Speculator
+from .speculator import Drafted, Speculator
 
 WINDOW = 16  # steps without drafts of a measurement: their results come several at a time
 
@@ -20,17 +19,19 @@ WINDOW = 16  # steps without drafts of a measurement: their results come several
 class VerifiedSteps:
     """Steps that may verify drafts. Without a speculator it does nothing."""
 
-    def __init__(self, runner: Runner, slots: Slots, speculator: Speculator | None) -> None:
+    def __init__(self, runner: Runner, slots: Slots, speculator: Speculator | None, clock: Callable[[], float]) -> None:
         self._runner = runner
+        self._clock = clock
         self._slots = slots
         self._speculator = speculator
         self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
         self._rows = self._sequences = 0  # of the step that was submitted last
         self._decodes = False  # whether all of its rows are sampled, and no draft model reads beside it
-        self._reads = False  # whether one does
+        self._drafted = Drafted()  # for the step to come, or the one that was submitted last
+        self._drafting = 0.0  # seconds that it took
         self._generated = 0  # tokens, of all requests since the last measurement
         self._kind: tuple[bool, int] | None = None  # of steps that are measured: a change begins a new measurement
-        self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
+        self._stepped = 0.0  # when the last step ended
         self._window: list[tuple[int, float]] = []  # tokens, and when they were known
         self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
 
@@ -45,13 +46,23 @@ class VerifiedSteps:
         if speculator is None:
             return
         drafting = [one.drafting for one in ready if one.drafting is not None]
-        speculator.gate.decide(drafting, len(ready), self.costs)
+        pays = partial(speculator.pays, len(ready), self._runner.chunk_size, self.costs)
+        speculator.gate.decide(drafting, len(ready), self.costs, pays)
         for sequence in ready:
             sequence.draft = []
             if sequence.drafting is not None:
                 self._turn(sequence, speculator.gate.on)
-        drafts = wanted and speculator.gate.on
-        self._reads = drafts and speculator.draft(ready, self._runner.chunk_size, self.costs)
+        if wanted and speculator.gate.on:
+            began = self._now
+            self._drafted = speculator.draft(ready, self._runner.chunk_size, self.costs)
+            if self._drafted.steps or self._drafted.reading:
+                self._drafting = self._now - began
+
+    @property
+    def _now(self) -> float:
+        """Seconds by a clock that stands still while shaders are compiled."""
+        compiling = 0.0 if self._speculator is None else self._speculator.compile_seconds
+        return self._clock() - self._runner.compile_seconds - compiling
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
         """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
@@ -70,7 +81,7 @@ class VerifiedSteps:
         if self._speculator is None:
             return
         self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
-        self._decodes = not self._reads and all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
+        self._decodes = not self._drafted.reading and all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
 
     def settle(self, sequence: TokenSequence, right: int) -> None:
         """Of the rows of its last step so many were right; what the others have written is forgotten."""
@@ -97,18 +108,24 @@ class VerifiedSteps:
             return
         tokens, self._generated = self._generated, 0
         rows, self._rows = self._rows, 0
+        drafted, self._drafted = self._drafted, Drafted()
+        drafting, self._drafting = self._drafting, 0.0
         if not rows and not tokens:
             return  # nothing was computed: the host was waited for
-        now = time.perf_counter() - self._runner.compile_seconds
-        seconds, self._stepped = now - self._stepped, now
+        now = self._now
+        seconds, self._stepped = now - self._stepped - drafting, now
         gate, sequences = speculator.gate, self._sequences
         on = gate.on
         kind = (on, sequences) if self._decodes else None
+        if drafted.read:
+            gate.read(drafting - drafted.steps * self.costs.draft_step(sequences), sequences, self.costs)
+        elif drafted.steps:
+            self.costs.drafted(drafted.steps, sequences, drafting)
         if kind is None or kind != self._kind:
             self._kind, self._window = kind, []
         elif on and rows:
             self.costs.measured(rows, seconds, ahead=False)
-            gate.verified(tokens, rows, sequences, self.costs)
+            gate.verified(tokens, rows, sequences, self.costs, drafted.steps)
         elif not on:
             self._measure_ahead(sequences, tokens, now)
             gate.undrafted(tokens, sequences)

@@ -6,8 +6,9 @@
 A trained model answers a text. What a synthetic one answers means nothing: with `--right` drafts are its own answer
 with mistakes put in, so that acceptance is synthetic. A draft model then takes its steps all the same, and known tokens
 stand in for its own. Our drafts are as long as they pay. Those of llama.cpp have a fixed length: the table has the best
-of `--lengths`. The first answer of each is not counted: kernels are made, and the rule learns. Rates are of whole
-answers from their first token on.
+of `--lengths`. `accepted` is the share of the drafted tokens that were right, which is lower than `--right`: those
+behind a wrong one are drafted, too. The first answer of each is not counted: kernels are made, and the rule learns.
+Rates are of whole answers from their first token on.
 """
 
 import statistics
@@ -64,8 +65,9 @@ class Answers:
     length: int = 0  # of drafts, where it is fixed
 
     @property
-    def right(self) -> str:
-        return f"{self.accepted / self.drafted:.0%} of {self.drafted}" if self.drafted else ""
+    def acceptance(self) -> str:
+        """The share of the drafted tokens that were right, those behind a wrong one among the drafted."""
+        return f"{self.accepted / self.drafted:.0%} of {self.drafted}" if self.drafted else "none drafted"
 
 
 class KnownModel(DraftModel):
@@ -185,7 +187,12 @@ def cells(way: Way, sides: list[Side], task: Task, plain: dict[str, Answers]) ->
         if place is not None:  # rounding can cause it
             click.echo(f"{side.name}, {way.name}: another answer from token {place} on", err=True)
         times = statistics.mean(each.rates) / statistics.mean(first.rates)
-        found += [shown(each.rates), f"{times:.2f}", str(each.length or ""), each.right]
+        found += [
+            shown(each.rates),
+            f"{times:.2f}",
+            str(each.length or ""),
+            "" if way.kind == "none" else each.acceptance,
+        ]
     return found
 
 
@@ -256,7 +263,7 @@ def main(
         sides: list[Side] = [ours, *map(Theirs, loaded(peers))]
         heads = ["drafts"]
         for side in sides:
-            heads += [f"{side.name}, tok/s", "times", "length", "right"]
+            heads += [f"{side.name}, tok/s", "times", "length", "accepted"]
         click.echo(f"\n| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
         plain: dict[str, Answers] = {}
         for way in ways(lookup, draft, right):

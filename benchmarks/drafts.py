@@ -122,7 +122,7 @@ class Ours:
 
     def __init__(self, device: Device, file: GGUFFile, small: GGUFFile | None, task: Task) -> None:
         self._runner = runner_of(device, file, task, drafts=task.most)
-        self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=0) if small else None
+        self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=task.most) if small else None
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
         speculator = Speculator(task.most, self._model(way, task, plain), lookup=way.kind == "lookup")

@@ -7,7 +7,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.ops.batch import Batch, Segment
@@ -199,6 +199,25 @@ def test_a_draft_model_changes_no_answer(name, draft):
         assert engine.accepted == engine.drafted > 40
     else:
         assert engine.accepted < engine.drafted
+
+
+def test_steps_of_a_draft_share_submits(adapter):
+    """A submit leaves the GPU idle for a while, and takes the host longer than filling in a step."""
+    request = Request(ids_of(20), SamplingParams(temperature=0, max_tokens=25))
+    target = small("tiny-llama.gguf", drafts=7)
+    expected, _ = answers(target, [request])
+    options = draft_options(target.model, target.cache_config)
+    drafter = small("tiny-llama.gguf", adapter, **options)
+    drafter.queue.measured(1e-6)
+    drafter.queue.measured = lambda _seconds: None  # steps are short
+    pending, submit = [], drafter.submit
+    drafter.submit = lambda *step: pending.append(submit(*step)) or pending[-1]
+    found, engine = answers(small("tiny-llama.gguf", drafts=7), [request], speculator(DraftModel(drafter), most=7))
+    assert found == expected
+    assert engine.accepted > 10
+    groups = {id(one.group) for one in pending}
+    assert len(groups) < 0.7 * len(pending)
+    drafter.close()
 
 
 def test_sampled_tokens_have_the_distribution_of_the_model():

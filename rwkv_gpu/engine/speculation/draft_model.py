@@ -26,11 +26,14 @@ FOLLOWING = 2  # tokens that a draft model has not seen behind a draft that was 
 
 
 def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
-    """What a draft model needs of memory: room for as many sequences, of the same length as far as it was trained."""
+    """What a draft model needs of memory: room for as many sequences, of the same length as far as it was trained.
+
+    All steps of a draft may be under way at a time, so that they share submits.
+    """
     context = min(model.context or 0, target.context or model.context or 0) or None
     return {
         "slots": target.slots, "context": context, "kv": target.kind, "cache_bytes": 0,
-        "look_ahead": 0, "rewind": target.drafts + 1,
+        "look_ahead": target.drafts, "rewind": target.drafts + 1,
     }  # fmt: skip
 
 

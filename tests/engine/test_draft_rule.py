@@ -197,6 +197,9 @@ def test_drafts_that_cannot_pay_are_off_at_once_whatever_is_saved():
     for _ in range(LAST):
         costs.drafted(7, 1, 7 * 1.1)
     assert not speculator.pays(1, 64, costs), "a step of the draft model takes longer than one of the model"
+    for _ in range(10_000):
+        costs.measured(1, 1.0, ahead=True)
+    assert speculator.pays(1, 64, costs), "after a long time it may have been wrong"
     assert Speculator(MOST, Mock(), lookup=True).pays(1, 64, costs)
 
 

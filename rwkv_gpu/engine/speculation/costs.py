@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 GUESS = 0.05  # what a further row takes, of a step of one row: little, so that drafts are tried where nothing is known
 LAST = 7  # measurements that count
-FADE = 0.9999  # by step: what is not measured for long seems cheaper, until it is tried again
+FADE = 0.9999  # by measurement: what is not measured for long seems cheaper, until it is tried again
 MOST_FADED = 0.8
+DRAFT_FADED = 0.2  # the same of steps of a draft model, which nobody measures while they seem too dear
 STALE = 0.95  # steps without drafts that have faded so far are measured anew: some 500 steps after the last time
 DRAFT_GUESS = 0.5  # a step of a draft model, of a step without drafts, before one is measured
 
@@ -19,7 +20,7 @@ class StepCosts:
     def __init__(self) -> None:
         self.waited = Measured()  # of steps whose result is waited for before the next begins, as drafts need it
         self.ahead = Measured()  # of steps with others submitted behind them
-        self._draft = Measured()  # by sequences: of a step of the draft model, with its share of the round trip
+        self._draft = Measured(DRAFT_FADED)  # of a step of the draft model, with its share of the round trip
 
     def measured(self, rows: int, seconds: float, *, ahead: bool) -> None:
         """A step, or the mean of several."""
@@ -71,7 +72,8 @@ class Measured:
     without any are forgotten.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_faded: float = MOST_FADED) -> None:
+        self._most_faded = most_faded
         self.seconds: dict[int, float] = {}
         self._begun: set[int] = set()
         self._last: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
@@ -97,7 +99,7 @@ class Measured:
     def fade(self, but: int = 0) -> None:
         """A step was of other rows, or of the other kind."""
         for bucket in self.seconds:
-            if bucket != but and self._faded[bucket] > MOST_FADED:
+            if bucket != but and self._faded[bucket] > self._most_faded:
                 self._faded[bucket] *= FADE
                 self.seconds[bucket] *= FADE
 

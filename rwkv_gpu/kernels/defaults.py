@@ -128,6 +128,9 @@ HEAD_TILES = (
 SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 
 
+MOST_FRAGMENTS = 4  # of x that a subgroup has sums of
+
+
 @dataclass(frozen=True, kw_only=True)
 class Few:
     """Products of few rows of x by subgroups, and which rows and matrices they are for."""
@@ -135,7 +138,7 @@ class Few:
     kernel: Callable[..., GemmConfig]
     subgroups: int  # of a workgroup at most
     workgroups: int  # that are wanted: one or two for each multiprocessor of an H200
-    fragments: int = 2  # of x at most, for a workgroup
+    block: int = 32  # rows of x at a time
     more_than: int
     rows: int  # of x at most
     out: int = MANY  # of W at most
@@ -153,7 +156,7 @@ class Few:
 
     def config(self, can: Capabilities) -> GemmConfig:
         """Its shape on a device."""
-        fragments = min(self.fragments, -(-self.rows // can.fragment))
+        fragments = min(MOST_FRAGMENTS, -(-min(self.rows, self.block) // can.fragment))
         return self.kernel(can.fragment, can.subgroup_size, self.subgroups, fragments, max_workgroups=self.workgroups)
 
 
@@ -206,12 +209,12 @@ FEW_ON_MATRIX_UNITS = (
     ),
     Few(more_than=4, rows=16, least=2048, floats_above=8, kernel=subgroup_gemm, subgroups=8, workgroups=264),
     Few(more_than=16, rows=32, kernel=subgroup_gemm, subgroups=16, workgroups=132),
-    Few(more_than=32, rows=64, least=2560, kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4),
+    Few(more_than=32, rows=64, least=2560, kernel=subgroup_gemm, subgroups=8, workgroups=132, block=64),
     Few(more_than=32, rows=64, out=4096, kernel=subgroup_gemm, subgroups=16, workgroups=132),
-    Few(more_than=32, rows=64, kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4),
+    Few(more_than=32, rows=64, kernel=subgroup_gemm, subgroups=8, workgroups=132, block=64),
     Few(
         more_than=64, rows=128, out=12288, width=12288, least=2560,
-        kernel=subgroup_gemm, subgroups=8, workgroups=132, fragments=4,
+        kernel=subgroup_gemm, subgroups=8, workgroups=132, block=64,
     ),
     Few(more_than=64, rows=128, out=4096, width=12288, kernel=subgroup_gemm, subgroups=16, workgroups=132),
 )  # fmt: skip

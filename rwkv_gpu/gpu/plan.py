@@ -1,5 +1,6 @@
 """A recorded step: its dispatches, their buffers and bind groups. Replays; knows no model and no text."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -283,7 +284,11 @@ class Plan:
             self.device.unsubmitted.add(encoded)
             return encoded
 
-        self._encoded[steps] = encode() if thread is None else thread.submit(encode)
+        if thread is None:
+            self._encoded[steps] = encode()
+            return
+        with contextlib.suppress(RuntimeError):  # the device or Python is about to end, and with it the thread
+            self._encoded[steps] = thread.submit(encode)
 
     def encode_steps(
         self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"

@@ -112,7 +112,7 @@ class Batch:
         for (slot, start, tokens), count, placement in zip(sequences, each, places, strict=False):
             first, rows = len(ids), len(tokens)
             segments.append(Segment(first, rows, slot, start, *placement))
-            ids += tokens
+            ids.extend(tokens)  # += would add an array
             outputs += range(first if every else first + rows - count, first + rows)
         return cls(words(ids), tuple(segments), tuple(outputs))
 

@@ -211,6 +211,7 @@ def test_another_thread_encodes_the_next_group_meanwhile(runner, monkeypatch):
     assert [steps for steps, _ in encoding] == [4, 4]
     assert threading.get_ident() not in {thread for _, thread in encoding}
     assert runner.device.unsubmitted  # closing submits what nobody wanted
+    assert said(submitted(runner, range(8, 16))), "without that thread, steps are encoded when they are wanted"
 
 
 @pytest.mark.parametrize(

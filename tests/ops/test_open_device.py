@@ -108,7 +108,7 @@ def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_uni
             matrix_decode_partition(20, Cache("kv", 1, 576, 512), 1, 512, tuning_with_matrix_units(), can) is None
         ) == (LATENTS in wrong)
         with open_synthetic("mamba2-2.7b") as file:
-            step = record_step(file, can, tuning_with_matrix_units(), Step(64, prefill=True))
+            step = record_step(file, can, tuning_with_matrix_units(), Step(512, prefill=True))
         kernels = {row.kernel.partition(".")[0] for row in step.dispatches}
         assert ("ssm/ssd_matrix" in kernels) == (STATE_SPACE not in wrong)
         assert "linear/gemm_matrix" in kernels

@@ -222,7 +222,7 @@ FEW_ON_MATRIX_UNITS = (
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
 # subgroups share out their columns.
 BATCHES = (
-    # Up to 32 rows, where subgroup_gemm is not used:
+    # Where subgroup_gemm is not used, as on AMD:
     (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),

@@ -53,6 +53,6 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     if sequence.boundaries:
         end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
     known = len(sequence.ids)
-    samples = 0 if end < known else 1 + min(len(sequence.draft), end - known) if sequence.draft else 1
+    samples = 1 + min(len(sequence.draft), end - known) if end >= known else 0
     chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence))
     return end - start

@@ -7,7 +7,6 @@ for all parts, so stored prefixes, forks, saved states and preemption work as on
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -152,16 +151,12 @@ class SplitRunner(Runner):
         self._under_way: deque[SplitStep] = deque()  # in the order of the steps
         self._sampled = [0] * config.slots  # what each slot sampled last
         self.parts: list[PartRunner] = []
-        self._finisher = ThreadPoolExecutor(1, "finish-commands")  # its thread starts with the first command
         arrays = BatchArrays()
         try:
             for part, one in zip(parts, make, strict=True):
                 self.parts.append(one(Share(part, tables, self.store, arrays)))
             gpus = [part.device if isinstance(part, GpuRunner) else None for part in self.parts]
             self._clocks = Clocks.of(gpus)
-            for runner in self.parts:
-                if isinstance(runner, GpuRunner):
-                    runner.queue.finisher = self._finisher
         except BaseException:
             self.close()
             raise
@@ -273,7 +268,6 @@ class SplitRunner(Runner):
 
     def close(self) -> None:
         self._under_way.clear()
-        self._finisher.shutdown()
         for part in self.parts:
             part.close()
         self.parts.clear()  # the store refers to this runner: devices would stay until the collector came by

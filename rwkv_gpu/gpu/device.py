@@ -129,7 +129,8 @@ class Device:
         self._staging: Any = None
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
-        self.encoding = ThreadPoolExecutor(1, "encode-ahead")  # its thread starts with the first commands
+        # A thread that encodes commands of steps to come; it starts with the first.
+        self.encoding = ThreadPoolExecutor(1, "encode-ahead")
         self.unsubmitted: set[Any] = set()  # `close` submits them: else they would never be freed
         self.uploads: list[native.Upload] = []  # that these may read
         self.pipelines = PipelineCache(self.handle, checked)

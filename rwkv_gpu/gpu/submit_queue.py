@@ -8,7 +8,6 @@ A step that waits for values of another device is made ready before: see `ReadyS
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any
 
 import numpy.typing as npt
@@ -64,7 +63,6 @@ class SubmitQueue:
         self.trace: Trace | None = None  # to see when steps begin and end
         self._device = device
         self.layers_per_submit = layers_per_submit
-        self.finisher: Executor | None = None  # another thread, which finishes commands that are encoded ahead
         self._ready: ReadyStep | None = None  # that did not begin yet
         self._spares: list[Commands] = []  # of steps to come that are like steps before
         self._filling: StepGroup | None = None
@@ -258,10 +256,10 @@ class SubmitQueue:
             finished.extend(encoded)
             return finished
 
-        if self.finisher is None or RECORDED * seconds < self._step_seconds:
+        if RECORDED * seconds < self._step_seconds:
             finish()
             return lambda: finished
-        future = self.finisher.submit(finish)
+        future = self._device.encoding.submit(finish)
         return lambda: finished or future.result()  # which takes its time even where it need not wait
 
     def measured(self, seconds: float) -> None:

@@ -99,7 +99,7 @@ def recur_channels(s: Array, x: Array, b: Array, c: Array, dt: Array, a: Array) 
 def spread(size: int, columns: int, target: Target) -> tuple[int, int, int]:
     """Lanes for a row of a state [size, columns], rows of a workgroup, and how far the columns of a lane are unrolled.
 
-    Few rows in a workgroup give many workgroups, and a state is what decode reads most.
+    A workgroup has many rows, as each makes B and C anew.
     """
     fours = columns // 4
     lanes_per_row = math.gcd(fours, min(LANES_PER_ROW, target.can.subgroup_width))

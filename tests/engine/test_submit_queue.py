@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -262,10 +261,8 @@ def test_commands_are_finished_by_another_thread_where_recording_takes_as_long_a
     monkeypatch.setattr(native.Recording, "finish", lambda one: (found.add(threading.get_ident()), finish(one))[1])
     with (
         GGUFFile.open(golden("tiny-llama.gguf")) as file,
-        ThreadPoolExecutor(1) as finisher,
         closing(made(adapter, file)) as runner,
     ):
-        runner.queue.finisher = finisher
         runner.queue.measured(seconds)
         ready, batch, wanted = ready_and_wanted(runner)
         assert np.array_equal(begun(runner, ready, batch), wanted)

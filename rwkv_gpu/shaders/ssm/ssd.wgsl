@@ -1,7 +1,8 @@
 // S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes a row
 //
 // S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each goes through them without a
-// barrier. In a step of a row for each sequence, what is new of S is stored as it comes: so there are always stores under way. Software Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
+// barrier. In a step of a row for each sequence S is stored as it comes, so that stores begin before all of it is read. Software
+// Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
 // needs lib/step: kept_state
 // needs sum: group_sum
 // needs lib/softplus: softplus

@@ -61,6 +61,8 @@ DECAY = Hole(
 FADE = Hole("fade", ("recurrence/fade/softplus", "recurrence/fade/bounded"), optional=True)  # of delta nets
 BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
 OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated", "plain")))
+QKV = Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True)  # of delta nets
+Y = Hole("y", ("recurrence/y/floats", "recurrence/y/quantise", "recurrence/y/round"))
 RECURRENCE = Kernel(
     "recurrence/recurrence",
     "recurrence",
@@ -69,12 +71,12 @@ RECURRENCE = Kernel(
         DECAY,
         FADE,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
-        Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
+        QKV,
         BONUS.maybe(),  # of wkv6
         LORA_WEIGHTS,  # of its decay
         FLOAT_FORMAT.maybe(),
         OUTPUT,
-        Hole("y", ("recurrence/y/floats", "recurrence/y/quantise", "recurrence/y/round")),
+        Y,
         ROW_SUM,
         TILE,
         PLAIN,
@@ -84,6 +86,7 @@ RECURRENCE = Kernel(
         *ROUNDING_IN_UNITS,
         "lib/softplus",
         "recurrence/delta_tensors",
+        "recurrence/gain",
         "conv/row",
         "formats/halves",
         "formats/runs",
@@ -91,6 +94,25 @@ RECURRENCE = Kernel(
         *QUANTISING,
     ),
     core=("recurrence/walk", "recurrence/sums"),
+    tolerance=CLOSE,
+)
+# Gated delta nets in decode, where a subgroup has the vec4s of a head.
+DELTA_TOKEN = Kernel(
+    "recurrence/delta_token",
+    "recurrence",
+    (DECAY.only("by_head", "by_channel"), FADE, QKV, Y, ROW_SUM, TILE, PLAIN),
+    (
+        "recurrence/step/delta_rule",
+        "recurrence/delta_tensors",
+        "recurrence/gain",
+        "lib/sum/subgroup",
+        "lib/activation",
+        "lib/softplus",
+        "conv/row",
+        *QUANTISING,
+        *ROUNDING_IN_UNITS,
+    ),
+    needs=Needs(lanes=4, subgroup=True),
     tolerance=CLOSE,
 )
 # The same by chunks of tokens: each by itself, then states from chunk to chunk, then norms and gates. Devices without
@@ -135,7 +157,7 @@ CHUNK_OUTPUT = Kernel(
         GATE.maybe(),
         PLAIN,
     ),
-    ("rwkv/mixed", "lib/activation"),
+    ("rwkv/mixed", "lib/activation", "recurrence/gain"),
     core=("recurrence/chunk", "recurrence/sums", "recurrence/y/floats"),
     needs=BY_CHUNKS,
     tolerance=CLOSE,

@@ -162,10 +162,11 @@ class Decoding(Case):
     single = True
 
 
+@pytest.mark.parametrize("size", [32, 96])  # of a head whose vec4s neighbours may have, and of one whose they never do
 @pytest.mark.parametrize("kind", ["by head", "in one"])
-def test_a_decode_step_that_convolves_equals_the_reference(device, kind):
+def test_a_decode_step_that_convolves_equals_the_reference(device, kind, size):
     """In every mode, with and without enough buffers for it; each sequence reads one state and writes another."""
-    size, channels = 32, (2 * KEY_HEADS + HEADS) * 32
+    channels = (2 * KEY_HEADS + HEADS) * size
     rule = delta_case(size, kind)
 
     def says(g, w, s, /, qkv, **x):
@@ -191,6 +192,8 @@ def test_a_decode_step_that_convolves_equals_the_reference(device, kind):
     plan, _, _ = case.record(device, steps[0][1], 4)
     fuses = device.capabilities.max_storage_buffers >= 9
     assert any("conv1d" in dispatch.name for dispatch in plan.dispatches) != fuses
+    neighbours = size == 32 and device.capabilities.subgroup_width >= size // 4
+    assert any("delta_token" in dispatch.name for dispatch in plan.dispatches) == neighbours
 
 
 # ---------------------------------------------------------------- the row before, and mixing with it

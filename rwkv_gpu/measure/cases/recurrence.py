@@ -31,7 +31,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
-            yield _convolved(name, tuning)
+            for size in (32, 96):  # of a head that neighbours have, four numbers each, and of one that they have not
+                yield _convolved(name, tuning, size)
             for fmt in FLOATS:
                 yield _decay_lora(name, replace(tuning, lora_fusion_rows=4), batch, fmt.name)
     for name, tuning in in_chunks(can).items():
@@ -40,7 +41,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _lightning(name, tuning, "prefill", prefill)
     yield from _mixes(can, batches)
     tuning = next(iter(reductions(can).values()))
-    for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning)):
+    for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning, 32)):
         yield from read_as_integers(trial, HEADS * 32, can)
         yield from read_on_units(trial, HEADS * 32, can)
 
@@ -186,9 +187,9 @@ def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
     )  # fmt: skip
 
 
-def _convolved(name: str, tuning: Tuning) -> Trial:
+def _convolved(name: str, tuning: Tuning, size: int) -> Trial:
     """A decode step that computes the convolution before it, too; states are read here and written there."""
-    size, batch = 32, decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
+    batch = decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
     wide, channels = HEADS * size, (2 * KEY_HEADS + HEADS) * size
     past, state = State("past", (3, channels)), State("delta", (HEADS, size, size))
     weights = {
@@ -203,7 +204,7 @@ def _convolved(name: str, tuning: Tuning) -> Trial:
 
     widths = {"qkv": channels, "gate": wide, "beta": HEADS, "decay": HEADS}
     return Trial(
-        "gated_delta_rule", "decode, with a convolution", name, tuning, says,
+        "gated_delta_rule", f"decode, heads of {size}, with a convolution", name, tuning, says,
         {n: normal(4, width, seed=4 + i) for i, (n, width) in enumerate(widths.items())},
         {n: Stored.of(array) for n, array in weights.items()}, CLOSE.result,
         Past(batch, {"past": normal(8, *past.shape, seed=8), "delta": normal(8, *state.shape, seed=9)}),

@@ -20,6 +20,7 @@ from .quantising import STORES_QUANTISED, in_units
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
 LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
+GAIN = "recurrence/gain", "lib/activation"  # what the normed output of a delta net is multiplied by
 LANES_PER_NUMBER = 8  # that share a short row of a matrix there, 16 bytes each
 
 
@@ -185,19 +186,25 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     shape = chunk_shape(Form(heads, size, size, by_channel=by_channel), to.shape, to.target)
     if shape and not op.conv:
         inputs = Stage(("recurrence/chunk_inputs/delta_rule", *tensors), constants, operands, 4 * sum(lengths))
-        own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", "lib/activation")
+        own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", *GAIN)
         output = Stage(own, norm, {"gate": op.gate, "vectors": to.vector(how.norm)}, 4 * size)
         chunked(to, node, op.state, op.y, shape, inputs, output)
         return
-    parts = (
-        "recurrence/inputs/delta_rule",
-        *tensors,
-        "recurrence/step/delta_rule",
-        "recurrence/output/gated_rms",
-        "lib/activation",
-    )
+    parts = (*tensors, "recurrence/step/delta_rule", *GAIN)
+    kernel = "recurrence/delta_token"
+    if _neighbours_have_a_head(to, size):
+        parts += ("lib/sum/subgroup",)
+    else:
+        kernel = "recurrence/recurrence"
+        parts = ("recurrence/inputs/delta_rule", *parts, "recurrence/output/gated_rms")
     operands |= {"gate": op.gate, "y": op.y, **states}
-    _recurrence(to, node, op, parts, {**constants, **norm}, operands, 4 * sum(lengths))
+    _recurrence(to, node, op, parts, {**constants, **norm}, operands, 4 * sum(lengths), kernel)
+
+
+def _neighbours_have_a_head(to: Lowering, size: int) -> bool:
+    """Whether the only row of each sequence has its heads in neighbouring lanes, four numbers for each."""
+    fours = size // 4
+    return to.shape.row_each and 4 <= fours <= to.can.subgroup_width and fours & (fours - 1) == 0
 
 
 def _recurrence(
@@ -208,6 +215,7 @@ def _recurrence(
     constants: Mapping[str, Constant],
     operands: Mapping[str, Operand],
     fixed_bytes: int,
+    kernel: str = "recurrence/recurrence",
 ) -> None:
     """A workgroup for each head of each sequence, which goes through the rows."""
     heads, size, _ = op.state.shape
@@ -215,7 +223,8 @@ def _recurrence(
     split, rows = prompt_spread(size, to.target)
     lanes = size // rows * split
     own: dict[str, Constant] = {
-        "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
+        "H": heads, "N": size, "SPLIT": split, "WG": lanes,
+        "BLOCK": 1 if to.shape.row_each else min(BLOCK_FLOATS // size, lanes),
     }  # fmt: skip
     operands = {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]}
     y: tuple[str, ...] = ("recurrence/y/floats",)
@@ -235,7 +244,7 @@ def _recurrence(
     to.emit(
         node,
         op.state.name,
-        ("recurrence/recurrence", *parts, *shared),
+        (kernel, *dict.fromkeys((*parts, *shared))),  # both may sum by subgroups
         {**constants, **own},
         operands,
         groups=to.shape.max_segments * heads,

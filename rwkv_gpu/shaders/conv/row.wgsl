@@ -7,18 +7,20 @@
 
 // `here` is the row before the convolution, `own` says whether this workgroup replaces what it reads.
 fn convolved(segment: Segment, c: u32, here: vec4f, bias: vec4f, own: bool) -> vec4f {
-    var sum = bias + here * taps_of(c, PAST);
-    for (var i = 0u; i < PAST; i++) {
-        var before = vec4f();
-        if segment.start > 0u {
-            before = past[(segment.source * PAST + i) * ROW4 + c];
-        }
-        sum += before * taps_of(c, i);
-        if own && i > 0u {
-            past[(segment.written * PAST + i - 1u) * ROW4 + c] = before;
+    var before: array<vec4f, PAST>;     // all are on their way before one is stored
+    if segment.start > 0u {
+        for (var i = 0u; i < PAST; i++) {
+            before[i] = past[(segment.source * PAST + i) * ROW4 + c];
         }
     }
+    var sum = bias + here * taps_of(c, PAST);
+    for (var i = 0u; i < PAST; i++) {
+        sum += before[i] * taps_of(c, i);
+    }
     if own {
+        for (var i = 1u; i < PAST; i++) {
+            past[(segment.written * PAST + i - 1u) * ROW4 + c] = before[i];
+        }
         past[(segment.written * PAST + PAST - 1u) * ROW4 + c] = here;
     }
     return sum / (1.0 + exp(-sum));

@@ -12,6 +12,14 @@ fn key_head_of(head: u32) -> u32 {
     return head % KEY_HEADS;
 }
 
+// Whether a head is the first of those that share its key head.
+fn key_is_first(head: u32) -> bool {
+    if GROUPED != 0u {
+        return head % (H / KEY_HEADS) == 0u;
+    }
+    return head < KEY_HEADS;
+}
+
 // Where a head's β (0) or decay (1) stands in a row; both may share a tensor: by key head its βs, then its decays.
 fn place_of(head: u32, which: u32) -> u32 {
     if SHARED != 0u {

@@ -1,16 +1,13 @@
 // q and k of length one, v, and β of a gated delta net; several value heads may share a key head
 // needs qkv: qkv_at
-// needs recurrence/delta_tensors: key_head_of, rate_at
+// needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at
 // needs recurrence/sums: token_sum, token_sum_of_squares
 var<workgroup> token_rate: array<f32, BLOCK>;
 var<workgroup> token_scales: array<vec2f, BLOCK>;   // of q and of k
 
 fn load_inputs(block: Block, lane: u32) {
     let key_head = key_head_of(block.head);
-    var first = block.head < KEY_HEADS;         // of those that share a key head
-    if GROUPED != 0u {
-        first = block.head % (H / KEY_HEADS) == 0u;
-    }
+    let first = key_is_first(block.head);
     for (var i = lane; i < block.tokens * N4; i += WG) {
         let row = block.row + i / N4;
         let n = i % N4;

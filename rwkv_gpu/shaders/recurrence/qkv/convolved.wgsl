@@ -1,5 +1,6 @@
 // q, k and v of one row for each sequence, by a convolution.
 // needs conv/row: convolved
+// needs decay: parameter_at
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;                     // [T, ROW4], before the convolution
 @group(0) @binding(9) var<storage, read_write> past: array<vec4f>;              // [states, PAST, ROW4], the oldest first
 
@@ -9,4 +10,4 @@ fn qkv_at(row: u32, which: u32, d: u32, own: bool) -> vec4f {
     return convolved(segments[row], c, qkv[row * ROW4 + c], vec4f(), own);
 }
 
-fn tap_at(i: u32) -> f32 { return vectors[TAPS_AT + i]; }
+fn tap_at(i: u32) -> f32 { return parameter_at(TAPS_AT + i); }

@@ -6,20 +6,55 @@
 var<workgroup> chosen: array<u32, USED>;
 var<workgroup> weights: array<f32, USED>;
 
+const_assert USED <= WG;
+
+struct Choice {
+    expert: u32,
+    share: f32,
+}
+
 fn choose(t: u32, lane: u32) {
-    for (var j = lane; j < USED; j += WG) {
-        chosen[j] = min(experts[t * USED + j], shard.experts - 1u);
-        weights[j] = share_at(t * USED + j);
-    }
+    keep_choice(choice_of(t, lane), lane);
     workgroupBarrier();
 }
 
+// That of a lane, which is not looked at yet.
+fn choice_of(t: u32, lane: u32) -> Choice {
+    var choice = Choice();
+    if lane < USED {
+        choice = Choice(experts[t * USED + lane], share_at(t * USED + lane));
+    }
+    return choice;
+}
+
+// All lanes see it behind the next barrier.
+fn keep_choice(choice: Choice, lane: u32) {
+    if lane < USED {
+        chosen[lane] = min(choice.expert, shard.experts - 1u);
+        weights[lane] = choice.share;
+    }
+}
+
 // The biases of row m of the chosen experts, each by its share.
-fn biases_of(m: u32) -> f32 {
+fn biases_of(m: u32) -> f32 { return sum_of_biases(early_biases(m, true)); }
+
+// Nothing is done with them yet, as that would wait for them.
+fn early_biases(m: u32, wanted: bool) -> array<f32, USED> {
+    var biases: array<f32, USED>;
+    if BIASED && wanted {
+        for (var j = 0u; j < USED; j++) {
+            biases[j] = bias_of(0u, chosen[j] * M + m);
+        }
+    }
+    return biases;
+}
+
+fn sum_of_biases(biases: array<f32, USED>) -> f32 {
+    var each = biases;
     var sum = 0.0;
     if BIASED {
         for (var j = 0u; j < USED; j++) {
-            sum = fma(weights[j], bias_of(0u, chosen[j] * M + m), sum);
+            sum = fma(weights[j], each[j], sum);
         }
     }
     return sum;

@@ -1,12 +1,14 @@
 // y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
 //
-// As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row.
+// As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row. The choices are on their way while x is
+// staged: only W waits for them.
 // needs format: run_raw
 // needs linear/staging/integers: part_of, product, stage
-// needs moe/chosen: biases_of, choose
+// needs moe/chosen: choice_of, early_biases, keep_choice, sum_of_biases
 // needs moe/matrices: row_runs
 // needs next: collect, keep_block
 // needs residual: residual_at
+// needs shares: share_at
 // needs sum: group_sum
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 
@@ -18,6 +20,8 @@ const LANES = WG / LANES_PER_ROW;
 const OWNED = LANES * R;         // rows of a workgroup
 const MATRICES = 1u;
 const NORMED = false;
+
+var<private> first_choice: u32;   // of the row
 
 const_assert K % 32u == 0u;
 const_assert SUBGROUP % LANES_PER_ROW == 0u;
@@ -32,10 +36,17 @@ fn run(group: u32, lane: u32) {
     let line = lane % LANES_PER_ROW;
     let first = group % BLOCKS * OWNED;
     let m0 = first + lane / LANES_PER_ROW * R;
-    choose(t, lane);
-    var raw = raws(m0, line);
+    first_choice = t * USED;
+    var added = 0.0;        // to the row of the lane's whose sum it stores
+    if line < R && m0 + line < M {
+        added = residual_at(t * M + m0 + line);
+    }
+    let choice = choice_of(t, lane);
     _ = stage(t * USED * K, USED * K, lane);
+    keep_choice(choice, lane);
     workgroupBarrier();
+    var raw = raws(m0, line);
+    let biases = early_biases(min(m0 + line, M - 1u), line < R);
     var sums: array<f32, R>;
     for (var j = 0u; j < R; j++) {
         sums[j] = 0.0;
@@ -53,7 +64,7 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < R; j++) {
         let sum = group_sum(sums[j], LANES_PER_ROW);
         if line == j && m0 + j < M {
-            let value = sum + residual_at(t * M + m0 + j) + biases_of(m0 + j);
+            let value = sum + added + sum_of_biases(biases);
             y[t * M + m0 + j] = value;
             collect(m0 + j - first, value);
         }
@@ -62,7 +73,7 @@ fn run(group: u32, lane: u32) {
 }
 
 // What is staged has its share already.
-fn gained(values: vec4f, k: u32) -> vec4f { return values * weights[k / K]; }
+fn gained(values: vec4f, k: u32) -> vec4f { return values * share_at(first_choice + k / K); }
 
 // The first run of a chunk of all products; beyond the end that of the last, which meets zeros.
 fn run_of(m0: u32, j: u32, chunk: u32) -> u32 {

@@ -40,9 +40,11 @@ const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over s
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
 const SUBGROUPS = WG / SUBGROUP;
-const HEADS = select(SHARED, SHARED + 1u, OWN_KEYS);
-const ITEMS = HEADS * N4;                       // vec4s of the queries, and of the key behind them
-const ROUNDS = (ITEMS + WG - 1u) / WG;
+const TURNED = select(SHARED, SHARED + 1u, OWN_KEYS);   // heads that turn: the queries, and the key behind them
+const HEADS = select(SHARED, SHARED + 2u, OWN_KEYS);    // and the value
+const ITEMS = TURNED * N4;                      // vec4s of those that turn
+const ROUNDS = (HEADS * N4 + WG - 1u) / WG;
+const WHOLE_TABLE = MAX_PAGES <= WG;            // whether a lane for each has all pages of the row
 const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                           // the maximum of nothing
 const HIDDEN = -2e38;                           // a score that counts for nothing, even beside that
@@ -59,8 +61,7 @@ alias Sums = array<Pack, PACKS * COLUMNS>;
 var<workgroup> raw_heads: array<vec4f, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
 var<workgroup> whole_squares: array<vec2f, select(1u, WG, WHOLE)>;      // of all of q and of k, by lane
-var<workgroup> angles: array<vec2f, max(HALF, 1u)>;
-var<workgroup> run_pages: array<u32, RUN_PAGES>;
+var<workgroup> run_pages: array<u32, select(RUN_PAGES, MAX_PAGES, WHOLE_TABLE)>;
 var<workgroup> turned: array<vec4f, QUERIES * N4>;
 var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages have them
 var<workgroup> sums: array<vec4f, SUBGROUPS * QUERIES * N4>;
@@ -87,6 +88,8 @@ fn run(group: u32, lane: u32) {
     }
     let share = group / RUNS % SHARES;
     let number = group % RUNS;
+    let head = share * SHARED / (H / KV);
+    let asked = asked_of(t, share, head, lane);
     let position = places[t].x;
     let cut = cut_of(position, position, number);
     if cut.start >= cut.end {
@@ -94,8 +97,8 @@ fn run(group: u32, lane: u32) {
     }
     run_count = runs_of(position);
     let last = OWN_KEYS && cut.end > position;
-    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, select(position + 1u, position, OWN_KEYS)), lane / LANES_PER_KEY, lane % LANES_PER_KEY, lane % LANES_PER_KEY / SIDE_LANES);
-    stage(at, share, position, lane);
+    let at = Place(t, head, cut.start, min(cut.end, select(position + 1u, position, OWN_KEYS)), lane / LANES_PER_KEY, lane % LANES_PER_KEY, lane % LANES_PER_KEY / SIDE_LANES);
+    stage(at, asked, lane);
     workgroupBarrier();
     var keys_raw: array<Raw, RAWS>;
     var values_raw: array<Raw, RAWS>;
@@ -104,13 +107,7 @@ fn run(group: u32, lane: u32) {
         keys_raw = keys_from(at, begin);
         values_raw = values_from(at, begin);
     }
-    turn_heads(query_scale(position), share * SHARED, at.head, lane);
-    if OWN_KEYS {
-        let start = value_at(t, at.head);
-        for (var i = lane; i < N4; i += WG) {
-            own[N4 + i] = half_of(value_scale(start) * qkv[start + i]);
-        }
-    }
+    turn_heads(position, share * SHARED, at.head, lane);
     workgroupBarrier();
     if ROTATED {
         for (var block = lane; block < QUERIES * N / 32u; block += WG) {
@@ -305,16 +302,43 @@ fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, wei
     }
 }
 
-// The row's heads as the matrices leave them, its turns, and the pages of the run: all that has to be known first.
-fn stage(at: Place, share: u32, position: u32, lane: u32) {
+// What a lane has of the row's heads as the matrices leave them, with what multiplies them before they turn, and of its pages.
+struct Asked {
+    heads: array<vec4f, ROUNDS>,
+    weights: array<vec4f, ROUNDS>,
+    page: u32,
+}
+
+// What does not depend on the position, so that it is on its way while that is: in a branch, as compilers move other loads down
+// to where they are needed.
+fn asked_of(row: u32, share: u32, kv_head: u32, lane: u32) -> Asked {
+    var asked: Asked;
+    if step.bucket > 0u {
+        for (var r = 0u; r < ROUNDS; r++) {
+            let i = r * WG + lane;
+            let head = min(i / N4, HEADS - 1u);
+            let query = (row * H + share * SHARED + head) * N4;
+            let key = apart(K_AT) + (row * KV + kv_head) * N4;
+            asked.heads[r] = qkv[select(select(query, key, head == SHARED), value_at(row, kv_head), head > SHARED) + i % N4];
+            let d = norm_start(select(share * SHARED + head, H + kv_head, head >= SHARED)) + i % N4 * 4u;
+            asked.weights[r] = vec4f(weight_before(d), weight_before(d + 1u), weight_before(d + 2u), weight_before(d + 3u));
+        }
+        if WHOLE_TABLE {
+            asked.page = pages[row * MAX_PAGES + min(lane, MAX_PAGES - 1u)];
+        }
+    }
+    return asked;
+}
+
+// The row's heads and its value, and the pages of the run: all that has to be known first.
+fn stage(at: Place, asked: Asked, lane: u32) {
     for (var r = 0u; r < ROUNDS; r++) {
         let i = r * WG + lane;
-        let head = min(i / N4, HEADS - 1u);
-        let query = (at.row * H + share * SHARED + head) * N4;
-        let key = apart(K_AT) + (at.row * KV + at.head) * N4;
-        let x = qkv[select(query, key, head == SHARED) + i % N4];
+        let x = asked.heads[r];
         if i < ITEMS {
-            raw_heads[i] = x;
+            raw_heads[i] = x * asked.weights[r];
+        } else if OWN_KEYS && i < HEADS * N4 {
+            own[i % N4 + N4] = half_of(value_scale(value_at(at.row, at.head)) * x);
         }
         if NORMED {
             let sum = group_sum(dot(x, x), WIDTH);
@@ -327,8 +351,11 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
         let keys_at = apart(K_AT) + at.row * KV * N4;
         whole_squares[lane] = vec2f(squares_of(at.row * H * N4, H * N4, lane), squares_of(keys_at, KV * N4, lane));
     }
-    for (var pair = lane; pair < HALF; pair += WG) {
-        angles[pair] = turn_of(position, pair);
+    if WHOLE_TABLE {
+        if lane < MAX_PAGES {
+            run_pages[lane] = asked.page;
+        }
+        return;
     }
     let page = at.first / PAGE;
     for (var n = lane; (page + n) * PAGE < at.end; n += WG) {
@@ -337,19 +364,19 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
 }
 
 // Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
-fn turn_heads(of_queries: f32, first_head: u32, key_head: u32, lane: u32) {
+fn turn_heads(position: u32, first_head: u32, key_head: u32, lane: u32) {
     for (var i = lane; i < ITEMS; i += WG) {
         let head = i / N4;
         let is_key = head == SHARED;
         let norm = norm_start(select(first_head + head, H + key_head, is_key));
-        let scale = root(head) * select(of_queries, 1.0, is_key);
+        let scale = root(head) * select(query_scale(position), 1.0, is_key);
         var x: vec4f;
         for (var j = 0u; j < 4u; j++) {
             let d = 4u * (i % N4) + j;
-            x[j] = scale * element_of(head, norm, d);
+            x[j] = scale * element_of(head, d);
             if d < DIMS {
-                let angle = angles[pair_of(d)];
-                let other = scale * element_of(head, norm, partner_of(d));
+                let angle = turn_of(position, pair_of(d));
+                let other = scale * element_of(head, partner_of(d));
                 x[j] = x[j] * angle.x + select(-other, other, is_second(d)) * angle.y;
             }
             x[j] *= weight_after(norm + d);
@@ -365,9 +392,7 @@ fn turn_heads(of_queries: f32, first_head: u32, key_head: u32, lane: u32) {
     }
 }
 
-fn element_of(head: u32, norm: u32, d: u32) -> f32 {
-    return raw_heads[head * N4 + d / 4u][d % 4u] * weight_before(norm + d);
-}
+fn element_of(head: u32, d: u32) -> f32 { return raw_heads[head * N4 + d / 4u][d % 4u]; }
 
 // The part of a lane in the squares of `count` vec4s.
 fn squares_of(first: u32, count: u32, lane: u32) -> f32 {
@@ -404,12 +429,16 @@ fn head_of(at: Place, base: u32, first: u32, a: u32) -> u32 {
     if PAGED {
         return first + (position - base) * KV;
     }
-    let page = run_pages[position / PAGE - at.first / PAGE];
+    let page = page_of(at, position);
     return (page * PAGE + position % PAGE) * KV + at.head;
 }
 
+fn page_of(at: Place, position: u32) -> u32 {
+    return run_pages[position / PAGE - select(at.first / PAGE, 0u, WHOLE_TABLE)];
+}
+
 fn first_of(at: Place, base: u32) -> u32 {
-    return (run_pages[base / PAGE - at.first / PAGE] * PAGE + base % PAGE) * KV + at.head;
+    return (page_of(at, base) * PAGE + base % PAGE) * KV + at.head;
 }
 
 fn keys_from(at: Place, base: u32) -> array<Raw, RAWS> {

@@ -106,23 +106,23 @@ def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: 
         return None
     for parts in (4, 2, 1) if size % side == latent % side == PAGE % (2 * side) == 0 else ():
         subgroups = tiles * parts
+        lanes = subgroups * can.subgroup_size
         if (
             size % (side * parts) == 0
             and size // (side * parts) <= QUERY_FRAGMENTS
             and tiles * -(-latent // (side * subgroups)) <= SUM_FRAGMENTS
-            and subgroups * can.subgroup_size <= can.max_invocations
-            and matrix_bytes(cache, side, tiles, subgroups) <= can.max_workgroup_memory
+            and lanes <= can.max_invocations
+            and matrix_bytes(cache, side, tiles, subgroups, lanes) <= can.max_workgroup_memory
         ):
-            lanes = subgroups * can.subgroup_size
             return LatentPartition(heads, cache, tiles * side, 2 * side, 0, lanes, width_parts=parts)
     return None
 
 
-def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int) -> int:
-    """Of workgroup memory there: latents, a fragment of sums for each subgroup, and what is known of each query."""
+def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int, lanes: int) -> int:
+    """Of workgroup memory there: latents, sums of a fragment for each subgroup, pages, and what is known of queries."""
     keys = 2 * side
     stride = max(cache.size, cache.latent + keys) + 8
-    return 2 * keys * stride + 4 * subgroups * side * side + 12 * tiles * side + 32
+    return 2 * keys * stride + 4 * (subgroups * side * side + lanes) + 12 * tiles * side + 32
 
 
 def latent_bytes(queries: int, keys: int, chunk: int) -> int:

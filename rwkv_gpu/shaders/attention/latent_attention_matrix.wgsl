@@ -35,6 +35,7 @@ const LOADS = (EIGHTS + WG - 1u) / WG;      // eights of a block that a lane cop
 const BATCH = 9u;                           // of these, those of which all are on their way at once
 const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
 const PER_QUERY = WG / Q;                   // lanes
+const WHOLE_TABLE = MAX_PAGES <= WG;        // whether a lane for each has all pages of a sequence
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
 
 const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
@@ -58,6 +59,7 @@ var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
 var<workgroup> extent: vec3u;               // the first position, a multiple of KEYS, the end, and the queries
 var<workgroup> grown: u32;                  // the end of the last block of keys at which a reference was replaced
+var<workgroup> page_table: array<u32, select(1u, MAX_PAGES, WHOLE_TABLE)>;
 
 var<private> block: Block;
 var<private> subgroup: u32;
@@ -66,9 +68,13 @@ var<private> subgroup_lane: u32;
 fn run(group: u32, lane: u32) {
     block = block_of(group / RUNS);
     let number = group % RUNS;
+    let page = page_of(lane);
     if lane == 0u {
         let cut = cut_of(block.position, position_of(max(block.count, 1u) - 1u), number);
         extent = select(vec3u(), vec3u(cut.start / KEYS * KEYS, cut.end, block.count), block.count > 0u && cut.start < cut.end);
+    }
+    if WHOLE_TABLE && lane < MAX_PAGES {
+        page_table[lane] = page;
     }
     let here = workgroupUniformLoad(&extent);
     if here.x >= here.y {
@@ -328,8 +334,26 @@ fn query4(number: u32, column: u32) -> vec4f {
     return select(select(vec4f(), rotated, column < WIDTH4), latent, column < N4);
 }
 
+// The page of a lane, asked for while the position is on its way: in a branch, as compilers move other loads down to where
+// they are needed.
+fn page_of(lane: u32) -> u32 {
+    var page = 0u;
+    if WHOLE_TABLE && step.bucket > 0u {
+        page = pages[block.segment * MAX_PAGES + min(lane, MAX_PAGES - 1u)];
+    }
+    return page;
+}
+
 // Where the latents of positions from `base` on begin.
-fn start_of(base: u32) -> u32 { return (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH8; }
+fn start_of(base: u32) -> u32 {
+    var page: u32;
+    if WHOLE_TABLE {
+        page = page_table[base / PAGE];
+    } else {
+        page = pages[block.segment * MAX_PAGES + base / PAGE];
+    }
+    return (page * PAGE + base % PAGE) * WIDTH8;
+}
 
 // What a lane copies of the KEYS latents from there on. Each eight has a name: in a loop, each load would wait for the last.
 // Nothing is done with them yet, as that would wait for them, too.

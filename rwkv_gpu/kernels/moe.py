@@ -144,7 +144,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         *WRITING,
         NORM,
         STAGING,
-        Hole("row", ("moe/rows/plain", "moe/rows/joined_runs")),
+        Hole("row", ("moe/rows/plain", "moe/rows/joined_runs", "moe/rows/prefetched")),
         ROWS.only("vec4").maybe(),
         REACH.only("window").maybe(),  # of runs
         SUM.only("subgroup"),

@@ -22,6 +22,7 @@ SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
 # Of MXFP4: what decodes it into floats, and what that does not want.
 AS_FLOATS = {"formats/mxfp4": "formats/mxfp4_floats", "formats/packed": "", "formats/signed": "", "formats/e2m1": ""}
 LOGITS_OF_A_LANE = 16  # logits that a lane has in registers, where every subgroup ranks by itself
+PREFETCHED = 16  # numbers of x that it has there as well meanwhile
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,14 @@ class Matrices:
         """What reads rows of x."""
         return "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4"
 
-    def reading(self, config: ExpertConfig) -> tuple[str, ...]:
-        """What reads rows of x for a kernel: nothing where tiles on matrix units do it themselves."""
+    def reading(self, config: ExpertConfig, *, ranked: bool = False) -> tuple[str, ...]:
+        """What reads rows of x for a kernel, which may rank experts; nothing where tiles on matrix units do it."""
         if config.fragment:
             return ()
-        return (self.rows, "moe/rows/plain") if config.gathers_row else (self.rows,)
+        if not config.gathers_row:
+            return (self.rows,)
+        prefetched = ranked and not self.floats and self.width <= PREFETCHED * config.wg
+        return self.rows, f"moe/rows/{'prefetched' if prefetched else 'plain'}"
 
     def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
         """So many rows of x whole, by lanes that share them: as integers, but as floats where these need less work."""

@@ -584,6 +584,39 @@ def test_experts_are_ranked_on_the_way(device, name, rows):
     np.testing.assert_allclose(got["y"], want["y"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "row"),
+    [
+        ("Q8_0", 256, "prefetched"),
+        ("Q8_0", 480, "prefetched"),  # lanes have a chunk more than the row
+        ("MXFP4", 480, "plain"),  # x stays floats
+        ("Q8_0", 4096, "plain"),  # more than lanes have registers for
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_come_while_products_rank_experts(device, name, width, row, rows):
+    """Normed on their way, of one row and of several."""
+    shapes = expert_configs(device)
+    if "row" not in shapes:
+        pytest.skip("this device has no subgroups")
+    matrices = next(iter(gemm_configs(device).values()))
+    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, shapes["row"]),), fuses_routing=True)
+    bench, fmt = Bench(device, tuning, rows), BY_NAME[name]
+    [router], gain = bench.together((16, width), F32), bench.vector("gain", 1 + normal(width, seed=5) / 9)
+    (gate, up), [down] = bench.together((16, 24, width), fmt, fmt), bench.together((16, 32, 24), F32)
+    every = (normal(rows, width, seed=s) for s in itertools.count())
+    x = next(x for x in every if gaps(x, bench.values["w0"], 4) > GAP)
+
+    def says(g, x):
+        routing = g.route(x, router, Gating(4))
+        inner = g.expert_glu(g.rms_norm(x, gain, 1e-3), gate, up, routing, "silu")
+        return {"y": g.expert_sum(inner, down, routing)}
+
+    plan = bench.check(says, x=x)
+    [ranked] = [name for dispatch in plan.dispatches if ".ranked." in (name := dispatch.pipeline.name)]
+    assert f".{row}.tiles." in ranked
+
+
 # ---------------------------------------------------------------- counts
 
 

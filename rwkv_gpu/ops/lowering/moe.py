@@ -192,12 +192,13 @@ def _by_choice(
     used = op.routing.experts.shape[1]
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
+    routed = op.route if isinstance(op, ExpertProducts) else None
     operands = dict(result.operands)
     constants = matrices.constants | NUMBERS | config.constants | result.constants
     constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
     parts = [
         *matrices.format_parts(floats=config.norms),
-        *matrices.reading(config),
+        *matrices.reading(config, ranked=routed is not None),
         "moe/tiles",
         "moe/write",
         *result.parts,
@@ -221,7 +222,6 @@ def _by_choice(
         parts += [normed, *staging]
         constants |= staged | own
         operands |= gain
-    routed = op.route if isinstance(op, ExpertProducts) else None
     tiles = choices
     if config.tb == 1 and routed:
         operands |= _ranked(to, routed)

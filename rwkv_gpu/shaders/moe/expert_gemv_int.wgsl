@@ -10,8 +10,8 @@
 // needs moe/tiles: input_of
 // needs moe/write: write
 // needs norm: root
-// needs row: gather_row
-// needs staging: part_of, product, stage
+// needs row: prefetch_row, stage_row
+// needs staging: part_of, product
 // needs sum: group_sum
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
@@ -24,6 +24,7 @@ const_assert STAGED % LANES_PER_ROW == 0u;
 const_assert OUTS <= LANES_PER_ROW;
 
 fn run(group: u32, lane: u32) {
+    prefetch_row(group / SHARES, lane);
     let tile = tile_at(group / SHARES, group % SHARES, lane);
     if tile.count == 0u {
         return;
@@ -31,9 +32,7 @@ fn run(group: u32, lane: u32) {
     let line = lane % LANES_PER_ROW;
     var m0 = first_row(group % SHARES, lane);
     var raw = raws(tile.expert, m0, line);
-    gather_row(input_of(tile, 0u), lane);
-    let squares = stage(input_of(tile, 0u), K, lane);
-    add_squares(squares, 0u, lane);
+    add_squares(stage_row(input_of(tile, 0u), lane), 0u, lane);
     workgroupBarrier();
     let scale = root(squares_of(0u), K);
     for (var block = group % SHARES; block < BLOCKS; block += SHARES) {

@@ -14,5 +14,7 @@ fn tile_here(expert: u32, first: u32, count: u32) -> Tile {
 
 // Where the input of the choice at a place of a tile starts; beyond its end, that of the last.
 fn input_of(tile: Tile, place: u32) -> u32 {
-    return choice_at(tile.first + min(place, tile.count - 1u)) / INPUT_USES * INPUT_STRIDE;
+    return input_at(tile.first + min(place, tile.count - 1u));
 }
+
+fn input_at(place: u32) -> u32 { return choice_at(place) / INPUT_USES * INPUT_STRIDE; }

@@ -26,17 +26,24 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
             values[n] = x4(start, 4u * select(0u, e, e < fours), width);
         }
         for (var n = 0u; n < BATCH; n++) {
-            let e = base + n * WG + lane;
-            if NORMED {
-                squares += select(0.0, dot(values[n], values[n]), e < fours);
-            }
-            put(gained(values[n], 4u * min(e, fours - 1u)), e, e < fours);
+            squares += put_four(values[n], base + n * WG + lane, fours);
         }
     }
+    pad(fours, lane);
+    return squares;
+}
+
+// Stages vec4 e of a row of so many, and gives the sum of x² over it.
+fn put_four(values: vec4f, e: u32, fours: u32) -> f32 {
+    put(gained(values, 4u * min(e, fours - 1u)), e, e < fours);
+    return select(0.0, dot(values, values), NORMED && e < fours);
+}
+
+// Chunks behind a row count for nothing.
+fn pad(fours: u32, lane: u32) {
     for (var chunk = fours / 8u + lane; chunk < STAGED; chunk += WG) {
         staged[place(chunk, BYTES, 0u)] = vec4u();
     }
-    return squares;
 }
 
 fn put(values: vec4f, e: u32, valid: bool) {

@@ -1,6 +1,7 @@
 // A row of x is the answer of a head over latents, which attention left in runs of the context: the workgroup joins them.
 // needs attention/partition: runs_of
 // needs attention/run_sums: all_parts, sum_runs
+// needs staging: stage
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;               // [T, E, RUNS, K / 4 + 1]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
 
@@ -13,8 +14,9 @@ const_assert RUN_LANES > 0u;
 
 var<workgroup> joined: array<vec4f, N4>;
 
-// By all lanes, before any of them reads the row.
-fn gather_row(head: u32, lane: u32) {
+fn prefetch_row(_n: u32, _lane: u32) {}
+
+fn stage_row(head: u32, lane: u32) -> f32 {
     if lane < RUN_LANES * COLUMNS {
         sum_runs(lane, head, lane % COLUMNS, lane / COLUMNS, runs_of(places[head / E].x));
     }
@@ -24,6 +26,7 @@ fn gather_row(head: u32, lane: u32) {
         joined[lane] = all.total / all.sum;
     }
     workgroupBarrier();
+    return stage(head, K, lane);
 }
 
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f { return joined[k / 4u]; }

@@ -1,2 +1,5 @@
 // A row of x lies there as it is.
-fn gather_row(_start: u32, _lane: u32) {}
+// needs staging: stage
+fn prefetch_row(_n: u32, _lane: u32) {}
+
+fn stage_row(start: u32, lane: u32) -> f32 { return stage(start, K, lane); }

@@ -59,6 +59,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         "H": heads, "P": size, "N": columns, **own,
         "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width, "ROW_EACH": int(to.shape.row_each),
+        "INPUTS_FIRST": int(to.shape.row_each and not op.merges),  # beside attention Falcon-H1 would lose 10% of a step
     }  # fmt: skip
     operands |= {"segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y}
     written: tuple[str, ...] = ("ssm/output/floats",)

@@ -1,8 +1,9 @@
 // S = S e^(dt A) + dt x Bᵀ, y = (S C + D x) silu(z)      one workgroup per segment, head and SLICE rows of S, LANES_PER_ROW lanes a row
 //
 // S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each goes through them without a
-// barrier. In a step of a row for each sequence S is stored as it comes, so that stores begin before all of it is read. Software
-// Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
+// barrier. In a step of a row for each sequence S is stored as it comes, so that stores begin before all of it is read, and with
+// INPUTS_FIRST it is asked for last, as it is the most. Software Vulkan stops an invocation after 65,535 turns of all its loops,
+// so columns are unrolled by UNROLL.
 // needs lib/step: kept_state
 // needs sum: group_sum
 // needs lib/softplus: softplus
@@ -19,12 +20,15 @@ const_assert P % SLICE == 0u;
 const_assert SLICE % 4u == 0u;
 const_assert N % (4u * LANES_PER_ROW * UNROLL) == 0u;
 const_assert BLOCK <= WG;
+const_assert ROW_EACH == 1u || INPUTS_FIRST == 0u;
 const N4 = N / 4u;
 const P4 = P / 4u;
 const SLICE4 = SLICE / 4u;
 const SLICES = P / SLICE;
 const ROW4 = H * P4 + 2u * G * N4;      // vec4s of a row of x, B and C
 const COLUMNS = N4 / LANES_PER_ROW;     // vec4s of a lane: every LANES_PER_ROW-th, so that lanes read side by side
+const X_LANE = 2u * BLOCK * N4 % WG;    // the first that loads x, behind those that load B and C
+const GATE_LANE = (X_LANE + (BLOCK * SLICE4 + 31u) / 32u * 32u) % WG;   // the first that loads a gate, of another subgroup
 
 var<workgroup> block_b: array<vec4f, BLOCK * N4>;
 var<workgroup> block_c: array<vec4f, BLOCK * N4>;
@@ -44,6 +48,9 @@ fn run(group: u32, lane: u32) {
     let source = (segment.source * H * P + first + own) * N4 + part;
     let written = (segment.written * H * P + first + own) * N4 + part;
     let skip = parameter_at(2u * H + head);
+    if INPUTS_FIRST == 1u {
+        prepare(segment, segment.first, 1u, first, lane);
+    }
     var s: array<vec4f, COLUMNS>;
     for (var c = 0u; c < COLUMNS; c++) {
         s[c] = vec4f();
@@ -51,9 +58,16 @@ fn run(group: u32, lane: u32) {
             s[c] = state[source + c * LANES_PER_ROW];
         }
     }
+    if INPUTS_FIRST == 1u {
+        workgroupBarrier();
+    }
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let tokens = min(BLOCK, segment.count - done);
-        prepare(segment, segment.first + done, tokens, first, lane);
+        if INPUTS_FIRST == 0u {
+            workgroupBarrier();         // the block before has been read by all
+            prepare(segment, segment.first + done, tokens, first, lane);
+            workgroupBarrier();
+        }
         for (var token = 0u; token < tokens; token++) {
             let steps = block_steps[token];
             let base = token * N4 + part;
@@ -103,9 +117,9 @@ fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: ve
     return now * block_c[at];
 }
 
-// Loads a block of tokens: all that does not depend on S.
+// Loads a block of tokens: all that does not depend on S. Each loop begins at other lanes, so that a subgroup that has nothing of
+// one goes on to the next, and all loads are on their way at once.
 fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
-    workgroupBarrier();                 // the block before has been read by all
     let head = first / P;
     let b = H * P4 + head / (H / G) * N4;
     let leads = first % (H / G * P) == 0u;      // the first workgroup of those that share B and C
@@ -120,18 +134,18 @@ fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
             block_b[e] = value;
         }
     }
-    for (var i = lane; i < tokens * SLICE4; i += WG) {
+    for (var i = (lane + WG - X_LANE) % WG; i < tokens * SLICE4; i += WG) {
         block_x[i] = xbc_at(segment, row + i / SLICE4, first / 4u + i % SLICE4, true);
     }
-    for (var i = lane; i < tokens * SLICE; i += WG) {
+    for (var i = (lane + WG - GATE_LANE) % WG; i < tokens * SLICE; i += WG) {
         let z = projected_at((row + i / SLICE) * STRIDE + first + i % SLICE);
         block_gate[i] = z / (1.0 + exp(-z));
     }
-    if lane < tokens {
-        let dt = softplus(projected_at((row + lane) * STRIDE + STRIDE - H + head) + parameter_at(head));
-        block_steps[lane] = vec2f(dt, exp(dt * parameter_at(H + head)));
+    let token = WG - 1u - lane;
+    if token < tokens {
+        let dt = softplus(projected_at((row + token) * STRIDE + STRIDE - H + head) + parameter_at(head));
+        block_steps[token] = vec2f(dt, exp(dt * parameter_at(H + head)));
     }
-    workgroupBarrier();
 }
 
 // One number of a vec4: where drivers see that neighbours lie in one, they load it once.

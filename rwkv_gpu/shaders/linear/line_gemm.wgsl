@@ -86,19 +86,9 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(lane: u32) {
     var c00 = Sums(); var c10 = Sums(); var c01 = Sums(); var c11 = Sums(); var c02 = Sums(); var c03 = Sums();
-    var asked = ask_adapters(0u, lane);
+    var asked: AdapterColumns;
     var raw = chunks_at(0u);
     var eights = eights_at(0u, 0u, lane);
-    for (var at = 0u; at < ADAPTER_STEPS; at++) {
-        stage_adapters(asked, lane);
-        if at + 1u < ADAPTER_STEPS {
-            asked = ask_adapters(at + 1u, lane);
-        }
-        multiply_tile(x_tile_of(slot), &c00, &c10, &c01, &c11, &c02, &c03);
-    }
-    if ADAPTER_STEPS > 0u {
-        workgroupBarrier();             // until the last has been read
-    }
     for (var at = 0u; at < STAGES; at++) {
         var scales = scales_of(&raw, at);
         var next = raw;
@@ -106,6 +96,8 @@ fn multiply(lane: u32) {
         // Branches keep loads here: a driver would move them down to where they are used.
         if at + 1u < STAGES {
             next = chunks_at(at + 1u);
+        } else {
+            asked = ask_adapters(0u, lane);
         }
         // Not a loop, which drivers may leave one: then arrays lie in memory.
         multiply_pair(&raw, &scales, at, 0u, &c00, &c10, &c01, &c11, &c02, &c03);
@@ -116,6 +108,13 @@ fn multiply(lane: u32) {
         if PAIRS == 1u { stage_x(&eights, at, 3u, lane); }
         multiply_pair(&raw, &scales, at, 3u, &c00, &c10, &c01, &c11, &c02, &c03);
         raw = next;
+    }
+    for (var at = 0u; at < ADAPTER_STEPS; at++) {
+        stage_adapters(asked, lane);
+        if at + 1u < ADAPTER_STEPS {
+            asked = ask_adapters(at + 1u, lane);
+        }
+        multiply_tile(x_tile_of(slot), &c00, &c10, &c01, &c11, &c02, &c03);
     }
     settle_scales(lane);
     let subgroup = lane / SUBGROUP;

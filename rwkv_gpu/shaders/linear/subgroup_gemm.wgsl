@@ -86,22 +86,13 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(here: vec2u, lane: u32) {
     var c0 = Sums(); var c1 = Sums(); var c2 = Sums(); var c3 = Sums();
-    var asked = ask_adapters(0u, lane);
+    var asked: AdapterColumns;
     var raw: array<Chunks, STEPS>;
     for (var s = 0u; s < STEPS; s++) {
         raw[s] = chunks_at(here.x, s);
     }
     var eights = eights_at(here.x, lane);
     find_scales(lane);
-    for (var at = 0u; at < ADAPTER_STEPS; at++) {
-        stage_adapters(asked, lane);
-        if at + 1u < ADAPTER_STEPS {
-            asked = ask_adapters(at + 1u, lane);
-        }
-        for (var f = 0u; f < 8u; f += S / 4u) {
-            multiply_fragment(own_tile + f, x_tile_of(slot) + f, &c0, &c1, &c2, &c3);
-        }
-    }
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
         workgroupBarrier();             // until the stage before has been read
@@ -117,6 +108,8 @@ fn multiply(here: vec2u, lane: u32) {
         // A branch keeps loads here: a driver would move them down to where they are used.
         if more {
             eights = eights_at(at + 1u, lane);
+        } else {
+            asked = ask_adapters(0u, lane);
         }
         for (var s = 0u; s < STEPS; s++) {
             for (var phase = 0u; phase < PHASES; phase++) {
@@ -131,6 +124,15 @@ fn multiply(here: vec2u, lane: u32) {
             if more {
                 raw[s] = chunks_at(at + 1u, s);
             }
+        }
+    }
+    for (var at = 0u; at < ADAPTER_STEPS; at++) {
+        stage_adapters(asked, lane);
+        if at + 1u < ADAPTER_STEPS {
+            asked = ask_adapters(at + 1u, lane);
+        }
+        for (var f = 0u; f < 8u; f += S / 4u) {
+            multiply_fragment(own_tile + f, x_tile_of(slot) + f, &c0, &c1, &c2, &c3);
         }
     }
     settle_scales(lane);

@@ -182,9 +182,10 @@ fn run(group: u32, lane: u32) {
         let more = base + BLOCK < at.end;
         var keys_next = keys_raw;
         var values_next = values_raw;
-        if AHEAD && more {
-            keys_next = keys_from(at, base + BLOCK);
-            values_next = values_from(at, base + BLOCK);
+        if AHEAD && (more || LAST_AGAIN) {
+            let next = select(base, base + BLOCK, more);
+            keys_next = keys_from(at, next);
+            values_next = values_from(at, next);
         }
         var parts: array<Each, PREFETCH * PACKS>;   // of scores, by number
         for (var a = 0u; a < PREFETCH; a++) {

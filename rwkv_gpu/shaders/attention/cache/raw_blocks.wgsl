@@ -8,6 +8,7 @@
 alias Half = vec4f;     // 4 dims, not yet quantised
 
 const RAW_WORDS = 3u;
+const LAST_AGAIN = true;
 
 struct Raw {
     words: vec2u,

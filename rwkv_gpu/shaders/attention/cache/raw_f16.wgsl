@@ -5,6 +5,7 @@ alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
 
 const RAW_WORDS = 4u;
+const LAST_AGAIN = false;   // whether decode loads a run's last block of positions again, rather than branch around what comes next
 
 fn raw_key(head: u32, c: u32) -> Raw { return keys[head * (N / 8u) + c]; }
 

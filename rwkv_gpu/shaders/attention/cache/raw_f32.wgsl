@@ -3,6 +3,7 @@
 alias Half = vec4u;     // 4 dims
 
 const RAW_WORDS = 8u;
+const LAST_AGAIN = false;
 
 struct Raw {
     low: Half,

@@ -22,7 +22,7 @@ from tests.recording import POISON, named
 Arrays = dict[str, np.ndarray]
 SLOTS = 5
 # Softmax sums over up to thousands of float32 products of size 1, in another order; exp is good to some last places.
-# A number between two quants may be rounded to either.
+# A number between two quants may be rounded to either, and lanes that share keys in blocks round queries to 8 bits.
 TOLERANCE = {"f32": 1e-4, "f16": 2e-4, "q8": 4e-3, "q4": 4e-2}
 UNITS_TOLERANCE = 1e-3  # of prompts on matrix units, where exponentials are float16
 ROPE = Rope("neox", 64, 10000.0)

@@ -12,13 +12,13 @@
 // needs head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart
 // needs logit: logits_of
-// needs pack: Each, Pack, heads_of, largest_of_each, numbers_from, outer, scaled, shuffled, store_sums
+// needs pack: Each, Pack, heads_of, numbers_from, outer, scaled, shuffled, store_sums
 // needs query scale: query_scale
 // needs raw: eight_of, half_of, own8, raw_key, raw_value, rotate_own, scale_of, write_own
 // needs result: finish, write
 // needs rope: is_second, pair_of, partner_of
 // needs rotation: rotated
-// needs scores: query_of, score_of, unit_of
+// needs scores: query_of, score_of
 // needs sum: group_sum
 // needs value norm: value_scale
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -166,16 +166,10 @@ fn run(group: u32, lane: u32) {
         }
     }
     var queries: array<Query, PACKS * CHUNKS>;
-    var units: array<Each, PACKS>;
     for (var p = 0u; p < PACKS; p++) {
-        var largest = Each(0.0);
-        for (var c = 0u; c < COLUMNS; c++) {
-            largest = max(largest, largest_of_each(q[p * COLUMNS + c]));
-        }
-        units[p] = unit_of(most_of_lanes(largest, 1u, LANES_PER_KEY));
         for (var c = 0u; c < CHUNKS; c++) {
             let n = p * COLUMNS + 2u * c;
-            queries[p * CHUNKS + c] = query_of(q[n], q[n + 1u], units[p]);
+            queries[p * CHUNKS + c] = query_of(q[n], q[n + 1u]);
         }
     }
     for (var base = begin; base < at.end; base += BLOCK) {
@@ -210,8 +204,7 @@ fn run(group: u32, lane: u32) {
                     score += subgroupShuffleXor(parts[(k * SIDES + r) * PACKS + p], r * SIDE_LANES);
                 }
                 let key = base + (k * SIDES + at.side) * GROUPS + at.group;     // its position
-                score = over_lanes(score, 1u, SIDE_LANES) * units[p];
-                score = logits_of(score, numbers_from(share * SHARED + p * PACK), Each(f32(position - key)));
+                score = logits_of(over_lanes(score, 1u, SIDE_LANES), numbers_from(share * SHARED + p * PACK), Each(f32(position - key)));
                 weights[k * PACKS + p] = select(Each(HIDDEN), score, key >= at.first && key < at.end);
                 most = max(most, weights[k * PACKS + p]);
             }

@@ -1,11 +1,8 @@
 // Scores by keys as floats.
-// needs pack: Each
 // needs raw: eight_of, scale_of
 alias Query = array<Pack, 2>;    // the lower 4 of 8 dims and the upper; DirectX's compiler crashes at matrices in a local structure
 
-fn query_of(low: Pack, high: Pack, _unit: Each) -> Query { return Query(low, high); }
-
-fn unit_of(_largest: Each) -> Each { return Each(1.0); }
+fn query_of(low: Pack, high: Pack) -> Query { return Query(low, high); }
 
 // The part of 8 dims of a key, which are number c of a head.
 fn score_of(raw: Raw, q: Query, c: u32) -> Each {

@@ -23,8 +23,8 @@ SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
 AS_FLOATS = {"formats/mxfp4": "formats/mxfp4_floats", "formats/packed": "", "formats/signed": "", "formats/e2m1": ""}
 LOGITS_OF_A_LANE = 16  # logits that a lane has in registers, where every subgroup ranks by itself
 PREFETCHED = 16  # numbers of x that it has there as well meanwhile
-# Experts up to which x is asked for before the choice: GLM-4.7-Flash (64) takes 3% less of a step so, Granite 4 H Tiny (64)
-# and Qwen3-30B-A3B (128) the same, Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B (512) 0.3% more.
+# Experts up to which x is asked for before the choice: GLM-4.7-Flash (64) takes 3% less of a step so, Granite 4 H Tiny
+# (64) and Qwen3-30B-A3B (128) the same, Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B (512) 0.3% more.
 MOST_PREFETCHING = 128
 
 

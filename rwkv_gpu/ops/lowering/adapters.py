@@ -14,8 +14,8 @@ from .quantising import beside
 MOST_FOURS = 8  # of columns, that a workgroup multiplies one after the other
 LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # of a workgroup; of 1,024 lanes a multiprocessor runs two at most
 LOW_SCALE = 16.0  # of low as float16, by which B is multiplied: sums over A and x go far beyond x
-# Workgroups that share out the columns of a row: those of four adapters of rank 16 one four each, so that none of them goes
-# through a loop. By 16 rows Llama 8B with these on attention loses 14.0% of its steps so, and 16.7% with 4.
+# Workgroups that share out the columns of a row: of four adapters of rank 16 each has one four, and none goes through a
+# loop. By 16 rows Llama 8B with these on attention loses 14.0% of its steps so, and 16.7% with 4.
 LEAST_SHARES = 16
 
 

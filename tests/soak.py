@@ -28,7 +28,7 @@ from tests.process import descriptors, resident
 
 GRAMMARS = "rwkv-gpu grammars"  # the thread of a helper process
 # Pools, of which each has a bound: when they grow is chance.
-STARTED_WHEN_NEEDED = (GRAMMARS, "rwkv-gpu-host", "rwkv-gpu-request", "uvloop", "asyncio")
+STARTED_WHEN_NEEDED = (GRAMMARS, "rwkv-gpu-host", "rwkv-gpu-request", "encode-ahead", "uvloop", "asyncio")
 PIPES = 2  # to and from a helper process
 GROWTH = 64 << 20  # bytes of resident memory that allocators may keep
 PREFIXES = ["The sea was calm. " * 3, "Once upon a time, ", "x = 1\ny = 2\n" * 2, "Hi"]

@@ -19,7 +19,7 @@ from rwkv_gpu.ops.paged import rotate, warmth
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Temperature, Weight, Yarn
-from tests.ops.test_attention import Case, OnGpu, assert_same, history, normal
+from tests.ops.test_attention import UNITS_TOLERANCE, Case, OnGpu, assert_same, history, normal
 from tests.recording import ABLE, POISON
 
 ROPE = Rope("normal", 16, 10000.0)
@@ -100,7 +100,9 @@ def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_ke
 @pytest.mark.parametrize(("length", "step"), [(70, 0), (150, 20), (131, 1)])
 def test_latent_attention_on_the_gpu_equals_the_reference(fast_device, name, length, step):
     case = replace(CASES[name], on_matrix_units=fast_device.capabilities.fragment > 0)
-    assert_same(case, fast_device, history(case, length, step), units=case.tolerance, attention_run=64)
+    # Scores of long queries are large, and so is what is lost where queries are halves: see `tolerance`.
+    units = 2e-3 if name == "long queries" else UNITS_TOLERANCE
+    assert_same(case, fast_device, history(case, length, step), units=units, attention_run=64)
 
 
 MATRIX_CASES = {  # by heads: the width of four subgroups, nine fragments each, as GLM-4.7-Flash has it

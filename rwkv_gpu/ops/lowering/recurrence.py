@@ -191,9 +191,9 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         chunked(to, node, op.state, op.y, shape, inputs, output)
         return
     parts = (*tensors, "recurrence/step/delta_rule", *GAIN)
-    kernel = "recurrence/delta_token"
     if _neighbours_have_a_head(to, size):
-        parts += ("lib/sum/subgroup",)
+        kernel = "recurrence/delta_token"
+        parts = ("lib/sum/subgroup", *parts)
     else:
         kernel = "recurrence/recurrence"
         parts = ("recurrence/inputs/delta_rule", *parts, "recurrence/output/gated_rms")

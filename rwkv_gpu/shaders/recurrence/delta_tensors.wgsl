@@ -1,5 +1,6 @@
 // β and decays of a gated delta net as products have made them, and which key head a value head shares
 @group(0) @binding(2) var<storage, read> betas: array<f32>;             // [T, GATES], one of each head
+@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // parameters, as the decay has them
 @group(0) @binding(7) var<storage, read> decays: array<f32>;            // [T, DECAYS], of a head, or of each of its channels
 
 const K4 = KEY_HEADS * N4;          // vec4s of q, and of k, in a row
@@ -37,3 +38,6 @@ fn decay_input(row: u32, d: u32) -> f32 {
 fn rate_at(row: u32, head: u32) -> f32 {
     return 1.0 / (1.0 + exp(-betas[row * GATES + place_of(head, 0u)]));
 }
+
+// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
+fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }

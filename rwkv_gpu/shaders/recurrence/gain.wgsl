@@ -1,5 +1,5 @@
 // What the normed y of a head is multiplied by: weight · then(gate)
-// needs decay or extra: parameter_at
+// needs recurrence/delta_tensors or extra: parameter_at
 // needs kernel: item_place
 // needs lib/activation: activation
 @group(0) @binding(8) var<storage, read> gate: array<vec4f>;            // [T, H, N / 4]

@@ -1,8 +1,7 @@
 // Each channel of the key has its decay, of a + bias and A.
 // needs fade: faded
-// needs recurrence/delta_tensors: decay_input
-@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // the bias [H, N], A [H], the weight of the norm [N], taps
-
+// needs recurrence/delta_tensors: decay_input, parameter_at
+// Parameters are the bias [H, N], A [H], the weight of the norm [N], and maybe taps.
 const RATE_AT = H * N;              // of A
 const GAIN_AT = H * N + H;          // of the weight
 const TAPS_AT = GAIN_AT + N;        // of a convolution
@@ -23,6 +22,3 @@ fn decay_of(row: u32, d: u32, rate: f32) -> f32 { return faded(decay_input(row, 
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }
 fn past_scale(_token: u32) -> f32 { return 1.0; }
-
-// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
-fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }

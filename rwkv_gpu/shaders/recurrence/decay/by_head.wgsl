@@ -1,8 +1,7 @@
 // A head has one decay, of a + bias and A.
 // needs fade: faded
-// needs recurrence/delta_tensors: decay_input
-@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // the bias [H], A [H], the weight of the norm [N], taps
-
+// needs recurrence/delta_tensors: decay_input, parameter_at
+// Parameters are the bias [H], A [H], the weight of the norm [N], and maybe taps.
 const RATE_AT = H;                  // of A
 const GAIN_AT = 2u * H;             // of the weight
 const TAPS_AT = GAIN_AT + N;        // of a convolution
@@ -19,6 +18,3 @@ fn prepare_decay(block: Block, lane: u32) {
 fn decay_at(token: u32, _i: u32) -> vec4f { return vec4f(token_decay[token]); }
 fn past_key(_i: u32, k: vec4f) -> vec4f { return k; }
 fn past_scale(token: u32) -> f32 { return token_decay[token]; }
-
-// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
-fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }

@@ -1,6 +1,6 @@
 // q, k and v of one row for each sequence, by a convolution.
 // needs conv/row: convolved
-// needs decay: parameter_at
+// needs recurrence/delta_tensors: parameter_at
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;                     // [T, ROW4], before the convolution
 @group(0) @binding(9) var<storage, read_write> past: array<vec4f>;              // [states, PAST, ROW4], the oldest first
 

@@ -205,17 +205,20 @@ class Device:
         native.write(self.queue, buffer.handle, offset, flat)
 
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
-        """Queues a copy between buffers of the device, or within one."""
-        if source is target:  # WebGPU has no copies within a buffer
-            between = self.buffer(nbytes, "staging")
-            self.copy(source, source_at, between, 0, nbytes)
-            self.copy(between, 0, target, target_at, nbytes)
-            return
+        """Queues a copy between two buffers of the device."""
         self.flush()
         with native.typed_errors("copying"):
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
             self.queue.submit([encoder.finish()])
+
+    def copy_within(self, buffers: Sequence[Buffer], source: int, target: int, nbytes: int) -> None:
+        """Queues a copy of the same place within each of the buffers, all by one submit."""
+        between = self.buffer(nbytes * len(buffers), "staging").handle  # WebGPU has no copies within a buffer
+        places = [(buffer.handle, number * nbytes) for number, buffer in enumerate(buffers)]
+        there = [(handle, source, between, at, nbytes) for handle, at in places]
+        back = [(between, at, handle, target, nbytes) for handle, at in places]
+        self.submit([native.encode(self.handle, (), [*there, *back])])
 
     def submit(self, commands: Sequence[Any]) -> int:
         """Hands command buffers to the GPU and returns at once; the number waits for them and all before."""

@@ -1,7 +1,8 @@
 """The keys and values of all sequences, in pages: the memory, on a device or in numpy."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,8 @@ class PagedKVCache(ABC):
             held = self._pager_of(cache).held(slot)
             first = length - self.cache_config.kept(cache, length) - held.first * PAGE
             for what, name in enumerate(names(cache)):
-                pages = [self._read_page(cache, what, page) for page in held.pages]
-                whole = np.concatenate(pages) if pages else self._empty(cache, 0)
+                parts = [self._read_pages(cache, what, pages) for pages in neighbours(held.pages)]
+                whole = np.concatenate(parts).reshape(-1, *parts[0].shape[2:]) if parts else self._empty(cache, 0)
                 arrays[name] = whole[first : length - held.first * PAGE]
         return arrays
 
@@ -74,8 +75,10 @@ class PagedKVCache(ABC):
                 whole = self._empty(cache, len(held.pages) * PAGE)
                 end = length - held.first * PAGE
                 whole[end - len(arrays[name]) : end] = arrays[name]
-                for i, page in enumerate(held.pages):
-                    self._write_page(cache, what, page, whole[i * PAGE : (i + 1) * PAGE])
+                paged, at = whole.reshape(len(held.pages), PAGE, *whole.shape[1:]), 0
+                for pages in neighbours(held.pages):
+                    self._write_pages(cache, what, pages, paged[at : at + len(pages)])
+                    at += len(pages)
 
     def _empty(self, cache: Cache, positions: int) -> Array:
         """Keys of so many positions, [L, KV, width]"""
@@ -94,11 +97,11 @@ class PagedKVCache(ABC):
         """Pages to others, in every layer with such a window."""
 
     @abstractmethod
-    def _read_page(self, cache: Cache, what: int, page: int) -> Array:
-        """Keys (0) or values (1) of a page, [PAGE, KV, width]"""
+    def _read_pages(self, cache: Cache, what: int, pages: range) -> Array:
+        """Keys (0) or values (1) of neighbouring pages, [pages, PAGE, KV, width]"""
 
     @abstractmethod
-    def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
+    def _write_pages(self, cache: Cache, what: int, pages: range, parts: Array) -> None:
         """The reverse."""
 
 
@@ -117,12 +120,12 @@ class HostKVCache(PagedKVCache):
             for copy in copies:
                 pages[copy.target] = pages[copy.source]
 
-    def _read_page(self, cache: Cache, what: int, page: int) -> Array:
-        part: Array = self.arrays[cache.name][what][page]
-        return part
+    def _read_pages(self, cache: Cache, what: int, pages: range) -> Array:
+        parts: Array = self.arrays[cache.name][what][pages.start : pages.stop]
+        return parts
 
-    def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
-        self.arrays[cache.name][what][page] = part
+    def _write_pages(self, cache: Cache, what: int, pages: range, parts: Array) -> None:
+        self.arrays[cache.name][what][pages.start : pages.stop] = parts
 
 
 class GpuKVCache(PagedKVCache):
@@ -154,22 +157,32 @@ class GpuKVCache(PagedKVCache):
         return min(pages, most)
 
     def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        by_size: defaultdict[int, list[Buffer]] = defaultdict(list)
         for cache in self._of_window(window):
-            size = self._page_bytes(cache)
-            for buffer in self._buffers[cache.name]:
-                for copy in copies:
-                    self._device.copy(buffer, copy.source * size, buffer, copy.target * size, size)
+            by_size[self._page_bytes(cache)] += self._buffers[cache.name]
+        for size, buffers in by_size.items():
+            for copy in copies:
+                self._device.copy_within(buffers, copy.source * size, copy.target * size, size)
 
-    def _read_page(self, cache: Cache, what: int, page: int) -> Array:
-        size = self._page_bytes(cache)
-        data = self._device.read(self._buffers[cache.name][what], size, page * size)
-        return np.frombuffer(data, self.cache_config.format_of(cache).dtype).reshape(self.cache_config.shape(cache)[1:])
+    def _read_pages(self, cache: Cache, what: int, pages: range) -> Array:
+        size, config = self._page_bytes(cache), self.cache_config
+        data = self._device.read(self._buffers[cache.name][what], len(pages) * size, pages.start * size)
+        return np.frombuffer(data, config.format_of(cache).dtype).reshape(len(pages), *config.shape(cache)[1:])
 
-    def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
-        self._device.write(self._buffers[cache.name][what], part, page * self._page_bytes(cache))
+    def _write_pages(self, cache: Cache, what: int, pages: range, parts: Array) -> None:
+        self._device.write(self._buffers[cache.name][what], parts, pages.start * self._page_bytes(cache))
 
     def _page_bytes(self, cache: Cache) -> int:
         return self.cache_config.page_bytes(cache)
+
+
+def neighbours(pages: Sequence[int]) -> Iterator[range]:
+    """The pages, as runs of those that lie behind one another."""
+    start = 0
+    for end in range(1, len(pages) + 1):
+        if end == len(pages) or pages[end] != pages[end - 1] + 1:
+            yield range(pages[start], pages[end - 1] + 1)
+            start = end
 
 
 def whole(buffer: Buffer) -> Slice:

@@ -39,8 +39,8 @@ class PagePool:
         return held
 
     def release(self, pages: Iterable[int]) -> None:
-        """Gives back pages that were taken or held."""
-        for page in pages:
+        """Gives back pages that were taken or held; those of one sequence are taken again in their order."""
+        for page in reversed(tuple(pages)):
             self._holders[page] -= 1
             assert self._holders[page] >= 0, f"page {page} was released too often"
             if not self._holders[page]:

@@ -66,15 +66,19 @@ fn run(group: u32, lane: u32) {
     part = group / table.t_blocks / table.blocks;
     matrix = matrix_of(block);
     row0 = (block - matrix.block) * R;
-    if lane == 0u {
-        let stages = (matrix.k + STAGE - 1u) / STAGE;
-        let on = t0 < step.rows && part < table.parts;
-        bounds = select(vec4u(), vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, 0u, 0u), on);
-    }
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-    let here = workgroupUniformLoad(&bounds).xy;
-    if here.x >= here.y {
-        return;
+    let stages = (matrix.k + STAGE - 1u) / STAGE;
+    var here = vec2u(0u, stages);
+    if table.t_blocks * table.parts > 1u {
+        if lane == 0u {
+            let on = t0 < step.rows && part < table.parts;
+            bounds = select(vec4u(), vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, 0u, 0u), on);
+        }
+        // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+        let own = workgroupUniformLoad(&bounds).xy;
+        if own.x >= own.y {
+            return;
+        }
+        here = own;
     }
     let subgroup = lane / SUBGROUP;
     line = lane % SUBGROUP;

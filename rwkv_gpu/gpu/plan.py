@@ -274,6 +274,11 @@ class Plan:
             landing.map()
         return index
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the next submit of one step was encoded ahead."""
+        return 1 in self._encoded
+
     def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
         """Encodes the next submit of so many steps: worth it while the GPU computes, or if another `thread` does it."""
         if steps in self._encoded or self.rows > ENCODED_AHEAD or not native.CAN_REPLAY:

@@ -23,6 +23,8 @@ from .trace import Trace
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
 SPIN = 0.005  # seconds: of steps that take longer, waking up late is a small part
 MOST_SPARES = 16  # steps that are encoded for later: wgpu-native frees no commands that were not submitted
+PARTS = 6  # that a step of a prompt goes in where the GPU is idle: it begins while the rest is encoded
+LEAST_IN_PARTS = 32  # rows of it: fewer compute for little longer than they encode
 RECORDED = 3  # times recording its commands: of steps that take less, another thread finishes them
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
@@ -134,11 +136,19 @@ class SubmitQueue:
         copies = _copies(group.parts, landing)
         stamps = None if self.trace is None else self.trace.next()
         begun = time.perf_counter()
-        group.index = group.plan.run_steps(group.steps, self.layers_per_submit, stamps, copies, landing)
+        layers = self.layers_per_submit or (self._layers_of_part(group) if stamps is None else 0)
+        group.index = group.plan.run_steps(group.steps, layers, stamps, copies, landing)
         group.landing, group.submitted = landing, begun
         self._under_way += group.steps
         if 1 < group.steps == self.steps_per_submit and stamps is None:  # most likely the next group is as large
             group.plan.encode_ahead(group.steps, self._device.encoding)
+
+    def _layers_of_part(self, group: StepGroup) -> int:
+        """Of a step that is submitted in parts; 0 where it goes whole, as one does that was encoded ahead."""
+        plan = group.plan
+        if self._under_way or group.steps > 1 or plan.rows < LEAST_IN_PARTS or plan.is_encoded:
+            return 0
+        return -(-len(plan.splits) // PARTS)
 
     def collect(self, group: StepGroup) -> bytes:
         """The results of a group, once it is done."""

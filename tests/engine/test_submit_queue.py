@@ -274,3 +274,32 @@ def test_memory_that_inputs_are_written_to_is_used_again(runner):
         ready, batch, _ = ready_and_wanted(runner)
         begun(runner, ready, batch)
     assert len(runner.device.uploads) <= 3
+
+
+def test_a_prompt_goes_in_parts_where_the_gpu_is_idle(adapter, monkeypatch):
+    """It begins with the first layers; a step behind it goes whole, and answers are those of whole steps."""
+    submits: list[int] = []
+
+    def counted(plan: Plan, steps: int, layers: int = 0, *rest: object) -> int:
+        submits.append(layers)
+        return run(plan, steps, layers, *rest)
+
+    run = Plan.run_steps
+    monkeypatch.setattr(Plan, "run_steps", counted)
+    ids = list(range(40))
+    rows = np.array([draw_row(PARAMS, 0, 0)], DRAW)
+    with GGUFFile.open(golden("tiny-llama.gguf")) as file:
+        answers = []
+        for parts in (True, False):
+            options = {"slots": 2, "chunk_size": 64, "context": 256, "look_ahead": STEPS}
+            with closing(GpuRunner(Device(adapter), file, load_model(file), **options)) as runner:
+                if not parts:
+                    monkeypatch.setattr(SubmitQueue, "_layers_of_part", lambda *_: 0)
+                pending = []
+                for slot in (0, 1):
+                    batch = runner.prepare(Batch.of([(slot, 0, ids)]))
+                    pending.append(runner.submit(batch, SamplingInputs.of(rows)))
+                    runner.device.flush()
+                answers.append(said(pending))
+    assert submits == [1, 0, 0, 0]
+    assert answers[0] == answers[1]

@@ -134,12 +134,3 @@ def test_a_kernel_that_multiplies_integers_is_tried_at_start_to_a_tolerance(kern
             product = config.tried_at_start
             assert bool(product) == bool(tried)
             assert not product or (product.entry.self_test and product.tolerance.gated > product.tolerance.result)
-
-
-def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
-    """NVIDIA lays workgroup variables side by side, and loads fragments as if each began at such a multiple."""
-    products = ("gemm_matrix", "skinny_gemm_matrix", "subgroup_gemm", "line_gemm")
-    kernels = (*(f"linear/{name}" for name in products), "moe/expert_gemm_matrix")
-    for name in (*kernels, "tile", "fragments", "sums"):
-        text = code(name if "/" in name else f"lib/matrix_units/{name}")
-        assert not re.findall(r"var<workgroup> \w+: (?!array<|vec4)", text), name

@@ -6,20 +6,21 @@ quantisation, and all models for other families of GPUs.
 
 import sys
 from dataclasses import replace
-from itertools import product
+from itertools import product, takewhile
 
 import pytest
 
-from benchmarks.offline.variants import FAMILIES
+from benchmarks.offline.variants import FAMILIES, ShaderCollector, record
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import runs
+from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.plans import Step, dispatches_of
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES, Shape
 from rwkv_gpu.measure.synthetic import noise, opened
 from tests.const_asserts import broken_asserts
-from tests.measure.test_metal_traps import threadgroup_bytes
+from tests.measure.test_metal_traps import Constants, threadgroup_bytes
 
 PLAIN = LIMITS["h200"]
 UNITS = replace(PLAIN, fragment=16)  # with matrix units
@@ -61,6 +62,19 @@ def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in UNCUT])
 def test_the_constants_of_every_dispatch_on_an_h200_fit_together(name):
     assert faults(name, cut(name), SOME) == []
+
+
+def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
+    """NVIDIA lays workgroup variables side by side, and loads fragments as if each began at such a multiple."""
+    device, found = ShaderCollector(UNITS), {}
+    for trial in quick(takewhile(lambda trial: trial.op != "speed", cases(UNITS, default_tuning(UNITS)))):
+        record(device, trial)
+    for linked in device.linked.values():
+        if "coopLoad" in linked.source:
+            names = Constants(linked.source)
+            found |= {(linked.name, kind): names.nbytes(kind) for kind in names.shared}
+    assert len(found) > 100
+    assert {one: nbytes for one, nbytes in found.items() if nbytes % 16} == {}
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if not family.startswith("nvidia")])

@@ -39,17 +39,13 @@ const_assert KEYS * N4 % WG == 0u && TILES * S <= KEYS;
 
 alias Scores = f32;
 
-struct Extent {
-    start: u32,     // the first position, a multiple of KEYS
-    end: u32,
-}
-
 var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // queries at first, then keys and values in turn
 var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each tile [key, query]
 var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
-var<workgroup> extent: Extent;
-var<workgroup> grown: u32;                  // the end of the last block of keys at which a reference was replaced
+// Of 16 bytes, as loads of fragments want the tiles beside them to begin at multiples of 16.
+var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, and the end
+var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 
 var<private> block: Block;
 var<private> number: u32;       // of the run
@@ -63,7 +59,7 @@ fn run(group: u32, lane: u32) {
     let head = heads * SHARED / SHARE;      // of keys
     if lane == 0u {
         let cut = cut_of(block.position, block.position + max(block.count, 1u) - 1u, number);
-        extent = Extent(cut.start / KEYS * KEYS, select(0u, cut.end, block.count > 0u));
+        extent = vec4u(cut.start / KEYS * KEYS, select(0u, cut.end, block.count > 0u), 0u, 0u);
     }
     let here = workgroupUniformLoad(&extent);
     tile = lane / SUBGROUP;
@@ -71,7 +67,7 @@ fn run(group: u32, lane: u32) {
     let query = tile_lane % S;
     let row = tile / SHARED * S + query;    // of the block
     let own_head = heads * SHARED + tile % SHARED;
-    if here.start >= here.end {
+    if here.x >= here.y {
         leave(row, own_head, LOWEST, 0.0);
         return;
     }
@@ -104,7 +100,7 @@ fn run(group: u32, lane: u32) {
     var y7 = Sums();
     let position = block.position + row;
     var softmax = nothing_seen();
-    for (var base = here.start; base < here.end; base += KEYS) {
+    for (var base = here.x; base < here.y; base += KEYS) {
         let start = ((pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + head) * N4;
         workgroupBarrier();
         for (var n = 0u; n < LOADS; n++) {
@@ -129,7 +125,7 @@ fn run(group: u32, lane: u32) {
         for (var n = 0u; n < LOADS; n++) {
             let e = n * WG + lane;
             let value = values[start + e / N4 * KV * N4 + e % N4];
-            kv_tile[e / N4 * STRIDE + e % N4] = select(value, vec4<f16>(), base + e / N4 >= here.end);
+            kv_tile[e / N4 * STRIDE + e % N4] = select(value, vec4<f16>(), base + e / N4 >= here.y);
         }
         // Exponentials, by the lanes of a query.
         var top = LOWEST;
@@ -142,7 +138,7 @@ fn run(group: u32, lane: u32) {
         let block_end = base + KEYS;
         softmax = further(softmax, top);
         if softmax.fade < 1.0 {
-            grown = block_end;
+            grown = vec4u(block_end);
         }
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
             var own = vec4f();
@@ -154,7 +150,7 @@ fn run(group: u32, lane: u32) {
             softmax.sum += sum_of(rounded);
         }
         fades[tile * S + query] = softmax.fade;
-        if workgroupUniformLoad(&grown) == block_end && base > here.start {
+        if workgroupUniformLoad(&grown).x == block_end && base > here.x {
             y0 = faded(y0);
             if DIMS_S > 1u { y1 = faded(y1); }
             if DIMS_S > 2u { y2 = faded(y2); }

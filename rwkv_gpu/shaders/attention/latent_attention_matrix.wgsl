@@ -57,9 +57,10 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at fi
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
-var<workgroup> extent: vec3u;               // the first position, a multiple of KEYS, the end, and the queries
-var<workgroup> grown: u32;                  // the end of the last block of keys at which a reference was replaced
-var<workgroup> page_table: array<u32, select(1u, MAX_PAGES, WHOLE_TABLE)>;
+// Multiples of 16 bytes, as loads of fragments want the tiles beside them to begin at such.
+var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, the end, and the queries
+var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
+var<workgroup> page_table: array<u32, (select(1u, MAX_PAGES, WHOLE_TABLE) + 3u) / 4u * 4u>;
 
 var<private> block: Block;
 var<private> subgroup: u32;
@@ -71,7 +72,8 @@ fn run(group: u32, lane: u32) {
     let page = page_of(lane);
     if lane == 0u {
         let cut = cut_of(block.position, position_of(max(block.count, 1u) - 1u), number);
-        extent = select(vec3u(), vec3u(cut.start / KEYS * KEYS, cut.end, block.count), block.count > 0u && cut.start < cut.end);
+        let some = block.count > 0u && cut.start < cut.end;
+        extent = select(vec4u(), vec4u(cut.start / KEYS * KEYS, cut.end, block.count, 0u), some);
     }
     if WHOLE_TABLE && lane < MAX_PAGES {
         page_table[lane] = page;
@@ -183,7 +185,7 @@ fn run(group: u32, lane: u32) {
         let block_end = base + KEYS;
         softmax = further(softmax, top);
         if softmax.fade < 1.0 {
-            grown = block_end;
+            grown = vec4u(block_end);
         }
         for (var n = 0u; n < FOURS; n++) {
             let four = n * PER_QUERY + lane % PER_QUERY;
@@ -196,7 +198,7 @@ fn run(group: u32, lane: u32) {
         if lane % PER_QUERY == 0u {
             fades[query] = softmax.fade;
         }
-        if workgroupUniformLoad(&grown) == block_end && base > here.x {
+        if workgroupUniformLoad(&grown).x == block_end && base > here.x {
             y0 = faded(y0, 0u);
             if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
             if COLUMNS_S > 2u { y2 = faded(y2, 0u); }

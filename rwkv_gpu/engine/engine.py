@@ -133,6 +133,7 @@ class Engine:
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
             sequence.family = self._runner.adapters.family(sequence.adapters)
+        sequence.key()  # which takes a while for a long prompt
         return sequence
 
     def add(self, request: Request | TokenSequence) -> int:

@@ -1,5 +1,6 @@
 """What the engine is asked, and what it answers: requests in, updates out. Knows token ids only."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -43,12 +44,18 @@ class Request:
     def check(self, vocabulary: int, context: int | None) -> list[int]:
         """The ids as plain numbers; refuses a prompt that the model cannot take."""
         ids: list[int] = []
+        most = 0
         # In pieces, so that other threads get on while millions of ids are looked at.
         for start in range(0, len(self.ids), PIECE):
-            piece: Sequence[int] = self.ids[start : start + PIECE]
-            if set(map(type, piece)) != {int}:
-                piece = [int(token) for token in piece]
-            ids += piece
+            piece = self.ids[start : start + PIECE]
+            try:
+                numbers = array("Q", piece)
+            except (TypeError, OverflowError):  # no integers, or below 0
+                ids += [int(token) for token in piece]
+                most = vocabulary  # so that they are looked at one by one
+            else:
+                ids += numbers.tolist()
+                most = max(most, int(np.frombuffer(numbers, np.uint64).max()))
         if not ids:
             raise BadInput("the prompt has no tokens; give at least one")
         if context is not None and len(ids) > context:
@@ -56,11 +63,10 @@ class Request:
                 f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
                 "shorten it, or load the model with a larger context"
             )
-        for start in range(0, len(ids), PIECE):
-            piece = ids[start : start + PIECE]
-            if min(piece) < 0 or max(piece) >= vocabulary:
-                at, token = next((i, token) for i, token in enumerate(ids) if not 0 <= token < vocabulary)
-                raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
+        if most >= vocabulary:
+            for at, token in enumerate(ids):
+                if not 0 <= token < vocabulary:
+                    raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
         return ids
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops.sampling import FROM_SLOT
+from .cache.prefix_index import TOKEN, Key, key_of
 from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .request import Request, Update
 from .sampling import Sampled, Sampler
@@ -42,6 +43,7 @@ class TokenSequence:
         self.prompt_hash = hash(tuple(self.ids))  # of others with the same prompt it is the same
         self.adapters: npt.NDArray[np.float32] | None = None  # what its rows want of each column of adapters, [R]
         self.family = 0  # of sequences with the same adapters: a prefix of one family is none of another
+        self._key: Key = b""  # of its first tokens, as far as it was asked for
         self.sampler = Sampler(request.params, vocabulary)
         self.on_host = not samples_on_device(request.params)
         self.drafting: Drafting | None = None  # where tokens may be drafted for it
@@ -100,9 +102,14 @@ class TokenSequence:
         """What those have in common whose prompts leave the same pages and states."""
         return self.prompt_hash, self.family
 
-    def keyed(self, ids: Sequence[int]) -> Sequence[int]:
-        """Token ids as prefixes are stored by."""
-        return [token | self.family << FAMILY for token in ids] if self.family else ids
+    def key(self, length: int | None = None) -> Key:
+        """What the prefix of so many of its tokens is stored by, or that of all; only what is new is computed."""
+        length = len(self.ids) if length is None else length
+        known = len(self._key) // TOKEN
+        if known < length:
+            new = self.ids[known:length]
+            self._key += key_of([token | self.family << FAMILY for token in new] if self.family else new)
+        return self._key[: length * TOKEN]
 
     @property
     def room(self) -> int:
@@ -122,6 +129,7 @@ class TokenSequence:
         keep = min(max(keep, *self.request.marks[:1], 0), self.context // 2)
         count = (self.context - keep + 1) // 2
         del self.ids[keep : keep + count]
+        self._key = b""
         self.cut += count
         self.read_end = len(self.ids)
         if self.on_host:

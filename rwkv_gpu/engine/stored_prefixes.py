@@ -45,7 +45,7 @@ class StoredPrefixes:
         elif request.keep and not self._store.rewinds:
             marks = (mark + sequence.begun for mark in request.marks)
             sequence.boundaries = frozenset([*marks, sequence.prompt - 1])
-        found = self.cache.find(sequence.keyed(sequence.ids)) or self.initial
+        found = self.cache.find(sequence.key()) or self.initial
         if found is not None:
             handle, sequence.fed = found
             self._store.adopt(sequence.slot, handle, sequence.fed)
@@ -53,7 +53,7 @@ class StoredPrefixes:
         if not self._store.rewinds:
             # Two texts begin alike up to here, so a third may: from now on there is a state, a few tokens before, since
             # what differs may begin alike by chance ("What is", "Where is").
-            branch = self.cache.branch(sequence.keyed(sequence.ids)) - BY_CHANCE
+            branch = self.cache.branch(sequence.key()) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
 
@@ -67,7 +67,7 @@ class StoredPrefixes:
 
     def skip(self, sequence: TokenSequence) -> bool:
         """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""
-        found = self.cache.find(sequence.keyed(sequence.ids[: sequence.read_end]))
+        found = self.cache.find(sequence.key(sequence.read_end))
         if found is None or found[1] <= sequence.fed:
             return False
         handle, length = found
@@ -96,7 +96,7 @@ class StoredPrefixes:
     def keep_ended(self, sequence: TokenSequence) -> None:
         """Stores a sequence that has ended, or forgets what is stored of it where it failed."""
         if sequence.finish_reason == "error":
-            self.cache.forget(sequence.keyed(sequence.ids))
+            self.cache.forget(sequence.key())
         elif sequence.request.keep or (not self._store.recurrent and sequence.finish_reason != "abort"):
             self.keep(sequence, len(sequence.ids), asked=sequence.request.keep)
 
@@ -107,7 +107,7 @@ class StoredPrefixes:
             handle = self._store.keep(sequence.slot, most, whole=not asked)
             if handle is not None:
                 sequence.checkpoint = handle.length
-                self.cache.store(sequence.keyed(sequence.ids[: handle.length]), handle, wanted=asked)
+                self.cache.store(sequence.key(handle.length), handle, wanted=asked)
         except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
             sequence.finish_reason, sequence.error = "error", error
             if handle is not None:

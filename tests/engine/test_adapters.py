@@ -7,7 +7,6 @@ import pytest
 from gguf import GGUFWriter
 
 from rwkv_gpu.engine.adapters import TABLE, Adapters, adapters_of
-from rwkv_gpu.engine.cache.prefix_index import key_of
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
@@ -180,7 +179,7 @@ def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
     engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
     scales = [n / 5000 for n in range(5000)]
     sequences = [engine.accept(Request([1, 2], SamplingParams(lora={"one": scale}))) for scale in scales]
-    keys = {key_of(sequence.keyed(sequence.ids)) for sequence in sequences}
+    keys = {sequence.key() for sequence in sequences}
     assert len(keys) == len({np.float32(scale) for scale in scales})
     assert engine.accept(Request([1, 2], SamplingParams(lora={"one": 1.0}))).family == 0  # as it was loaded
 

@@ -95,13 +95,13 @@ class PrefixCache:
         """Whether there is room for anything."""
         return self._most_bytes > 0 and (self._most_states > 0 or not self._store.recurrent)
 
-    def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
+    def find(self, ids: Sequence[int] | Key) -> tuple[PrefixHandle, int] | None:
         """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
-        wanted = key_of(ids)
+        wanted = _key(ids)
         nearest = self._index.nearest(wanted)
-        best, most = (self._found[nearest[0]], min(nearest[1], len(ids) - 1)) if nearest else (None, 0)
+        best, most = (self._found[nearest[0]], min(nearest[1], len(wanted) // TOKEN - 1)) if nearest else (None, 0)
         if best is not None and most < best.handle.oldest:  # a state, or a window, of a longer text
-            longest = next(self._index.within(key_of(ids[:-1])), None)
+            longest = next(self._index.within(wanted[:-TOKEN]), None)
             best = None if longest is None else self._found[longest]
             most = 0 if best is None else best.handle.length
         if best is None or not most:
@@ -109,15 +109,15 @@ class PrefixCache:
         self._use(best)
         return best.handle, most
 
-    def branch(self, ids: Sequence[int]) -> int:
+    def branch(self, ids: Sequence[int] | Key) -> int:
         """How many tokens a sequence shares with the entry most like it, whether there is a state there or not."""
-        nearest = self._index.nearest(key_of(ids))
+        nearest = self._index.nearest(_key(ids))
         return 0 if nearest is None else nearest[1]
 
-    def store(self, ids: Sequence[int], handle: PrefixHandle, *, wanted: bool = False) -> None:
+    def store(self, ids: Sequence[int] | Key, handle: PrefixHandle, *, wanted: bool = False) -> None:
         """Takes over a hold on the beginning of a sequence."""
-        assert handle.length == len(ids)
-        mine = key_of(ids)
+        mine = _key(ids)
+        assert handle.length == len(mine) // TOKEN
         longer = [self._found[key] for key in self._index.beginning_with(mine)]
         same = longer[:1] if self._store.rewinds or (longer and longer[0].key == mine) else []
         if same:
@@ -176,9 +176,9 @@ class PrefixCache:
             self._rank(but)
         return evicted
 
-    def forget(self, ids: Sequence[int]) -> None:
+    def forget(self, ids: Sequence[int] | Key) -> None:
         """Forgets all beginnings of a sequence that went wrong."""
-        for key in [*self._index.within(key_of(ids))]:
+        for key in [*self._index.within(_key(ids))]:
             self._forget(self._found[key])
 
     def clear(self) -> None:
@@ -222,6 +222,11 @@ class PrefixCache:
                 del self._pages[page]
                 self._held_bytes -= self._bytes_of(page[0])
         self._store.release(entry.handle)
+
+
+def _key(ids: Sequence[int] | Key) -> Key:
+    """The bytes of token ids, where they are no such bytes."""
+    return ids if isinstance(ids, bytes) else key_of(ids)
 
 
 def common(a: Ids, b: Ids) -> int:

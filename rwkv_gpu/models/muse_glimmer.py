@@ -2,6 +2,7 @@
 
 from ..gguf.file import GGUFFile
 from .dense import CAP, SCALE, DenseFile, Form, build
+from .rope import unscaled
 from .transformer import Transformer
 
 PERIOD = 4
@@ -13,10 +14,11 @@ def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "muse-glimmer")
     windows = source.windows(PERIOD)
+    near = unscaled(source.near(source.rope("normal")))
     return build(
         source,
         Form(
-            ropes=source.turning(source.rope("normal"), windows),
+            ropes=[near if window else None for window in windows],
             windows=windows,
             head_norms="each",
             gated=True,

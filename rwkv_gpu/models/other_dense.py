@@ -122,7 +122,7 @@ def plamo3(source: DenseFile) -> Form:
 def qwen(source: DenseFile) -> Form:
     """The first Qwen: its files say twice the width of the feed-forward."""
     source.hyper = replace(source.hyper, inner=tuple(inner // 2 for inner in source.hyper.inner))
-    return Form(pairing="neox", biases=True)
+    return Form(pairing="neox")
 
 
 def refact(source: DenseFile) -> Form:
@@ -185,7 +185,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
     "plamo3": plamo3,
     "qwen": qwen,
-    "qwen2vl": Form(pairing="neox", biases=True),
+    "qwen2vl": Form(pairing="neox"),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
     "refact": refact,
     "spark2_5": spark2_5,

@@ -181,7 +181,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "phimoe": (phimoe, ExpertForm(normalise=True)),
-    "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),
+    "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,

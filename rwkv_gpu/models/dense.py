@@ -90,6 +90,22 @@ class DenseFile:
         """A number of the metadata."""
         return self.file.float(f"{self.arch}.{key}", low, high, default=default)
 
+    def cap(self, key: str, default: float) -> float:
+        """A cap of scores or logits; 0 is none."""
+        return (
+            self.number(key, *CAP, default=default) if self.file.float(f"{self.arch}.{key}", default=default) else 0.0
+        )
+
+    def score_scale(self) -> float | None:
+        """That of scores where the file says one, and not 0."""
+        key = "attention.scale"
+        return self.number(key, *SCALE, 0.0) if self.file.float(f"{self.arch}.{key}", default=0.0) else None
+
+    def scale(self, key: str, default: float = 1.0) -> float:
+        """What something is multiplied by; files may write 0 for 1."""
+        said = self.file.float(f"{self.arch}.{key}", default=default)
+        return self.number(key, *SCALE, default=default) if said else 1.0
+
     def rope(self, pairing: Pairing) -> Rope:
         """The rotation that the file describes."""
         hyper = self.hyper

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, Tensor, Weight
-from .dense import CAP, DenseFile, Form, take_gates, take_qkv
+from .dense import DenseFile, Form, take_gates, take_qkv
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import Layered
 from .rope import read_dims, unscaled
@@ -130,7 +130,7 @@ def load(file: GGUFFile) -> Gemma4:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     width = source.hyper.width
-    cap = source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP)
+    cap = source.cap("final_logit_softcapping", default=LOGIT_CAP)
     ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
     embeddings = take_layer_embeddings(source, size) if size else None

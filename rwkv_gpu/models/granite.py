@@ -17,8 +17,8 @@ def load(file: GGUFFile) -> Transformer:
 def granite_form(source: DenseFile) -> Form:
     """What sets Granite apart, dense or with experts."""
     return Form(
-        score_scale=source.number("attention.scale", *SCALE, default=0.0) or None,
-        embedding_scale=source.number("embedding_scale", *SCALE, default=1.0),
-        branch_scale=source.number("residual_scale", *SCALE, default=1.0),
+        score_scale=source.score_scale(),
+        embedding_scale=source.scale("embedding_scale"),
+        branch_scale=source.scale("residual_scale"),
         logit_scale=1 / source.number("logit_scale", *SCALE, default=1.0),
     )

@@ -1,7 +1,7 @@
 """Muse Glimmer: gated attention, and only window layers turn. Embeddings are normed, and logits scaled and capped."""
 
 from ..gguf.file import GGUFFile
-from .dense import CAP, SCALE, DenseFile, Form, build
+from .dense import SCALE, DenseFile, Form, build
 from .rope import unscaled
 from .transformer import Transformer
 
@@ -26,6 +26,6 @@ def load(file: GGUFFile) -> Transformer:
             after_eps=AFTER_EPS,
             embedding_norm="unit",
             logit_scale=source.number("logit_scale", *SCALE, default=1.0),
-            logit_cap=source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP),
+            logit_cap=source.cap("final_logit_softcapping", default=LOGIT_CAP),
         ),
     )

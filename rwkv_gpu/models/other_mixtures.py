@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, LateTemperature
-from .dense import CAP, CLAMP, LIMIT, SCALE, DenseFile, Form
+from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
@@ -85,13 +85,13 @@ def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
         activation="gelu",
         after=("attn_output_norm", (*after, "post_ffw_norm")[0]),
         score_scale=source.number("attention.output_scale", *SCALE, default=128**-0.5),
-        score_cap=source.number("attn_logit_softcapping", *CAP, default=30.0),
+        score_cap=source.cap("attn_logit_softcapping", default=30.0),
         temperature=LateTemperature(start) if start > 1 else None,
         embedding_scale=source.number("embedding_scale", *SCALE, default=6144**0.5),
         logit_scale=source.number("logit_scale", *SCALE, default=3**-0.5),
-        logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),
+        logit_cap=source.cap("final_logit_softcapping", default=0.0),
     )
-    cap = source.number("router_logit_softcapping", *CAP, default=0.0)
+    cap = source.cap("router_logit_softcapping", default=0.0)
     experts = ExpertForm(
         normalise=True, then="gelu", shared=None, shared_suffix="", beside_shared=0.5**0.5, router_cap=cap
     )

@@ -109,3 +109,30 @@ def test_yarn_of_a_factor_below_1_changes_no_magnitude(tmp_path):
     whole = parts("llama")
     give(whole, rope__scaling__type="yarn", rope__scaling__factor=0.5)
     assert {p.how.rope.magnitude for p in model_of(tmp_path, whole).attentions} == {1.0}
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gemma4", "muse-glimmer"])
+def test_a_cap_of_0_is_none(tmp_path, name):
+    whole = parts(name)
+    give(whole, final_logit_softcapping=0.0)
+    assert model_of(tmp_path, whole).ends.softcap == 0.0
+
+
+def test_scales_of_granite_may_be_0_for_1(tmp_path):
+    """And the scale of scores for that of the size of heads."""
+    whole = parts("granite")
+    for key in ("embedding_scale", "residual_scale", "attention.scale"):
+        drop(whole, key)
+    wanted = logits(tmp_path, whole)
+    give(whole, embedding_scale=0.0, residual_scale=0.0, attention__scale=0.0)
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
+    """And are not scaled."""
+    whole = parts("plamo3")
+    drop(whole, "rope.freq_base_swa")
+    give(whole, rope__freq_base=5e5, rope__scaling__factor=4.0)
+    ropes = {p.how.window > 0: p.how.rope for p in model_of(tmp_path, whole).attentions}
+    assert (ropes[True].base, ropes[True].scale) == (10000.0, 1.0)
+    assert (ropes[False].base, ropes[False].scale) == (5e5, 0.25)

@@ -1,17 +1,23 @@
-"""Granite: Llama with scales of embedding, scores, branches and logits."""
+"""Granite: Llama with scales of embedding, scores, branches and logits. Files of it may have experts, too."""
 
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from .dense import SCALE, DenseFile, Form, build
+from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .transformer import Transformer
 
+EXPERTS = ExpertForm(normalise=True, shared=None)
 
-def load(file: GGUFFile) -> Transformer:
+
+def load(file: GGUFFile) -> Transformer | MixtureTransformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "granite")
     turns = file.bool("granite.rope.scaling.finetuned", default=True)  # the key is used for whether positions turn
-    return build(source, replace(granite_form(source), ropes=() if turns else [None] * source.hyper.layers))
+    form = replace(granite_form(source), ropes=() if turns else [None] * source.hyper.layers)
+    if file.int("granite.expert_count", default=0):
+        return build_mixtures(source, form, EXPERTS)
+    return build(source, form)
 
 
 def granite_form(source: DenseFile) -> Form:

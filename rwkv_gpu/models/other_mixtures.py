@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, LateTemperature
 from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
-from .granite import granite_form
+from .granite import EXPERTS, granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
 from .rope import unscaled
@@ -170,7 +170,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "ernie4_5-moe": (Form(), ExpertForm(normalise=True, shared=None)),
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
     "grok": grok,
-    "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
+    "granitemoe": (granite_form, EXPERTS),
     "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),

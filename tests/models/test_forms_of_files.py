@@ -7,6 +7,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.parts import Parts, Row, Stored
 from tests.gguf.writer import ARRAY, I32
+from tests.models import test_mixtures as mixtures
 from tests.models.test_optional_parts import SAME, drop, give, logits, matrices, model_of, parts, rms
 
 
@@ -136,3 +137,10 @@ def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
     ropes = {p.how.window > 0: p.how.rope for p in model_of(tmp_path, whole).attentions}
     assert (ropes[True].base, ropes[True].scale) == (10000.0, 1.0)
     assert (ropes[False].base, ropes[False].scale) == (5e5, 0.25)
+
+
+@pytest.mark.parametrize(("name", "arch"), [("granitemoe", "granite"), ("llama-experts", "mistral3")])
+def test_dense_families_may_have_experts(tmp_path, name, arch):
+    """Then they are as those of their relatives."""
+    wanted = logits(tmp_path, mixtures.parts(name))
+    np.testing.assert_array_equal(logits(tmp_path, mixtures.parts(name, arch)), wanted)

@@ -54,7 +54,6 @@ class Form:
     parallel: bool = False  # whether attention and feed-forward of a layer read the same
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     norm_weights: bool = True  # whether norms of the residual stream have weights, which files must have then
-    biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
     clamp: float = 0.0  # of q, k and v, on either side of 0; 0 is none
     # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
@@ -90,6 +89,22 @@ class DenseFile:
     def number(self, key: str, low: float, high: float, default: float) -> float:
         """A number of the metadata."""
         return self.file.float(f"{self.arch}.{key}", low, high, default=default)
+
+    def cap(self, key: str, default: float) -> float:
+        """A cap of scores or logits; 0 is none."""
+        return (
+            self.number(key, *CAP, default=default) if self.file.float(f"{self.arch}.{key}", default=default) else 0.0
+        )
+
+    def score_scale(self) -> float | None:
+        """That of scores where the file says one, and not 0."""
+        key = "attention.scale"
+        return self.number(key, *SCALE, 0.0) if self.file.float(f"{self.arch}.{key}", default=0.0) else None
+
+    def scale(self, key: str, default: float = 1.0) -> float:
+        """What something is multiplied by; files may write 0 for 1."""
+        said = self.file.float(f"{self.arch}.{key}", default=default)
+        return self.number(key, *SCALE, default=default) if said else 1.0
 
     def rope(self, pairing: Pairing) -> Rope:
         """The rotation that the file describes."""
@@ -207,7 +222,7 @@ class DenseFile:
             q=q,
             k=k,
             v=v,
-            biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
+            biases=take_qkv_biases(tensors, at, rows),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
             gate=self._gate(f"{at}_gate.weight", heads, value) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", heads * value, i, form.attention_scale),
@@ -317,18 +332,15 @@ def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tupl
     return parts
 
 
-def take_qkv_biases(
-    tensors: Tensors, at: str, rows: Sequence[int], *, wanted: bool = False
-) -> tuple[Weight | None, ...]:
-    """Their biases: those that the file has, or all where these are `wanted`."""
+def take_qkv_biases(tensors: Tensors, at: str, rows: Sequence[int]) -> tuple[Weight | None, ...]:
+    """Their biases: those that the file has."""
     whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
     if whole in tensors:
         parts = tensors.split(whole, 0, *zip(names, rows, strict=True))
         tensors.keep(*parts)
         return parts
     return tuple(
-        tensors.take(name, count) if wanted or name in tensors else None
-        for name, count in zip(names, rows, strict=True)
+        tensors.take(name, count) if name in tensors else None for name, count in zip(names, rows, strict=True)
     )
 
 

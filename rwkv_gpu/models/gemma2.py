@@ -3,7 +3,7 @@
 import math
 
 from ..gguf.file import GGUFFile
-from .dense import CAP, DenseFile, Form, build
+from .dense import DenseFile, Form, build
 from .transformer import Transformer
 
 WINDOW = 4096  # of files that do not say it
@@ -22,8 +22,8 @@ def load(file: GGUFFile) -> Transformer:
             activation="gelu",
             after=("post_attention_norm", "post_ffw_norm"),
             score_scale=(hyper.width / hyper.heads[0]) ** -0.5 if hyper.layers == LARGEST else None,
-            score_cap=source.number("attn_logit_softcapping", *CAP, default=50.0),
+            score_cap=source.cap("attn_logit_softcapping", default=50.0),
             embedding_scale=math.sqrt(hyper.width),
-            logit_cap=source.number("final_logit_softcapping", *CAP, default=30.0),
+            logit_cap=source.cap("final_logit_softcapping", default=30.0),
         ),
     )

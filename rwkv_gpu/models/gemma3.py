@@ -6,7 +6,7 @@ Window layers have a rotation of their own, which is not scaled for long context
 import math
 
 from ..gguf.file import GGUFFile
-from .dense import CAP, DenseFile, Form, build
+from .dense import DenseFile, Form, build
 from .rope import unscaled
 from .transformer import Transformer
 
@@ -30,6 +30,6 @@ def load(file: GGUFFile) -> Transformer:
             after=("post_attention_norm", "post_ffw_norm"),
             score_scale=(hyper.width / hyper.heads[0]) ** -0.5 if hyper.layers == LARGEST else None,
             embedding_scale=math.sqrt(hyper.width),
-            logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),
+            logit_cap=source.cap("final_logit_softcapping", default=0.0),
         ),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Alternating, Cache, Ops, Rms, Tensor, Weight
-from .dense import CAP, DenseFile, Form, take_gates
+from .dense import DenseFile, Form, take_gates
 from .gemma4 import (
     LOGIT_CAP,
     NEAR_BASE,
@@ -147,7 +147,7 @@ def load(file: GGUFFile) -> Gemma3n:
     width = hyper.width
     file.int(f"{ARCH}.altup.num_inputs", low=STREAMS, high=STREAMS, default=STREAMS)
     file.int(f"{ARCH}.altup.active_idx", low=0, high=0, default=0)
-    cap = source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP)
+    cap = source.cap("final_logit_softcapping", default=LOGIT_CAP)
     ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=1, high=1 << 14, default=256)
     embeddings = take_layer_embeddings(source, size)

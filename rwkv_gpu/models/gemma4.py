@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, Tensor, Weight
-from .dense import CAP, DenseFile, Form, take_gates
+from .dense import DenseFile, Form, take_gates, take_qkv
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import Layered
 from .rope import read_dims, unscaled
+from .tensors import Tensors
 from .transformer import FeedForward, Output, feed_forward, inner, output
 
 ARCH = "gemma4"
@@ -129,7 +130,7 @@ def load(file: GGUFFile) -> Gemma4:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     width = source.hyper.width
-    cap = source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP)
+    cap = source.cap("final_logit_softcapping", default=LOGIT_CAP)
     ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
     embeddings = take_layer_embeddings(source, size) if size else None
@@ -159,9 +160,8 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
         unscaled(source.near(full, NEAR_BASE)),
         dims=read_dims(file, source.tensors, f"{ARCH}.rope.dimension_count_swa", near_size),
     )
-    sizes = read_experts(file, ARCH, hyper.width, normalise=True) if f"{ARCH}.expert_count" in file.metadata else None
-    if sizes and not file.int(f"{ARCH}.expert_count"):
-        sizes = None
+    experts = file.int(f"{ARCH}.expert_count", low=0, default=0)
+    sizes = read_experts(file, ARCH, hyper.width, normalise=True) if experts else None
     windows = source.windows(PERIOD)
     caches = take_caches(source, windows, [near_size if window else hyper.head_size for window in windows], 0)
     return tuple(
@@ -203,17 +203,11 @@ def take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Ca
     at, hyper, tensors = f"blk.{i}.attn", source.hyper, source.tensors
     shared = cache.name != f"blk.{i}.kv"
     heads, size = hyper.heads[i], cache.size
-    rows = {"q": heads * size} if shared else {"q": heads * size, "k": cache.heads * size, "v": cache.heads * size}
     if shared:  # converters leave these in
         tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
-    elif f"{at}_v.weight" not in tensors:
-        del rows["v"]
-    matrices = [tensors.take(f"{at}_{name}.weight", count, hyper.width) for name, count in rows.items()]
-    if "k" in rows and "v" not in rows:
-        matrices.append(matrices[-1])  # twice, which takes less time than a copy of what it gives
     return SharingAttention(
         norm=take_norm(source, "attn_norm", i),
-        matrices=tuple(matrices),
+        matrices=_take_matrices(tensors, at, (heads * size, cache.heads * size), hyper.width, shared=shared),
         output=Output(
             tensors.take(f"{at}_output.weight", hyper.width, heads * size),
             norm=take_norm(source, "post_attention_norm", i),
@@ -232,6 +226,22 @@ def take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Ca
             ),
         ),
     )
+
+
+def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int, *, shared: bool) -> tuple[Weight, ...]:
+    """Those of q, k and v, which may be one; `rows` are those of q, and of k or v. A layer that is `shared` has q."""
+    of_q, of_kv = rows
+    if shared and f"{at}_qkv.weight" in tensors:
+        names = (f"{at}_{name}.weight" for name in "qkv")
+        parts = tensors.split(f"{at}_qkv.weight", width, *zip(names, (of_q, of_kv, of_kv), strict=True))
+        tensors.keep(parts[0])
+        return parts[:1]
+    if shared:
+        return (tensors.take(f"{at}_q.weight", of_q, width),)
+    if f"{at}_v.weight" in tensors or f"{at}_qkv.weight" in tensors:
+        return take_qkv(tensors, at, (of_q, of_kv, of_kv), width)
+    q, k = (tensors.take(f"{at}_{name}.weight", count, width) for name, count in zip("qk", rows, strict=True))
+    return q, k, k  # twice, which takes less time than a copy of what it gives
 
 
 def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:

@@ -15,7 +15,6 @@ def load(file: GGUFFile) -> MixtureTransformer:
     form = Form(
         pairing="neox",
         windows=source.windows(2),
-        biases=True,
         norms=("attn_norm", "post_attention_norm"),
         sinks="all",
     )

@@ -26,6 +26,8 @@ def load(file: GGUFFile) -> MixtureTransformer | Transformer:
     rope, normed = source.rope("normal"), file.int(f"{ARCH}.expert_count", default=0) != NOT_NORMED
     full = [chunked and i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
     near = source.near(rope)
+    if normed:
+        near = replace(near, magnitude=1.0)  # its heads are normed when they have turned
     form = Form(ropes=[None if one else near for one in full], windows=[0] * len(full))
 
     def seeing(i: int, p: SelfAttention) -> SelfAttention:

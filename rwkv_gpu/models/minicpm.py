@@ -14,7 +14,7 @@ def load(file: GGUFFile) -> Transformer:
     source = DenseFile(file, "minicpm")
     hyper = source.hyper
     form = Form(
-        embedding_scale=source.number("embedding_scale", *SCALE, default=EMBEDDING),
+        embedding_scale=source.scale("embedding_scale", EMBEDDING),
         branch_scale=source.number("residual_scale", *SCALE, default=DEPTH / math.sqrt(hyper.layers)),
         logit_scale=1 / source.number("logit_scale", *SCALE, default=hyper.width / BASE_WIDTH),
     )

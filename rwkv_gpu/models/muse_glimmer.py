@@ -1,7 +1,8 @@
 """Muse Glimmer: gated attention, and only window layers turn. Embeddings are normed, and logits scaled and capped."""
 
 from ..gguf.file import GGUFFile
-from .dense import CAP, SCALE, DenseFile, Form, build
+from .dense import SCALE, DenseFile, Form, build
+from .rope import unscaled
 from .transformer import Transformer
 
 PERIOD = 4
@@ -13,10 +14,11 @@ def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "muse-glimmer")
     windows = source.windows(PERIOD)
+    near = unscaled(source.near(source.rope("normal")))
     return build(
         source,
         Form(
-            ropes=source.turning(source.rope("normal"), windows),
+            ropes=[near if window else None for window in windows],
             windows=windows,
             head_norms="each",
             gated=True,
@@ -24,6 +26,6 @@ def load(file: GGUFFile) -> Transformer:
             after_eps=AFTER_EPS,
             embedding_norm="unit",
             logit_scale=source.number("logit_scale", *SCALE, default=1.0),
-            logit_cap=source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP),
+            logit_cap=source.cap("final_logit_softcapping", default=LOGIT_CAP),
         ),
     )

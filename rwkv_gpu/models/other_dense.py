@@ -8,9 +8,11 @@ from typing import Literal
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Xielu
 from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form, build
+from .rope import unscaled
 from .transformer import Transformer
 
 PERIOD, PLAMO_PERIOD = 4, 8  # layers from one that sees all to the next
+NEAR_BASE = 10000.0  # of window layers of PLaMo 3, where the file does not say it
 BAICHUAN_13B = 40  # layers
 LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
@@ -45,8 +47,7 @@ def apertus(source: DenseFile) -> Form:
         Xielu(positive=_softplus(positive), negative=beta + _softplus(negative), beta=beta, eps=eps)
         for positive, negative, beta, eps in zip(*numbers, strict=True)
     ]
-    scale = source.number("attention.scale", *SCALE, default=0.0) or None
-    return Form(pairing="neox", glu=False, thens=thens, head_norms="each", score_scale=scale)
+    return Form(pairing="neox", glu=False, thens=thens, head_norms="each", score_scale=source.score_scale())
 
 
 def _softplus(x: float) -> float:
@@ -110,9 +111,10 @@ def olmo(source: DenseFile) -> Form:
 
 def plamo3(source: DenseFile) -> Form:
     """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
-    windows = source.windows(PLAMO_PERIOD)
+    full, windows = source.rope("neox"), source.windows(PLAMO_PERIOD)
+    near = unscaled(source.near(full, NEAR_BASE))
     return Form(
-        ropes=source.ropes(source.rope("neox"), windows),
+        ropes=[near if window else full for window in windows],
         windows=windows,
         head_norms="each",
         after=("post_attention_norm", "post_ffw_norm"),
@@ -122,7 +124,7 @@ def plamo3(source: DenseFile) -> Form:
 def qwen(source: DenseFile) -> Form:
     """The first Qwen: its files say twice the width of the feed-forward."""
     source.hyper = replace(source.hyper, inner=tuple(inner // 2 for inner in source.hyper.inner))
-    return Form(pairing="neox", biases=True)
+    return Form(pairing="neox")
 
 
 def refact(source: DenseFile) -> Form:
@@ -185,7 +187,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
     "plamo3": plamo3,
     "qwen": qwen,
-    "qwen2vl": Form(pairing="neox", biases=True),
+    "qwen2vl": Form(pairing="neox"),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
     "refact": refact,
     "spark2_5": spark2_5,

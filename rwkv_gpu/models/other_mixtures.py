@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, LateTemperature
-from .dense import CAP, CLAMP, LIMIT, SCALE, DenseFile, Form
-from .granite import granite_form
+from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
+from .granite import EXPERTS, granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
 from .other_dense import command_r
 from .rope import unscaled
@@ -85,13 +85,13 @@ def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
         activation="gelu",
         after=("attn_output_norm", (*after, "post_ffw_norm")[0]),
         score_scale=source.number("attention.output_scale", *SCALE, default=128**-0.5),
-        score_cap=source.number("attn_logit_softcapping", *CAP, default=30.0),
+        score_cap=source.cap("attn_logit_softcapping", default=30.0),
         temperature=LateTemperature(start) if start > 1 else None,
         embedding_scale=source.number("embedding_scale", *SCALE, default=6144**0.5),
         logit_scale=source.number("logit_scale", *SCALE, default=3**-0.5),
-        logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),
+        logit_cap=source.cap("final_logit_softcapping", default=0.0),
     )
-    cap = source.number("router_logit_softcapping", *CAP, default=0.0)
+    cap = source.cap("router_logit_softcapping", default=0.0)
     experts = ExpertForm(
         normalise=True, then="gelu", shared=None, shared_suffix="", beside_shared=0.5**0.5, router_cap=cap
     )
@@ -170,7 +170,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "ernie4_5-moe": (Form(), ExpertForm(normalise=True, shared=None)),
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
     "grok": grok,
-    "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
+    "granitemoe": (granite_form, EXPERTS),
     "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
@@ -181,7 +181,7 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
     "phimoe": (phimoe, ExpertForm(normalise=True)),
-    "qwen2moe": (Form(pairing="neox", biases=True), ExpertForm(normalise=False, shared=True)),
+    "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,

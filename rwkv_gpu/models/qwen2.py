@@ -7,4 +7,4 @@ from .transformer import Transformer
 
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    return load_dense(file, "qwen2", Form(pairing="neox", biases=True))
+    return load_dense(file, "qwen2", Form(pairing="neox"))

@@ -48,7 +48,7 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
             fast=fast,
             slow=file.float(f"{at}.scaling.yarn_beta_slow", TURNS[0], fast, default=min(1.0, fast)),
         )
-        growth = 0.1 * math.log(1 / scale)
+        growth = max(0.0, 0.1 * math.log(1 / scale))
         multiplier = file.float(f"{at}.scaling.yarn_log_multiplier", 0.0, 1e2, default=0.0)
         magnitude *= (1 + growth) / (1 + multiplier * growth)
     factors = _factors(file, tensors, FACTORS, dims // 2) if FACTORS in tensors else None

@@ -7,4 +7,4 @@ from .transformer import Transformer
 
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    return load_dense(file, "seed_oss", Form(pairing="neox", biases=True, norms=("attn_norm", "post_attention_norm")))
+    return load_dense(file, "seed_oss", Form(pairing="neox", norms=("attn_norm", "post_attention_norm")))

@@ -349,8 +349,9 @@ def test_a_fresh_sequence_does_not_see_what_its_slot_held(device, kind):
 # ---------------------------------------------------------------- pick
 
 
-def test_what_follows_pick_runs_over_the_picked_rows(device):
-    weights = {"weight": normal(96), "w": normal(33, 96)}
+@pytest.mark.parametrize("width", [96, 33])
+def test_what_follows_pick_runs_over_the_picked_rows(device, width):
+    weights = {"weight": normal(width), "w": normal(33, width)}
 
     def says(g, w, _, x):
         x = g.pick(g.rms_norm(x, w["weight"], 1e-5))
@@ -358,7 +359,7 @@ def test_what_follows_pick_runs_over_the_picked_rows(device):
 
     case = Case(says, weights, [])
     for outputs in [(11,), (11, 3, 0), (0, 1, 2, 3, 4)]:
-        case.assert_same(device, [(batch_of([(0, 0, 12)], outputs), {"x": normal(12, 96)})], rows=20)
+        case.assert_same(device, [(batch_of([(0, 0, 12)], outputs), {"x": normal(12, width)})], rows=20)
 
 
 # ---------------------------------------------------------------- norm, shift and mix ahead of products

@@ -1,0 +1,146 @@
+"""Files of other forms than the golden ones, as llama.cpp reads them: the same model gives the same logits."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.planes import dequantise_rows
+from tests.gguf.parts import Parts, Row, Stored
+from tests.gguf.writer import ARRAY, I32
+from tests.models import test_mixtures as mixtures
+from tests.models.test_optional_parts import SAME, drop, give, logits, matrices, model_of, parts, rms
+
+
+def as_floats(one: Stored) -> Stored:
+    """The same in float32."""
+    raw = np.frombuffer(one.data, np.uint8).reshape(int(np.prod(one.dims[1:])), -1)
+    return Stored(one.name, one.dims, 0, dequantise_rows(FORMATS[one.kind], raw).astype("<f4").tobytes())
+
+
+def without_biases(whole: Parts) -> Parts:
+    endings = tuple(f".attn_{name}.bias".encode() for name in "qkv")
+    whole.tensors = [one for one in whole.tensors if not one.name.endswith(endings)]
+    return whole
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen2", "qwen2moe", "qwen2vl", "seed_oss"])
+def test_families_with_biases_may_lack_them(tmp_path, name):
+    """Then they are zeros."""
+    zeros = parts(name)
+    for one in zeros.tensors:
+        if one.name.endswith((b".attn_q.bias", b".attn_k.bias", b".attn_v.bias")):
+            one.data = bytes(len(one.data))
+    wanted = logits(tmp_path, zeros)
+    assert rms(logits(tmp_path, without_biases(parts(name))) - wanted) < SAME
+
+
+@pytest.mark.parametrize("name", ["qwen2moe", "qwen3moe"])
+def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
+    """The feed-forward of older files is as wide as the experts of a row are together."""
+    whole = parts(name)
+    wanted = logits(tmp_path, whole)
+    arch = name
+    inner = whole.row(f"{arch}.expert_feed_forward_length").value
+    drop(whole, "expert_feed_forward_length")
+    give(whole, feed_forward_length=inner * whole.row(f"{arch}.expert_used_count").value)
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+def test_gemma4_may_count_no_experts(tmp_path):
+    whole = parts("gemma4")
+    wanted = logits(tmp_path, whole)
+    give(whole, expert_count=0)
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+@pytest.mark.parametrize("name", ["gemma3n", "gemma4", "gemma4-experts"])
+def test_q_k_and_v_of_layers_that_share_keys_may_be_rows_of_one_matrix(tmp_path, name):
+    """A layer that reads the keys of another takes the rows of q alone. One without v stays as it is."""
+    whole = parts(name)
+    whole.tensors = [as_floats(one) if b".attn_" in one.name else one for one in whole.tensors]
+    wanted, fused = logits(tmp_path, whole), 0
+    for q in matrices(whole, ".attn_q.weight"):
+        at = q.name.removesuffix(b"q.weight")
+        rows = [one for name in (b"q", b"k", b"v") for one in whole.tensors if one.name == at + name + b".weight"]
+        if len(rows) == 3:
+            dims = [q.dims[0], sum(one.dims[1] for one in rows)]
+            whole.tensors = [one for one in whole.tensors if one not in rows]
+            whole.tensors.append(Stored(at + b"qkv.weight", dims, 0, b"".join(one.data for one in rows)))
+            fused += 1
+    assert fused > 0
+    assert rms(logits(tmp_path, whole) - wanted) < SAME
+
+
+def test_a_layer_that_shares_keys_may_have_all_three_in_one_matrix(tmp_path):
+    """Its k and v are not used."""
+    whole = parts("gemma4")
+    wanted = logits(tmp_path, whole)
+    last = model_of(tmp_path, whole).blocks[-1].attention.cache
+    q = matrices(whole, f"blk.{whole.row('gemma4.block_count').value - 1}.attn_q.weight")[0]
+    of_kv, q.data, q.kind = 2 * last.heads * last.size, as_floats(q).data, 0
+    q.name, q.dims = q.name.replace(b"attn_q.", b"attn_qkv."), [q.dims[0], q.dims[1] + of_kv]
+    q.data += np.ones(of_kv * q.dims[0], np.float32).tobytes()
+    assert rms(logits(tmp_path, whole) - wanted) < SAME
+
+
+def test_what_lengthens_contexts_of_muse_glimmer_leaves_window_layers_alone(tmp_path):
+    """Full layers do not turn, so that it changes nothing at all."""
+    whole = parts("muse-glimmer")
+    wanted = logits(tmp_path, whole)
+    give(whole, rope__scaling__type="yarn", rope__scaling__factor=4.0)
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+def test_sections_of_glm4_that_are_empty_are_none(tmp_path):
+    whole = parts("glm4")
+    wanted = logits(tmp_path, whole)
+    whole.rows.append(Row(b"glm4.rope.dimension_sections", ARRAY, [0, 0, 0, 0], I32))
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+def test_heads_of_llama4_are_normed_when_they_have_turned(tmp_path):
+    """Then it is the same whether turning makes them longer."""
+    whole = parts("llama4")
+    wanted = logits(tmp_path, whole)
+    give(whole, rope__scaling__attn_factor=0.5)
+    assert rms(logits(tmp_path, whole) - wanted) < SAME
+
+
+def test_yarn_of_a_factor_below_1_changes_no_magnitude(tmp_path):
+    whole = parts("llama")
+    give(whole, rope__scaling__type="yarn", rope__scaling__factor=0.5)
+    assert {p.how.rope.magnitude for p in model_of(tmp_path, whole).attentions} == {1.0}
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gemma4", "muse-glimmer"])
+def test_a_cap_of_0_is_none(tmp_path, name):
+    whole = parts(name)
+    give(whole, final_logit_softcapping=0.0)
+    assert model_of(tmp_path, whole).ends.softcap == 0.0
+
+
+def test_scales_of_granite_may_be_0_for_1(tmp_path):
+    """And the scale of scores for that of the size of heads."""
+    whole = parts("granite")
+    for key in ("embedding_scale", "residual_scale", "attention.scale"):
+        drop(whole, key)
+    wanted = logits(tmp_path, whole)
+    give(whole, embedding_scale=0.0, residual_scale=0.0, attention__scale=0.0)
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+
+
+def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
+    """And are not scaled."""
+    whole = parts("plamo3")
+    drop(whole, "rope.freq_base_swa")
+    give(whole, rope__freq_base=5e5, rope__scaling__factor=4.0)
+    ropes = {p.how.window > 0: p.how.rope for p in model_of(tmp_path, whole).attentions}
+    assert (ropes[True].base, ropes[True].scale) == (10000.0, 1.0)
+    assert (ropes[False].base, ropes[False].scale) == (5e5, 0.25)
+
+
+@pytest.mark.parametrize(("name", "arch"), [("granitemoe", "granite"), ("llama-experts", "mistral3")])
+def test_dense_families_may_have_experts(tmp_path, name, arch):
+    """Then they are as those of their relatives."""
+    wanted = logits(tmp_path, mixtures.parts(name))
+    np.testing.assert_array_equal(logits(tmp_path, mixtures.parts(name, arch)), wanted)

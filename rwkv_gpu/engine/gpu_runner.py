@@ -34,7 +34,7 @@ from .device_sampling import SampledRow
 from .factors import upload_factors
 from .fit import Beside, factor_bytes, placement_of, resident
 from .offload import ON_GPU, Offload
-from .parameters import parameters_of
+from .parameters import check_width, parameters_of
 from .placement import Placement, cached_experts
 from .plan_sizes import bucket, common_steps, outputs_for
 from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
@@ -72,6 +72,7 @@ class GpuRunner(PartRunner):
         super().__init__(model, adapters, chunk_size, share, options)
         config, factors = self.cache_config, self._join_adapters()
         extra = factor_bytes(device, factors)
+        check_width(file, self.contents)
         check_bindings(device, self.contents, config)
         if share is None:
             reserved = extra + Beside(draft=draft).drafting(device, config)

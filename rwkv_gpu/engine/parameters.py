@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from rwkv_gpu.errors import UnsupportedModel
+
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
@@ -14,6 +16,7 @@ from ..models.registry import Contents
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 FLOATS = ("F32", "F16", "BF16")
+EMBEDDING, STEP = "token_embd.weight", 4  # numbers of a row that a shader loads at once
 
 
 def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
@@ -35,6 +38,16 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
         common = common_float_format(file, [_tensor(file, weight) for weight in weights])
         formats.update({weight.name: common for weight in weights})
     return [_parameter(file, weight, formats) for weight in model.weights]
+
+
+def check_width(file: GGUFFile, model: Contents) -> None:
+    """Refuses a model whose rows no shader could read."""
+    width = next((weight.shape[-1] for weight in model.weights if weight.name == EMBEDDING), 0)
+    if width % STEP:
+        raise UnsupportedModel(
+            f"{file.path}: rows of {width} numbers are not supported on a GPU; known: multiples of {STEP}; "
+            "the device cpu takes any"
+        )
 
 
 def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Parameter:

@@ -101,6 +101,19 @@ def test_biases_of_gated_attention_may_be_one_vector(tmp_path, opening, rounding
         assert rms(llm.logits(IDS) - wanted) < SAME + rounding
 
 
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_the_last_norm_of_qrwkv_may_have_a_bias(tmp_path, opening, rounding):
+    """It adds the same to the logits of every row."""
+    whole = parts("rwkv6qwen2")
+    plain = logits(tmp_path, whole)
+    width = whole.row("rwkv6qwen2.embedding_length").value
+    whole.tensors.append(vector("output_norm.bias", width, 0.5))
+    with rwkv_gpu.load(written(tmp_path, whole.built()), context=64, **opening) as llm:
+        added = llm.logits(IDS) - plain
+    assert rms(added) > 0.1
+    assert rms(added - added.mean(0)) < SAME + rounding
+
+
 @pytest.mark.parametrize("name", ["qwen35moe", "qwen3next", "nemotron_h_moe"])
 def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
     """In these families `feed_forward_length` is then that of all experts of a row."""

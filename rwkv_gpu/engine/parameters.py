@@ -39,12 +39,13 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
 
 def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Parameter:
     if isinstance(weight, Joined):
-        return Parameter(weight.name, weight.shape, tuple(_tensor(file, p) for p in weight.parts), BY_NAME["F32"])
+        tensors = tuple(_tensor(file, part) for part in weight.parts)
+        return Parameter(weight.name, weight.shape, tensors, BY_NAME["F32"], whole=True)
     if isinstance(weight, Alternating):
         tensors = tuple(_tensor(file, part) for part in weight.parts)
         return Parameter(weight.name, weight.shape, tensors, tensors[0].format, alternate=True)
     if isinstance(weight, HeadSlice):
-        tensor = file.tensors[weight.parts[0].name]
+        tensor = _tensor(file, weight.parts[0])
         turned = BY_NAME[tensor.format.name if tensor.format.name in FLOATS else "F16"]
         fmt = turned if weight.rows.transposed else tensor.format
         part = partial(_rows_of_heads, weight.rows, tensor.format, fmt)

@@ -38,6 +38,7 @@ class Parameter:
     alternate: bool = False
     part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # of the rows of its only tensor
     host: bool = False  # whether it stays in main memory, where the GPU reads it
+    whole: bool = False  # whether its rows follow each other without a gap, because kernels read them as one vector
 
     @property
     def is_experts(self) -> bool:
@@ -52,12 +53,12 @@ class Parameter:
     @property
     def rows(self) -> int:
         """Rows of what is stored."""
-        return int(np.prod(self.shape[:-1]))
+        return 1 if self.whole else int(np.prod(self.shape[:-1]))
 
     @property
     def width(self) -> int:
         """Weights in a row."""
-        return self.shape[-1]
+        return int(np.prod(self.shape)) if self.whole else self.shape[-1]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, State, Tensor, Weight
 from .hybrid import GatedFeed, Sizes, read_sizes, take_feed
-from .rwkv6 import read_head_size
-from .rwkv7 import TimeMix, mixed_rows, take_time_mix
+from .rwkv7 import TimeMix, mixed_rows, read_head_size, take_time_mix
 from .tensors import Tensors
 
 ARCH = "arwkv7"

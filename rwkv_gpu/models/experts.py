@@ -23,7 +23,7 @@ class ExpertSizes:
 
     width: int  # D
     experts: int  # E
-    inner: tuple[int, ...]  # of one expert; empty where only tensors have it
+    inner: tuple[int, ...]  # of one expert; empty where only its tensors say it
     used: tuple[int, ...]  # experts of a row
     gating: Gating  # without its weights, of the first layer
 
@@ -220,11 +220,10 @@ def take_mixture(
     The shared expert has `then` as others do, unless it has one of its own.
     """
     at, experts = f"blk.{i}.ffn", sizes.experts
-    inner = (
-        _of_layer(tensors, sizes.inner, i, "the width of experts")
-        if sizes.inner
-        else tensors.dimension(f"{at}_down_exps.weight", 2, 3)
-    )
+    if sizes.inner:
+        inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
+    else:  # `feed_forward_length` is that of one expert in some families, and of all that a row uses in others
+        inner = tensors.dimension(f"{at}_down_exps.weight", 2, 3)
     latent = _take_latent(tensors, at, sizes.width)
     width = sizes.width if latent is None else latent.down.shape[0]
     chosen = f"blk.{i}.exp_probs_b"

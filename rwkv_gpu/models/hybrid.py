@@ -13,6 +13,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
+from .layered import normed
 from .tensors import LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
 
@@ -52,7 +53,7 @@ class Hybrid:
     weights: tuple[Weight, ...]
     embedding: Weight  # [V, D]
     layers: tuple[tuple[Block, ...], ...]
-    last_norm: Weight  # [D]
+    last_norm: Rms
     head: Weight  # [V, D]
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
@@ -79,13 +80,11 @@ class Hybrid:
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the requested rows, [R, V]"""
-        return g.linear(
-            self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.sizes.eps), scale=self.logit_scale
-        )
+        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm, scale=self.logit_scale)
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The input of the head for these rows, [R, D]"""
-        return g.rms_norm(self._trunk(g, ids), self.last_norm, self.sizes.eps)
+        return normed(g, self._trunk(g, ids), self.last_norm)
 
     def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The requested rows after all layers, [R, D]"""
@@ -204,7 +203,7 @@ def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interv
     key = f"{sizes.arch}.attention.recurrent_layers"
     if key in file.metadata:
         said = np.asarray(file.metadata[key])
-        if said.ndim != 1 or len(said) < sizes.layers or said.dtype != np.bool_:
+        if said.ndim != 1 or len(said) < sizes.layers or said.dtype.kind not in "biu":
             raise tensors.bad(f"metadata key '{key}'", str(said), f"{sizes.layers} booleans")
         return [bool(one) for one in said[: sizes.layers]]
     interval = file.int(f"{sizes.arch}.full_attention_interval", low=1, high=1024, default=interval)
@@ -223,7 +222,9 @@ def take_model(
     """A model of these layers; refuses a file that has other tensors, too."""
     shape = sizes.vocabulary, sizes.width
     embedding = tensors.take("token_embd.weight", *shape)
-    norm = tensors.take(last_norm, sizes.width)
+    bias = last_norm.replace("weight", "bias")  # which QRWKV may have
+    shift = tensors.take(bias, sizes.width) if bias in tensors else None
+    norm = Rms(tensors.take(last_norm, sizes.width), sizes.eps, shift)
     head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
     tensors.refuse_the_rest()
     weights = tuple(tensors.taken)

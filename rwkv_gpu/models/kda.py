@@ -7,6 +7,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import DeltaRule, Ops, Rms, State, Tensor, Weight
+from .dense import take_qkv
 from .hybrid import Sizes, take_norm
 from .tensors import Tensors
 
@@ -66,7 +67,7 @@ def take_kda(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, i: int,
 
     return KDA(
         norm=take_norm(tensors, sizes, i),
-        qkv=tuple(tensors.take(f"{at}.attn_{name}.weight", inner, width) for name in QKV),
+        qkv=take_qkv(tensors, f"{at}.attn", (inner, inner, inner), width),
         convs=tuple(tensors.take_flat(f"{at}.ssm_conv1d_{name}.weight", inner, taps) for name in QKV),
         pasts=tuple(State(f"{at}.conv_{name}", (taps - 1, inner)) for name in QKV),
         beta=tensors.take(f"{at}.ssm_beta.weight", heads, width),

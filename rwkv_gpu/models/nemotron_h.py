@@ -27,16 +27,19 @@ from .tensors import Tensors
 
 @dataclass(frozen=True)
 class SquaredReluFeed:
-    """add + W_down · relu(W_up norm(x))²"""
+    """add + W_down · relu(W_up norm(x))², each with the bias that the file has"""
 
     norm: Weight  # [D]
     up: Weight  # [inner, D]
     down: Weight  # [D, inner]
+    up_bias: Weight | None  # [inner]
+    down_bias: Weight | None  # [D]
     states = ()
     caches = ()
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        return g.linear(g.linear(x, self.up, then="relu2", norm=Rms(self.norm, eps)), self.down, add=add)
+        inner = g.linear(x, self.up, then="relu2", bias=self.up_bias, norm=Rms(self.norm, eps))
+        return g.linear(inner, self.down, bias=self.down_bias, add=add)
 
 
 def load(file: GGUFFile, arch: str) -> Hybrid:
@@ -65,8 +68,15 @@ def load(file: GGUFFile, arch: str) -> Hybrid:
 
 
 def _take_feed(tensors: Tensors, sizes: Sizes, i: int, norm: Weight, inner: int) -> SquaredReluFeed:
+    at = f"blk.{i}.ffn"
+
+    def bias(name: str, size: int) -> Weight | None:
+        return tensors.take(name, size) if name in tensors else None
+
     return SquaredReluFeed(
         norm,
-        up=tensors.take(f"blk.{i}.ffn_up.weight", inner, sizes.width),
-        down=tensors.take(f"blk.{i}.ffn_down.weight", sizes.width, inner),
+        up=tensors.take(f"{at}_up.weight", inner, sizes.width),
+        down=tensors.take(f"{at}_down.weight", sizes.width, inner),
+        up_bias=bias(f"{at}_up.bias", inner),
+        down_bias=bias(f"{at}_down.bias", sizes.width),
     )

@@ -152,9 +152,9 @@ def _take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
         low_norm=tensors.take(_named(tensors, f"{at}_dt_norm"), rank),
         dt=tensors.rows_of_heads(f"{at}_dt.channels.weight", f"{at}_dt.weight", channels, rank),
         parameters=StateSpace(
-            dt_bias=tensors.repeat(f"{at}_dt.channels.bias", f"{at}_dt.bias", channels),
-            a=tensors.repeat(f"{at}_a.channels", f"{at}_a", HeadRows(heads, 1, 0, 1, repeats=size * state)),
-            d=tensors.repeat(f"{at}_d.channels", f"{at}_d", channels),
+            dt_bias=tensors.numbers_of_heads(f"{at}_dt.channels.bias", f"{at}_dt.bias", channels),
+            a=tensors.numbers_of_heads(f"{at}_a.channels", f"{at}_a", HeadRows(heads, 1, 0, 1, repeats=size * state)),
+            d=tensors.numbers_of_heads(f"{at}_d.channels", f"{at}_d", channels),
         ),
         output=_take_output(tensors, sizes, i, f"{at}_out", width, "post_attention_norm"),
         past=State(f"blk.{i}.conv", (inner.taps - 1, width)),

@@ -18,6 +18,7 @@ from ..ops.vocabulary import (
     HeadRows,
     Ops,
     Rms,
+    RowRange,
     State,
     Tensor,
     Weight,
@@ -78,6 +79,7 @@ class GatedAttention:
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · N, D]
     gate: Weight  # [H · N, D]
+    biases: tuple[Weight | None, ...]  # of q, k, v and the gate
     output: Weight  # [D, H · N]
     cache: Cache
     how: Attention
@@ -90,7 +92,7 @@ class GatedAttention:
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
         weights = [self.q, self.k, self.v, self.gate]
         then: list[Activation] = ["none", "none", "none", "sigmoid"]
-        q, k, v, gate = g.linears([x] * 4, weights, then=then, norm=Rms(self.norm, eps))
+        q, k, v, gate = g.linears([x] * 4, weights, then=then, bias=self.biases, norm=Rms(self.norm, eps))
         return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how), gate), self.output, add=add)
 
 
@@ -127,18 +129,54 @@ def _attention(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> tuple[Attentio
 def _take_attention(tensors: Tensors, sizes: Sizes, attend: tuple[Attention, int, int], i: int) -> GatedAttention:
     """Rows of q and of the gate stand in turns, a head each."""
     how, kv_heads, size = attend
-    at, width, whole = f"blk.{i}.attn", sizes.width, f"blk.{i}.attn_q.weight"
+    at, width = f"blk.{i}.attn", sizes.width
+    of_q, of_gate = (HeadRows(how.heads, 2 * size, first, size) for first in (0, size))
+    rows = 2 * how.heads * size, kv_heads * size, kv_heads * size
+    whole, k, v = _take_qkv(tensors, at, rows, width)
     norms = HeadNorms(sizes.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
     return GatedAttention(
         norm=take_norm(tensors, sizes, i),
-        q=tensors.rows_of_heads(f"{at}_q", whole, HeadRows(how.heads, 2 * size, 0, size), width),
-        k=tensors.take(f"{at}_k.weight", kv_heads * size, width),
-        v=tensors.take(f"{at}_v.weight", kv_heads * size, width),
-        gate=tensors.rows_of_heads(f"{at}_q_gate", whole, HeadRows(how.heads, 2 * size, size, size), width),
+        q=tensors.rows_of_heads(f"{at}_q", whole, of_q, width),
+        k=k,
+        v=v,
+        gate=tensors.rows_of_heads(f"{at}_q_gate", whole, of_gate, width),
+        biases=_take_biases(tensors, at, rows, of_q, of_gate),
         output=tensors.take(f"{at}_output.weight", width, how.heads * size),
         cache=Cache(f"blk.{i}.kv", kv_heads, size),
         how=replace(how, norms=norms),
     )
+
+
+def _take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[str | RowRange, Weight, Weight]:
+    """What has the rows of q and its gate, and k and v; all may be rows of one matrix."""
+    whole, names = f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"]
+    if whole not in tensors:
+        k, v = (tensors.take(name, count, width) for name, count in zip(names[1:], rows[1:], strict=True))
+        return names[0], k, v
+    q, *others = tensors.split(whole, width, *zip(names, rows, strict=True))
+    tensors.keep(*others)
+    return q, others[0], others[1]
+
+
+def _take_biases(
+    tensors: Tensors, at: str, rows: Sequence[int], of_q: HeadRows, of_gate: HeadRows
+) -> tuple[Weight | None, ...]:
+    """Those of q, k, v and the gate that the file has."""
+    whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
+    q: str | RowRange | None = names[0] if names[0] in tensors else None
+    others: list[Weight | None]
+    if whole in tensors:
+        q, k, v = tensors.split(whole, 0, *zip(names, rows, strict=True))
+        tensors.keep(k, v)
+        others = [k, v]
+    else:
+        sizes = zip(names[1:], rows[1:], strict=True)
+        others = [tensors.take(name, count) if name in tensors else None for name, count in sizes]
+    if q is None:
+        return None, *others, None
+    parts = ("q.rows", of_q), ("q_gate", of_gate)
+    q_bias, gate_bias = (tensors.numbers_of_heads(f"{at}_{name}.bias", q, each) for name, each in parts)
+    return q_bias, *others, gate_bias
 
 
 def _take_feed(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSizes | None, i: int) -> Block:

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, Joined, Ops, State, Tensor, Weight
-from .rwkv7 import HEAD_EPS, Lora, Norm, take_mix, take_norm
+from .rwkv7 import HEAD_EPS, Lora, Norm, read_head_size, take_mix, take_norm
 from .tensors import EPS, Tensors
 
-HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
 PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
 
 
@@ -173,18 +170,6 @@ def load(file: GGUFFile) -> RWKV6:
     )
     tensors.refuse_the_rest()
     return model
-
-
-def read_head_size(file: GGUFFile, arch: str, width: int, tensors: Tensors) -> int:
-    """How many numbers a head has."""
-    size = file.int(f"{arch}.wkv.head_size", low=1, high=1 << 16)
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    if width % size:
-        what = f"metadata key '{arch}.embedding_length'"
-        raise tensors.bad(what, str(width), f"a multiple of the head size {size}")
-    return size
 
 
 def take_time_mix(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Ops, State, Tensor, Weight
 from .hybrid import Hybrid, read_sizes, take_feed, take_model
-from .rwkv6 import TimeMix, read_head_size, take_time_mix, time_mix
+from .rwkv6 import TimeMix, take_time_mix, time_mix
+from .rwkv7 import read_head_size
 from .tensors import Tensors
 
 ARCH = "rwkv6qwen2"

@@ -9,7 +9,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
-HEAD_SIZES = (64, 128)
+HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
 HEAD_EPS = 64e-5  # of the norm over a head; no file says it
 
 
@@ -209,22 +209,28 @@ def load(file: GGUFFile) -> RWKV7:
 def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
     """The sizes in the metadata; raises BadFile where they contradict each other."""
     file.int("rwkv7.token_shift_count", low=2, high=2, default=2)
-    hyper = Hyper(
+    width = file.int("rwkv7.embedding_length", low=1, high=1 << 16)
+    return Hyper(
         layers=file.int("rwkv7.block_count", low=1, high=1024),
-        width=file.int("rwkv7.embedding_length", low=1, high=1 << 16),
+        width=width,
         inner=file.int("rwkv7.feed_forward_length", low=1, high=1 << 20),
-        head_size=file.int("rwkv7.wkv.head_size", low=1, high=1 << 16),
+        head_size=read_head_size(file, "rwkv7", width, tensors),
         vocabulary=tensors.dimension("token_embd.weight", 0),
         eps=file.float("rwkv7.attention.layer_norm_epsilon", *EPS),
         context=file.int("rwkv7.context_length", low=1, high=LONGEST_CONTEXT, default=1 << 20),
     )
-    if hyper.head_size not in HEAD_SIZES:
-        known = " and ".join(map(str, HEAD_SIZES))
-        raise UnsupportedModel(f"{file.path}: heads of size {hyper.head_size} are not supported; known: {known}")
-    if hyper.width % hyper.head_size:
-        what = "metadata key 'rwkv7.embedding_length'"
-        raise tensors.bad(what, str(hyper.width), f"a multiple of the head size {hyper.head_size}")
-    return hyper
+
+
+def read_head_size(file: GGUFFile, arch: str, width: int, tensors: Tensors) -> int:
+    """How many numbers a head has."""
+    size = file.int(f"{arch}.wkv.head_size", low=1, high=1 << 16)
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    if width % size:
+        what = f"metadata key '{arch}.embedding_length'"
+        raise tensors.bad(what, str(width), f"a multiple of the head size {size}")
+    return size
 
 
 def take_norm(tensors: Tensors, name: str, width: int) -> Norm:

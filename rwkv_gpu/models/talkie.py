@@ -34,7 +34,7 @@ def load(file: GGUFFile) -> Talkie:
     def normed_heads(i: int, p: SelfAttention) -> SelfAttention:
         # A turned head is as long as before, so that it may be normed first.
         name, rows = f"blk.{i}.attn_q_norm", HeadRows(p.how.heads, 1, 0, 1, repeats=hyper.head_size)
-        gains = tensors.repeat(f"{name}.channels", f"{name}.weight", rows)
+        gains = tensors.numbers_of_heads(f"{name}.channels", f"{name}.weight", rows)
         return replace(p, head_norms=(Rms(gains, hyper.eps), Rms(None, hyper.eps)))
 
     amounts = [tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0) for i in range(hyper.layers)]

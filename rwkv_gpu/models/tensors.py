@@ -98,19 +98,20 @@ class Tensors:
         self.taken.append(part_of)
         return part_of
 
-    def rows_of_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
-        """The same rows as one matrix, [H · count, width]."""
-        part = self._scaled(self._checked(whole, (rows.heads * rows.each, width)))
+    def rows_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows, width: int) -> HeadSlice:
+        """The same rows as one matrix, [H · count, width]; of a tensor, or of some rows of one."""
+        shape = rows.heads * rows.each, width
+        part: Weight = self._scaled(self._checked(whole, shape)) if isinstance(whole, str) else whole
         part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats, width), (part,), rows, scale=part.scale)
         self.taken.append(part_of)
         return part_of
 
-    def repeat(self, name: str, whole: str, rows: HeadRows) -> HeadSlice:
-        """A number of each head of a vector, as often as `rows` says, as one vector."""
-        part = self._checked(whole, (rows.heads,))
-        repeated = HeadSlice(name, (rows.heads * rows.repeats,), (part,), rows)
-        self.taken.append(repeated)
-        return repeated
+    def numbers_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows) -> HeadSlice:
+        """Numbers of each head of a vector, as often as `rows` says, as one vector."""
+        part = self._checked(whole, (rows.heads * rows.each,)) if isinstance(whole, str) else whole
+        part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats,), (part,), rows)
+        self.taken.append(part_of)
+        return part_of
 
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format, and can be one matrix."""

@@ -186,9 +186,7 @@ def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
     if isinstance(weight, RowRange):
         return weight.source, range(weight.first, weight.first + weight.shape[0])
     if isinstance(weight, HeadSlice) and len(weight.shape) == 2:
-        rows = weight.rows
+        rows, (name, whole) = weight.rows, adapted_rows(weight.parts[0])
         starts = range(rows.first, rows.heads * rows.each, rows.each)
-        return weight.parts[0].name, [
-            start + n for start in starts for n in range(rows.count) for _ in range(rows.repeats)
-        ]
+        return name, [whole[start + n] for start in starts for n in range(rows.count) for _ in range(rows.repeats)]
     return weight.name, range(weight.shape[0])

@@ -33,7 +33,8 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
 
 def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
     """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
-    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width, head_size // 4)
+    fours = head_size // 4  # which lanes share evenly
+    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width, fours & -fours)
     rows = target.tuning.state_rows_per_lane
     while head_size // rows * lanes_per_row > target.can.max_invocations:
         rows *= 2

@@ -149,12 +149,12 @@ def test_inputs_and_outputs_may_be_parts_of_stacks(device, tmp_path, ranks, seco
 
 
 def test_rows_in_turns_and_rows_joined(device, tmp_path):
-    tensors = {"gate": ("Q5_K", (70, 256)), "up": ("Q5_K", (70, 256)), "m1": ("F16", (256,)), "m2": ("F32", (256,))}
+    tensors = {"gate": ("Q5_K", (70, 256)), "up": ("Q5_K", (70, 256)), "m1": ("F16", (272,)), "m2": ("F32", (272,))}
     with GGUFFile.open(model_file(tmp_path, tensors)) as file:
         t = file.tensors
         wanted = [
             Parameter("both", (140, 256), (t["gate"], t["up"]), BY_NAME["Q5_K"], alternate=True),
-            Parameter("mixes", (2, 256), (t["m1"], t["m2"]), BY_NAME["F32"]),
+            Parameter("mixes", (2, 272), (t["m1"], t["m2"]), BY_NAME["F32"], whole=True),
         ]
         weights, host = load_weights(device, file, wanted), host_weights(file, wanted)
         plain = host_weights(file, parameters(file))
@@ -162,7 +162,7 @@ def test_rows_in_turns_and_rows_joined(device, tmp_path):
     assert np.array_equal(host["both"][1::2], plain["up"])
     assert np.array_equal(host["mixes"], np.stack([plain["m1"], plain["m2"]]))
     mixes = weights["mixes"].shards[0].slice
-    assert device.read(mixes.buffer, 2048, mixes.offset) == host["mixes"].tobytes()
+    assert device.read(mixes.buffer, 2176, mixes.offset) == host["mixes"].tobytes()
     x = np.random.default_rng(0).standard_normal((2, 256), dtype=np.float32) / 20
     check(device, weights, host, lambda g, x: {"y": g.glu(x, Weight("both", (140, 256)), "silu")}, 2, x=x)
 

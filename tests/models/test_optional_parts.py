@@ -14,7 +14,7 @@ from tests.golden_files import OWN
 
 SAME = 2e-5  # rms: float32 sums in another order, over logits of deviation 2.5
 IDS = np.random.default_rng(7).integers(3, 250, 24).tolist()
-HYBRIDS = "falcon-h1", "granitehybrid", "lfm2", "nemotron_h"
+HYBRIDS = "falcon-h1", "granitehybrid", "lfm2", "nemotron_h", "qwen35"
 HIDDEN = "attention.layer_norm_rms_epsilon"
 
 
@@ -61,19 +61,66 @@ def matrices(whole: Parts, ending: str) -> list[Stored]:
     return [one for one in whole.tensors if one.name.endswith(ending.encode())]
 
 
-@pytest.mark.parametrize("name", ["lfm2", "nemotron_h"])
+def join_qkv(whole: Parts, ending: bytes = b"weight") -> None:
+    """Puts q, k and v of each layer that attends into one tensor, as converters do with --fuse-qkv."""
+    for q in matrices(whole, f".attn_q.{ending.decode()}"):
+        at = q.name.removesuffix(b"q." + ending)
+        found = [one for one in whole.tensors if one.name in (at + x + b"." + ending for x in (b"q", b"k", b"v"))]
+        if len(found) < 3 or len({one.kind for one in found}) > 1:  # latent attention, or v in a format of its own
+            continue
+        rows = sorted(found, key=lambda one: b"qkv".index(one.name[len(at) : len(at) + 1]))
+        dims = [*q.dims[:-1], sum(one.dims[-1] for one in rows)]
+        whole.tensors = [one for one in whole.tensors if one not in found]
+        whole.tensors.append(Stored(at + b"qkv." + ending, dims, q.kind, b"".join(one.data for one in rows)))
+    assert matrices(whole, f".attn_qkv.{ending.decode()}")
+
+
+@pytest.mark.parametrize("name", ["lfm2", "nemotron_h", "qwen35", "kimi-linear"])
 def test_q_k_and_v_of_a_hybrid_may_be_rows_of_one_matrix(tmp_path, name):
     whole = parts(name)
     wanted = logits(tmp_path, whole)
-    for q in matrices(whole, ".attn_q.weight"):
-        at = q.name.removesuffix(b"q.weight")
-        found = [one for one in whole.tensors if one.name in (at + b"q.weight", at + b"k.weight", at + b"v.weight")]
-        assert len({one.kind for one in found}) == 1
-        rows = sorted(found, key=lambda one: b"qkv".index(one.name[-8:-7]))
-        dims = [q.dims[0], sum(one.dims[1] for one in rows)]
-        whole.tensors = [one for one in whole.tensors if one not in found]
-        whole.tensors.append(Stored(at + b"qkv.weight", dims, q.kind, b"".join(one.data for one in rows)))
+    join_qkv(whole)
     assert rms(logits(tmp_path, whole) - wanted) < SAME
+
+
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_biases_of_gated_attention_may_be_one_vector(tmp_path, opening, rounding):
+    """That of q has the numbers of the query and of the gate in turns, a head each."""
+    whole = parts("qwen35")
+    drawn = np.random.default_rng(3)
+    for name in "qkv":
+        for one in matrices(whole, f".attn_{name}.weight"):
+            value = drawn.standard_normal(one.dims[1]).astype(np.float32)
+            bias = one.name.replace(b"weight", b"bias")
+            whole.tensors.append(Stored(bias, [one.dims[1]], 0, value.tobytes()))
+    wanted = logits(tmp_path, whole)
+    assert rms(wanted - logits(tmp_path, parts("qwen35"))) > 0.1
+    join_qkv(whole)
+    join_qkv(whole, b"bias")
+    with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
+        assert rms(llm.logits(IDS) - wanted) < SAME + rounding
+
+
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_the_last_norm_of_qrwkv_may_have_a_bias(tmp_path, opening, rounding):
+    """It adds the same to the logits of every row."""
+    whole = parts("rwkv6qwen2")
+    plain = logits(tmp_path, whole)
+    width = whole.row("rwkv6qwen2.embedding_length").value
+    whole.tensors.append(vector("output_norm.bias", width, 0.5))
+    with rwkv_gpu.load(written(tmp_path, whole.built()), context=64, **opening) as llm:
+        added = llm.logits(IDS) - plain
+    assert rms(added) > 0.1
+    assert rms(added - added.mean(0)) < SAME + rounding
+
+
+@pytest.mark.parametrize("name", ["qwen35moe", "qwen3next", "nemotron_h_moe"])
+def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
+    """In these families `feed_forward_length` is then that of all experts of a row."""
+    whole = parts(name)
+    wanted = logits(tmp_path, whole)
+    drop(whole, "expert_feed_forward_length")
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
@@ -83,6 +130,8 @@ def test_attention_of_a_hybrid_may_have_biases(tmp_path, name):
     wanted = logits(tmp_path, plain)
     for part in ("q", "k", "v", "output"):
         changed = []
+        if (name, part) == ("qwen35", "output"):  # llama.cpp reads none
+            continue
         for value in (0.0, 0.5):
             whole = parts(name)
             for one in matrices(whole, f".attn_{part}.weight"):
@@ -93,10 +142,10 @@ def test_attention_of_a_hybrid_may_have_biases(tmp_path, name):
         assert changed[1] < SAME if unseen else changed[1] > 1e-3, part
 
 
-@pytest.mark.parametrize("name", ["falcon-h1", "lfm2"])
+@pytest.mark.parametrize("name", ["falcon-h1", "lfm2", "nemotron_h"])
 def test_feed_forwards_of_a_hybrid_may_have_biases(tmp_path, name):
     wanted = logits(tmp_path, parts(name))
-    for part in ("gate", "up", "down"):
+    for part in ("gate", "up", "down") if name != "nemotron_h" else ("up", "down"):
         for value, low, high in ((0.0, 0.0, SAME), (0.5, 1e-2, 10.0)):
             whole = parts(name)
             for one in matrices(whole, f".ffn_{part}.weight"):

@@ -7,16 +7,16 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
-from tests.gguf.writer import BOOL, array_key, number, with_keys, written
+from tests.gguf.writer import BOOL, U32, array_key, number, with_keys, written
 from tests.golden_files import OWN
 
 FILE = OWN / "tiny-qwen35.gguf"
 RECURRENT = "qwen35.attention.recurrent_layers"
 
 
-def with_layers(recurrent: list[bool]) -> bytes:
+def with_layers(recurrent: list[bool], kind: int = BOOL) -> bytes:
     """The model with a list of its recurrent layers."""
-    row = array_key(RECURRENT, BOOL, [number(BOOL, one) for one in recurrent])
+    row = array_key(RECURRENT, kind, [number(kind, one) for one in recurrent])
     return with_keys(FILE.read_bytes(), [row])
 
 
@@ -27,10 +27,11 @@ def replaced(key: str, value: int) -> bytes:
     return data[:at] + value.to_bytes(4, "little") + data[at + 4 :]
 
 
-def test_a_list_of_recurrent_layers_says_the_same_as_the_interval(tmp_path):
+@pytest.mark.parametrize("kind", [BOOL, U32])
+def test_a_list_of_recurrent_layers_says_the_same_as_the_interval(tmp_path, kind):
     record = np.load(OWN / "tiny-qwen35.npz")
     ids = record["tokens"].tolist()
-    path = written(tmp_path, with_layers([True, True, True, False]))
+    path = written(tmp_path, with_layers([True, True, True, False], kind))
     with rwkv_gpu.load(path, device="cpu", kv="f32", context=64) as llm:
         assert np.sqrt(np.mean((llm.logits(ids) - record["exact_logits"]) ** 2)) < 2e-5
 

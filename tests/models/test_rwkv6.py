@@ -5,7 +5,8 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.gguf.file import GGUFFile
-from tests.gguf.writer import written
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import U32, written
 from tests.golden_files import OWN
 
 FILE = OWN / "tiny-rwkv6.gguf"
@@ -46,3 +47,23 @@ def test_a_file_that_says_it_is_rescaled_and_is_not_gives_others(tmp_path):
     with rwkv_gpu.load(written(tmp_path, data[:at] + (1).to_bytes(4, "little") + data[at + 4 :]), device="cpu") as llm:
         got = llm.logits(record["tokens"].tolist())
     assert np.sqrt(np.mean((got - record["exact_logits"]) ** 2)) > 0.05
+
+
+@pytest.mark.parametrize("name", ["rwkv6", "arwkv7"])
+def test_a_width_is_no_multiple_of_32(adapter, tmp_path, name):
+    """Three heads of 16: vectors that are read as one lie without gaps, and rows of matrices do not."""
+    width, size = 48, 16
+    whole = take_apart((OWN / f"tiny-{name}.gguf").read_bytes())
+    old = {key: whole.row(f"{name}.{key}").value for key in ("embedding_length", "wkv.head_size")}
+    assert old == {"embedding_length": 96, "wkv.head_size": 32}
+    for key, value in zip(old, (width, size), strict=True):
+        whole.set(f"{name}.{key}", U32, value)
+    for one in whole.tensors:
+        of_heads = one.name.endswith(b"time_mix_first.weight")
+        one.dims = [size, width // size] if of_heads else [width if dim == 96 else dim for dim in one.dims]
+    path, ids = written(tmp_path, whole.built()), np.random.default_rng(7).integers(3, 250, 24).tolist()
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        wanted = llm.logits(ids)
+    with rwkv_gpu.load(path, device=str(adapter.index)) as llm:
+        for chunk in (24, 1):
+            np.testing.assert_allclose(llm.logits(ids, chunk_size=chunk), wanted, rtol=1e-3, atol=1e-3)

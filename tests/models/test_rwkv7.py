@@ -399,5 +399,19 @@ def test_sizes_that_disagree_are_named(tmp_path, keys, says):
 
 
 def test_a_head_size_without_a_kernel_is_unsupported(tmp_path):
-    with pytest.raises(UnsupportedModel, match="heads of size 32 are not supported; known: 64 and 128"):
-        opened(write(tmp_path, tiny_tensors(), wkv__head_size=32))
+    with pytest.raises(UnsupportedModel, match="heads of size 8 are not supported; known: multiples of 16 up to 256"):
+        opened(write(tmp_path, tiny_tensors(), wkv__head_size=8))
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_heads_of_other_sizes_equal_the_reference(adapter, tmp_path, size):
+    path, ids = write(tmp_path, tiny_tensors(), wkv__head_size=size), list(range(1, 25))
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        weights = float_weights(file, model)
+    assert next(iter(model.states)).shape == (WIDTH // size, size, size)
+    wanted = feed(OnCpu(model, weights), ids, [24])
+    with Device(adapter) as device:
+        for rows, tuning in ((24, None), (1, None), (1, hardware(device.capabilities))):
+            on_gpu = OnGpu(model, weights, device, rows, tuning=tuning)
+            np.testing.assert_allclose(feed(on_gpu, ids, [rows] * (24 // rows)), wanted, 1e-3, 1e-3)

@@ -1,12 +1,16 @@
 """A file of an architecture that is not supported is refused with what it would need, and with those that are."""
 
+import numpy as np
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import MODELS, load_model
 from rwkv_gpu.models.unsupported import MISSING
-from tests.gguf.writer import gguf, text_key, written
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import U32, gguf, text_key, written
+from tests.golden_files import OWN
 
 
 def refused(arch: str, tmp_path) -> str:
@@ -30,3 +34,17 @@ def test_the_refusal_says_what_is_missing_and_what_is_supported(arch, tmp_path):
 
 def test_an_architecture_that_nobody_knows_is_said_to_be_that(tmp_path):
     assert "'martian' is not supported: it is not known here; supported are" in refused("martian", tmp_path)
+
+
+def test_rows_that_are_no_multiple_of_four_numbers_run_on_a_gpu(adapter, tmp_path):
+    """Most shaders load four numbers at once."""
+    whole = take_apart((OWN / "tiny-mamba2.gguf").read_bytes())
+    whole.set("mamba2.embedding_length", U32, 50)
+    for one in whole.tensors:
+        if not one.name.endswith(b"ssm_norm.weight"):
+            one.dims = [50 if dim == 96 else dim for dim in one.dims]
+    path = written(tmp_path, whole.built())
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        expected = llm.logits([5, 6, 7])
+    with rwkv_gpu.load(path, device=str(adapter.index)) as llm:
+        np.testing.assert_allclose(llm.logits([5, 6, 7]), expected, atol=1e-4 * expected.std())

@@ -35,6 +35,7 @@ FEATURES = (
     "memory-decoration-coherent",
     "mappable-primary-buffers",
 )
+MOST_STAGED = 16 << 20  # bytes of copies within buffers that are on their way at a time
 MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so only where the user agreed
 
 LEAST_SUBGROUP = 8  # lanes that kernels with shuffles need
@@ -213,12 +214,14 @@ class Device:
             self.queue.submit([encoder.finish()])
 
     def copy_within(self, buffers: Sequence[Buffer], source: int, target: int, nbytes: int) -> None:
-        """Queues a copy of the same place within each of the buffers, all by one submit."""
-        between = self.buffer(nbytes * len(buffers), "staging").handle  # WebGPU has no copies within a buffer
-        places = [(buffer.handle, number * nbytes) for number, buffer in enumerate(buffers)]
-        there = [(handle, source, between, at, nbytes) for handle, at in places]
-        back = [(between, at, handle, target, nbytes) for handle, at in places]
-        self.submit([native.encode(self.handle, (), [*there, *back])])
+        """Queues a copy of the same place within each of the buffers, as many as there is room for by one submit."""
+        at_once = max(1, min(MOST_STAGED // nbytes, len(buffers)))
+        between = self.buffer(nbytes * at_once, "staging").handle  # WebGPU has no copies within a buffer
+        for first in range(0, len(buffers), at_once):
+            places = [(one.handle, n * nbytes) for n, one in enumerate(buffers[first : first + at_once])]
+            there = [(handle, source, between, at, nbytes) for handle, at in places]
+            back = [(between, at, handle, target, nbytes) for handle, at in places]
+            self.submit([native.encode(self.handle, (), [*there, *back])])
 
     def submit(self, commands: Sequence[Any]) -> int:
         """Hands command buffers to the GPU and returns at once; the number waits for them and all before."""

@@ -138,16 +138,18 @@ def test_opening_and_losing_are_quiet(adapter, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_copies_within_buffers_are_one_submit(device, monkeypatch):
+def test_copies_within_buffers_are_one_submit_where_there_is_room(device, monkeypatch):
     buffers = [device.upload(np.arange(64, dtype=np.uint32) + start, "test") for start in (0, 100, 200)]
     submits = []
     submit = device.submit
     monkeypatch.setattr(device, "submit", lambda commands: (submits.append(len(commands)), submit(commands))[1])
-    device.copy_within(buffers, 0, 128, 64)
+    for most in (64, 1 << 20):
+        monkeypatch.setattr("rwkv_gpu.gpu.device.MOST_STAGED", most)
+        device.copy_within(buffers, 0, 128, 64)
     expected = np.concatenate([np.arange(32), np.arange(16), np.arange(48, 64)])
     for start, buffer in zip((0, 100, 200), buffers, strict=True):
         assert np.array_equal(np.frombuffer(device.read(buffer), np.uint32), expected + start)
-    assert submits == [1]
+    assert submits == [1] * (len(buffers) + 1)
 
 
 def test_results_are_read_while_another_thread_polls_the_device(adapter):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.parts import Parts, Row, Stored
-from tests.gguf.writer import ARRAY, I32
+from tests.gguf.writer import ARRAY, I32, written
 from tests.models import test_mixtures as mixtures
-from tests.models.test_optional_parts import SAME, drop, give, logits, matrices, model_of, parts, rms
+from tests.models.test_optional_parts import IDS, SAME, drop, give, logits, matrices, model_of, parts, rms
 
 
 def as_floats(one: Stored) -> Stored:
@@ -144,3 +145,34 @@ def test_dense_families_may_have_experts(tmp_path, name, arch):
     """Then they are as those of their relatives."""
     wanted = logits(tmp_path, mixtures.parts(name))
     np.testing.assert_array_equal(logits(tmp_path, mixtures.parts(name, arch)), wanted)
+
+
+@pytest.mark.parametrize("opening", ["portable", "fast"], indirect=True)
+def test_heads_of_gemma4_may_be_no_multiple_of_8(tmp_path, opening, rounding):
+    """Caches have zeros behind them, which norms do not count."""
+    whole = parts("gemma4")
+    whole.tensors = [
+        as_floats(one) if b".attn_" in one.name or one.name == b"rope_freqs.weight" else one for one in whole.tensors
+    ]
+    flags = whole.row("gemma4.attention.sliding_window_pattern").value
+    for one in whole.tensors:
+        name = one.name.split(b".")
+        if name[0] == b"blk" and name[2].startswith((b"attn_q", b"attn_k", b"attn_v", b"attn_output")):
+            old = 24 if flags[int(name[1])] else 48
+            cut_heads(one, old, old - 4, -1 if name[2] == b"attn_output" else 0)
+        elif name[0] == b"rope_freqs":
+            cut_heads(one, 24, 22, 0)
+    for ending, size in (("length", 44), ("length_swa", 20)):
+        give(whole, **{f"attention__{kind}_{ending}": size for kind in ("key", "value")})
+    give(whole, rope__dimension_count=44, rope__dimension_count_swa=20)
+    wanted = logits(tmp_path, whole)
+    assert {p.attention.cache.size for p in model_of(tmp_path, whole).blocks} == {24, 48}
+    with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
+        assert rms(llm.logits(IDS) - wanted) < SAME + rounding
+
+
+def cut_heads(one: Stored, old: int, size: int, axis: int) -> None:
+    """Leaves the first numbers of each head: of rows or of columns."""
+    x = np.frombuffer(one.data, "<f4").reshape(one.dims[::-1])
+    x = np.take(x, [i for i in range(x.shape[axis]) if i % old < size], axis)
+    one.data, one.dims = x.tobytes(), list(x.shape[::-1])

@@ -6,6 +6,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.ops.adapted import adapted_rows
 from tests.gguf.parts import Parts, Row, Stored
 from tests.gguf.writer import ARRAY, I32, written
 from tests.models import test_mixtures as mixtures
@@ -149,7 +150,7 @@ def test_dense_families_may_have_experts(tmp_path, name, arch):
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, opening, rounding):
-    """Key head by key head."""
+    """Key head by key head. An adapter of it is one of the same rows."""
     whole = parts("qwen3next")
     whole.tensors = [
         as_floats(one) if b".attn_qkv." in one.name or b".attn_gate." in one.name else one for one in whole.tensors
@@ -165,6 +166,10 @@ def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, op
         whole.tensors = [one for one in whole.tensors if one is not qkv and one is not gate]
         name = gate.name.replace(b"attn_gate", b"ssm_in")
         whole.tensors.append(Stored(name, [width, len(rows) + len(z)], 0, data.tobytes()))
+        [weight] = [one for one in model_of(tmp_path, whole).weights if one.name.encode() == qkv.name]
+        source, numbers = adapted_rows(weight)
+        assert source.encode() == name
+        np.testing.assert_array_equal(data.reshape(-1, width)[list(numbers)], rows)
     assert matrices(whole, ".ssm_in.weight")
     with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
         assert rms(llm.logits(IDS) - wanted) < SAME + rounding

@@ -1,5 +1,6 @@
 """Which tensors of a file make up the parameters of a model, and the format of each."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -48,7 +49,7 @@ def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Pa
         tensor = _tensor(file, weight.parts[0])
         turned = BY_NAME[tensor.format.name if tensor.format.name in FLOATS else "F16"]
         fmt = turned if weight.rows.transposed else tensor.format
-        part = partial(_rows_of_heads, weight.rows, tensor.format, fmt)
+        part = partial(_rows_of_heads, (weight.rows, *weight.more), tensor.format, fmt)
         return Parameter(weight.name, weight.shape, (tensor,), fmt, part=part)
     tensor = _tensor(file, weight)
     kept = BY_NAME["F32"] if len(weight.shape) == 1 else formats.get(weight.name, tensor.format)
@@ -62,8 +63,15 @@ def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
     return file.tensors[weight.name]
 
 
-def _rows_of_heads(rows: HeadRows, source: Format, target: Format, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Rows of each head of a matrix. Columns of quantised rows are in no blocks of their own, so they become floats."""
+def _rows_of_heads(
+    every: Sequence[HeadRows], source: Format, target: Format, raw: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint8]:
+    """Rows of each head of a matrix, one choice after the other."""
+    return np.concatenate([_chosen_rows(rows, source, target, raw) for rows in every])
+
+
+def _chosen_rows(rows: HeadRows, source: Format, target: Format, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """One choice. Columns of quantised rows are in no blocks of their own, so they become floats."""
     chosen = raw.reshape(rows.heads, rows.each, -1)[:, rows.first : rows.first + rows.count]
     chosen = np.repeat(chosen.reshape(rows.heads * rows.count, -1), rows.repeats, axis=0)
     if not rows.transposed:

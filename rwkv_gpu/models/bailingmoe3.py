@@ -15,7 +15,7 @@ from .hybrid import (
     AttendsToLatents,
     Block,
     Hybrid,
-    by_layer,
+    read_kv_heads,
     read_latent_sizes,
     read_sizes,
     take_model,
@@ -37,7 +37,7 @@ def load(file: GGUFFile) -> Hybrid:
     sizes = read_sizes(file, ARCH, tensors)
     _refuse_others(file)
     heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, heads)
+    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
     bound = file.float(f"{ARCH}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
     latent = replace(read_latent_sizes(file, tensors, sizes, heads), gated=True)
     pairing: Pairing = "neox" if f"{ARCH}.rope.dimension_sections" in file.metadata else "normal"

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Ops, Rms, Tensor, Weight
-from .hybrid import Block, Hybrid, by_layer, head_size, read_sizes, take_attention, take_feed, take_model, take_norm
+from .hybrid import (
+    Block,
+    Hybrid,
+    by_layer,
+    head_size,
+    read_kv_heads,
+    read_sizes,
+    take_attention,
+    take_feed,
+    take_model,
+    take_norm,
+)
 from .rope import read_rope
 from .tensors import Tensors
 
@@ -33,7 +44,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes = read_sizes(file, ARCH, tensors)
     heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, 1 << 12)
+    kv_heads = read_kv_heads(file, sizes, heads)
     feeds = by_layer(file, f"{ARCH}.feed_forward_length", sizes.layers, 0, 1 << 20)
     size = head_size(file, ARCH, sizes.width, max(1, *heads))
     rope = read_rope(file, ARCH, tensors, "normal", size, sizes.context)

@@ -33,7 +33,7 @@ from ..ops.vocabulary import (
 from .layered import Ends
 from .rope import BASE, read_dims, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer
+from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, stored_size
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
@@ -207,7 +207,7 @@ class DenseFile:
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
         value = hyper.value_size
         rows = heads * size, kv_heads * size, kv_heads * value
-        stored = -(-max(size, value) // HEAD_STEP) * HEAD_STEP
+        stored = stored_size(max(size, value))
         sinks = f"{at}_sinks.weight"
         q, k, v = take_qkv(tensors, at, rows, width)
         lengths = [] if form.head_norms == "layer" else self._norms(form, size, i)

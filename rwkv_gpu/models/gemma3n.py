@@ -27,7 +27,7 @@ from .gemma4 import (
 )
 from .layered import Layered
 from .rope import unscaled
-from .transformer import Output, gates, output
+from .transformer import Output, attend, gates, output
 
 ARCH = "gemma3n"
 PERIOD = 5  # layers from one full layer to the next, where the file does not say which are full
@@ -128,7 +128,7 @@ def attend_and_laurel(g: Ops[Tensor], p: SharingAttention, laurel: Laurel, x: Te
     q, k, v = (*qkv, None, None)[:3]
     assert q is not None
     y = g.rms_norm(g.linear(low, laurel.up, add=None), laurel.after.weight, laurel.after.eps, add=h)
-    return g.scale(output(g, p.output, g.attention(q, k, v, p.cache, p.how), g.add(x, y)), 1 / math.sqrt(2))
+    return g.scale(output(g, p.output, attend(g, q, k, v, p.cache, p.how, p.value), g.add(x, y)), 1 / math.sqrt(2))
 
 
 def feed(g: Ops[Tensor], p: SparseFeed, x: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     sparse = _deviations(source)
     return tuple(
         Layer(
-            take_attention(source, i, near if window else full, window, cache),
+            take_attention(source, i, near if window else full, hyper.head_size, cache),
             _take_laurel(source, i),
             _take_feed(source, sparse[i], i),
             _take_altup(source, i),

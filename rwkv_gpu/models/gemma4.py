@@ -16,7 +16,7 @@ from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import Layered
 from .rope import read_dims, unscaled
 from .tensors import Tensors
-from .transformer import FeedForward, Output, feed_forward, inner, output
+from .transformer import FeedForward, Output, attend, feed_forward, inner, output, stored_size
 
 ARCH = "gemma4"
 PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
@@ -32,6 +32,7 @@ class SharingAttention:
     output: Output
     cache: Cache
     how: Attention
+    value: int  # numbers of a value
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def sharing_attention(g: Ops[Tensor], p: SharingAttention, x: Tensor) -> Tensor:
     """x + norm(W_o attention(W_q h, W_k h, W_v h)), h = norm(x)"""
     q, *kv = g.linears([x] * len(p.matrices), p.matrices, norm=p.norm)
     k, v = kv or (None, None)
-    return output(g, p.output, g.attention(q, k, v, p.cache, p.how), x)
+    return output(g, p.output, attend(g, q, k, v, p.cache, p.how, p.value), x)
 
 
 def dense_and_experts(g: Ops[Tensor], p: DenseAndExperts, x: Tensor) -> Tensor:
@@ -163,10 +164,11 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     experts = file.int(f"{ARCH}.expert_count", low=0, default=0)
     sizes = read_experts(file, ARCH, hyper.width, normalise=True) if experts else None
     windows = source.windows(PERIOD)
-    caches = take_caches(source, windows, [near_size if window else hyper.head_size for window in windows], 0)
+    head_sizes = [near_size if window else hyper.head_size for window in windows]
+    caches = take_caches(source, windows, head_sizes, 0)
     return tuple(
         Layer(
-            take_attention(source, i, near if window else full, window, cache),
+            take_attention(source, i, near if window else full, head_sizes[i], cache),
             _take_feed(source, sizes, i),
             take_layer_input(source, size, i) if size else None,
             source.tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0),
@@ -182,7 +184,7 @@ def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int],
     own = layers - source.file.int(key, low=0, high=layers - 1, default=shared)
     caches: list[Cache] = []
     for i, (window, size) in enumerate(zip(windows, sizes, strict=True)):
-        cache = Cache(f"blk.{i}.kv", source.hyper.kv_heads[i], size, window=window)
+        cache = Cache(f"blk.{i}.kv", source.hyper.kv_heads[i], stored_size(size), window=window)
         if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
             other = caches[own - 2 if window else own - 1]
             if replace(other, name=cache.name) != cache:
@@ -198,11 +200,11 @@ def take_norm(source: DenseFile, name: str, i: int) -> Rms:
     return Rms(source.tensors.take(f"blk.{i}.{name}.weight", source.hyper.width), source.hyper.eps)
 
 
-def take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Cache) -> SharingAttention:
-    """The attention of layer i, which may read the cache of another."""
+def take_attention(source: DenseFile, i: int, rope: Rope, size: int, cache: Cache) -> SharingAttention:
+    """The attention of layer i with heads of that size, which may read the cache of another."""
     at, hyper, tensors = f"blk.{i}.attn", source.hyper, source.tensors
     shared = cache.name != f"blk.{i}.kv"
-    heads, size = hyper.heads[i], cache.size
+    heads = hyper.heads[i]
     if shared:  # converters leave these in
         tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
     return SharingAttention(
@@ -217,14 +219,16 @@ def take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Ca
             heads,
             rope,
             scale=1.0,
-            window=window,
+            window=cache.window,
             norms=HeadNorms(
                 hyper.eps,
                 tensors.take(f"{at}_q_norm.weight", size),
                 None if shared else tensors.take(f"{at}_k_norm.weight", size),
                 v=not shared,
             ),
+            head=0 if size == cache.size else size,
         ),
+        value=size,
     )
 
 

@@ -10,8 +10,8 @@ from .hybrid import (
     Block,
     Experts,
     Hybrid,
-    by_layer,
     head_size,
+    read_kv_heads,
     read_sizes,
     take_attention,
     take_feed,
@@ -31,7 +31,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes, inner = read_sizes(file, ARCH, tensors), read_inner(file, ARCH, tensors)
     heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, heads)
+    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
     size = head_size(file, ARCH, sizes.width, heads)
     turns = file.bool(f"{ARCH}.rope.scaling.finetuned", default=True)
     how = Attention(

@@ -198,6 +198,12 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
+def read_kv_heads(file: GGUFFile, sizes: Sizes, heads: list[int]) -> list[int]:
+    """Heads of keys and values of each layer, which are the `heads` of queries where the file does not say it."""
+    key = f"{sizes.arch}.attention.head_count_kv"
+    return by_layer(file, key, sizes.layers, 0, max(1, *heads)) if key in file.metadata else heads
+
+
 def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interval: int) -> list[bool]:
     """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
     key = f"{sizes.arch}.attention.recurrent_layers"

@@ -10,8 +10,8 @@ from .hybrid import (
     Block,
     Experts,
     Hybrid,
-    by_layer,
     head_size,
+    read_kv_heads,
     read_sizes,
     take_attention,
     take_feed,
@@ -29,7 +29,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes, inner = read_sizes(file, ARCH, tensors), read_inner(file, ARCH)
     heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, heads)
+    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
     size = head_size(file, ARCH, sizes.width, heads)
     how = Attention(heads, None, scale=size**-0.5)
     feed = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)

@@ -6,7 +6,7 @@ from .hybrid import (
     AttendsToLatents,
     Block,
     Hybrid,
-    by_layer,
+    read_kv_heads,
     read_latent_sizes,
     read_sizes,
     take_model,
@@ -24,7 +24,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes = read_sizes(file, ARCH, tensors)
     heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, heads)
+    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
     latent = read_latent_sizes(file, tensors, sizes, heads)
     scores = LatentScores(None, (latent.nope + latent.rotary) ** -0.5)
     experts = read_experts(file, ARCH, sizes.width, scores="sigmoid", normalise=True)

@@ -11,8 +11,8 @@ from .hybrid import (
     Experts,
     Hybrid,
     Sizes,
-    by_layer,
     head_size,
+    read_kv_heads,
     read_sizes,
     take_attention,
     take_feed,
@@ -67,7 +67,7 @@ def _take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
     """What comes first in each layer: attention where it has heads of keys and values."""
     arch, width = sizes.arch, sizes.width
     heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", sizes.layers, 0, heads)
+    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
     taps = file.int(f"{arch}.shortconv.l_cache", low=2, high=16)
     window = file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0)
     size = head_size(file, arch, width, heads)

@@ -12,7 +12,18 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadRows, Ops, Rms, State, StateSpace, Tensor, Weight
 from .dense import take_gates, take_qkv
-from .hybrid import Block, GatedFeed, Hybrid, Sizes, by_layer, head_size, read_sizes, take_model, take_norm
+from .hybrid import (
+    Block,
+    GatedFeed,
+    Hybrid,
+    Sizes,
+    by_layer,
+    head_size,
+    read_kv_heads,
+    read_sizes,
+    take_model,
+    take_norm,
+)
 from .mamba import LARGEST_STATE, STEP
 from .rope import read_rope
 from .tensors import Tensors
@@ -100,7 +111,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes, inner = read_sizes(file, ARCH, tensors), _read_inner(file, tensors)
     heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = by_layer(file, f"{ARCH}.attention.head_count_kv", sizes.layers, 0, 1 << 12)
+    kv_heads = read_kv_heads(file, sizes, heads)
     feed = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
     size = head_size(file, ARCH, sizes.width, max(1, *heads))
     rope = read_rope(file, ARCH, tensors, "neox", size, sizes.context)

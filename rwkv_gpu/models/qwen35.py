@@ -191,10 +191,6 @@ def _take_feed(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSi
 def take_delta_net(file: GGUFFile, tensors: Tensors, sizes: Sizes, i: int) -> DeltaNet:
     """The delta net of a layer. Qwen3-Next has both rates in one tensor; in it neighbouring value heads share keys."""
     arch, at, width = sizes.arch, f"blk.{i}", sizes.width
-    if f"{at}.ssm_in.weight" in tensors:
-        raise UnsupportedModel(
-            f"{file.path}: an early conversion, with q, k, v and gate in one tensor; convert it again"
-        )
     size = file.int(f"{arch}.ssm.state_size", low=1, high=1 << 12)
     if size % 16 or size > LARGEST_STATE:
         known = f"multiples of 16 up to {LARGEST_STATE}"
@@ -207,12 +203,13 @@ def take_delta_net(file: GGUFFile, tensors: Tensors, sizes: Sizes, i: int) -> De
     file.int(f"{arch}.ssm.inner_size", low=heads * size, high=heads * size)
     taps = file.int(f"{arch}.ssm.conv_kernel", low=2, high=16)
     inner, channels = heads * size, (2 * key_heads + heads) * size
+    qkv, gate = _take_projections(tensors, at, (key_heads, heads, size), width)
     in_one = f"{at}.ssm_ba.weight" in tensors
     rates = ("ssm_ba",) if in_one else ("ssm_beta", "ssm_alpha")
     return DeltaNet(
         norm=take_norm(tensors, sizes, i),
-        qkv=tensors.take(f"{at}.attn_qkv.weight", channels, width),
-        gate=tensors.take(f"{at}.attn_gate.weight", inner, width),
+        qkv=qkv,
+        gate=gate,
         rates=tuple(tensors.take(f"{at}.{name}.weight", heads * (2 if in_one else 1), width) for name in rates),
         conv=tensors.take_flat(f"{at}.ssm_conv1d.weight", channels, taps),
         rule=DeltaRule(
@@ -228,3 +225,16 @@ def take_delta_net(file: GGUFFile, tensors: Tensors, sizes: Sizes, i: int) -> De
         past=State(f"{at}.conv", (taps - 1, channels)),
         state=State(f"{at}.delta", (heads, size, size)),
     )
+
+
+def _take_projections(tensors: Tensors, at: str, sizes: tuple[int, int, int], width: int) -> tuple[Weight, Weight]:
+    """q, k and v, and the gate. Early files of Qwen3-Next have all in one tensor, key head by key head."""
+    key_heads, heads, size = sizes
+    whole, names = f"{at}.ssm_in.weight", (f"{at}.attn_qkv.weight", f"{at}.attn_gate.weight")
+    if whole not in tensors:
+        channels = (2 * key_heads + heads) * size
+        return tensors.take(names[0], channels, width), tensors.take(names[1], heads * size, width)
+    shared = heads // key_heads * size  # rows of values of a key head
+    firsts = (0, size), (size, size), (2 * size, shared), (2 * size + shared, shared)
+    q, k, v, gate = (HeadRows(key_heads, 2 * (size + shared), first, count) for first, count in firsts)
+    return tensors.rows_of_heads(names[0], whole, q, width, k, v), tensors.rows_of_heads(names[1], whole, gate, width)

@@ -98,11 +98,12 @@ class Tensors:
         self.taken.append(part_of)
         return part_of
 
-    def rows_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows, width: int) -> HeadSlice:
-        """The same rows as one matrix, [H · count, width]; of a tensor, or of some rows of one."""
+    def rows_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows, width: int, *more: HeadRows) -> HeadSlice:
+        """The same rows as one matrix, [H · count, width], and `more` behind; of a tensor, or of some rows of one."""
         shape = rows.heads * rows.each, width
         part: Weight = self._scaled(self._checked(whole, shape)) if isinstance(whole, str) else whole
-        part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats, width), (part,), rows, scale=part.scale)
+        count = sum(each.heads * each.count * each.repeats for each in (rows, *more))
+        part_of = HeadSlice(name, (count, width), (part,), rows, more, scale=part.scale)
         self.taken.append(part_of)
         return part_of
 

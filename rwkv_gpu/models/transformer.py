@@ -116,13 +116,22 @@ def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tens
     return g.group_rms_norm(x, norm.weight, heads, norm.eps)
 
 
-def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention, value: int) -> Tensor:
+def attend(
+    g: Ops[Tensor], q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention, value: int
+) -> Tensor:
     """attention(q, k, v), whose heads are padded where the cache has larger ones; `value` is the size of a value"""
     if how.head:
-        q, k = g.resize_heads(q, how.heads, cache.size), g.resize_heads(k, cache.heads, cache.size)
+        q = g.resize_heads(q, how.heads, cache.size)
+        k = None if k is None else g.resize_heads(k, cache.heads, cache.size)
     if value == cache.size:
         return g.attention(q, k, v, cache, how)
-    return g.resize_heads(g.attention(q, k, g.resize_heads(v, cache.heads, cache.size), cache, how), how.heads, value)
+    v = None if v is None else g.resize_heads(v, cache.heads, cache.size)
+    return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, value)
+
+
+def stored_size(size: int) -> int:
+    """That of a head in a cache."""
+    return -(-size // HEAD_STEP) * HEAD_STEP
 
 
 def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None = None) -> Tensor:

@@ -16,6 +16,7 @@ from .vocabulary import (
     ClampedSwiglu,
     Gating,
     Glu,
+    HeadRows,
     HeadSlice,
     LayerNorm,
     Rms,
@@ -186,7 +187,12 @@ def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
     if isinstance(weight, RowRange):
         return weight.source, range(weight.first, weight.first + weight.shape[0])
     if isinstance(weight, HeadSlice) and len(weight.shape) == 2:
-        rows, (name, whole) = weight.rows, adapted_rows(weight.parts[0])
-        starts = range(rows.first, rows.heads * rows.each, rows.each)
-        return name, [whole[start + n] for start in starts for n in range(rows.count) for _ in range(rows.repeats)]
+        name, whole = adapted_rows(weight.parts[0])
+        return name, [whole[n] for rows in (weight.rows, *weight.more) for n in _numbers(rows)]
     return weight.name, range(weight.shape[0])
+
+
+def _numbers(rows: HeadRows) -> list[int]:
+    """Of these rows in their matrix."""
+    starts = range(rows.first, rows.heads * rows.each, rows.each)
+    return [start + n for start in starts for n in range(rows.count) for _ in range(rows.repeats)]

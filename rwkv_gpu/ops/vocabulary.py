@@ -116,6 +116,7 @@ class HeadSlice(Weight):
 
     parts: tuple[Weight, ...] = ()  # the tensor
     rows: HeadRows = HeadRows(1, 1, 0, 1)
+    more: tuple[HeadRows, ...] = ()  # rows of the same heads that follow, none of them transposed
 
 
 @dataclass(frozen=True)

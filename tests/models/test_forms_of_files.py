@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.ops.adapted import adapted_rows
 from tests.gguf.parts import Parts, Row, Stored
-from tests.gguf.writer import ARRAY, I32
+from tests.gguf.writer import ARRAY, I32, written
 from tests.models import test_mixtures as mixtures
-from tests.models.test_optional_parts import SAME, drop, give, logits, matrices, model_of, parts, rms
+from tests.models.test_optional_parts import IDS, SAME, drop, give, logits, matrices, model_of, parts, rms
 
 
 def as_floats(one: Stored) -> Stored:
@@ -144,3 +146,84 @@ def test_dense_families_may_have_experts(tmp_path, name, arch):
     """Then they are as those of their relatives."""
     wanted = logits(tmp_path, mixtures.parts(name))
     np.testing.assert_array_equal(logits(tmp_path, mixtures.parts(name, arch)), wanted)
+
+
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, opening, rounding):
+    """Key head by key head. An adapter of it is one of the same rows."""
+    whole = parts("qwen3next")
+    whole.tensors = [
+        as_floats(one) if b".attn_qkv." in one.name or b".attn_gate." in one.name else one for one in whole.tensors
+    ]
+    wanted = logits(tmp_path, whole)
+    size, key_heads = (whole.row(f"qwen3next.ssm.{key}").value for key in ("state_size", "group_count"))
+    for gate in matrices(whole, ".attn_gate.weight"):
+        qkv = next(one for one in whole.tensors if one.name == gate.name.replace(b"gate", b"qkv"))
+        width, keys = gate.dims[0], size * key_heads
+        rows, z = (np.frombuffer(one.data, "<f4").reshape(-1, width) for one in (qkv, gate))
+        of_heads = [x.reshape(key_heads, -1, width) for x in (*np.split(rows, [keys, 2 * keys]), z)]
+        data = np.concatenate(of_heads, axis=1)
+        whole.tensors = [one for one in whole.tensors if one is not qkv and one is not gate]
+        name = gate.name.replace(b"attn_gate", b"ssm_in")
+        whole.tensors.append(Stored(name, [width, len(rows) + len(z)], 0, data.tobytes()))
+        [weight] = [one for one in model_of(tmp_path, whole).weights if one.name.encode() == qkv.name]
+        source, numbers = adapted_rows(weight)
+        assert source.encode() == name
+        np.testing.assert_array_equal(data.reshape(-1, width)[list(numbers)], rows)
+    assert matrices(whole, ".ssm_in.weight")
+    with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
+        assert rms(llm.logits(IDS) - wanted) < SAME + rounding
+
+
+@pytest.mark.parametrize("name", ["granitehybrid", "jamba", "lfm2"])
+def test_hybrids_have_as_many_heads_of_keys_as_of_queries_where_the_file_does_not_say_it(tmp_path, name):
+    """Then all layers attend: here it is one. Heads that stand several times are as one that several queries share."""
+    whole = parts(name)
+    counts = whole.row(f"{name}.attention.head_count_kv").value
+    layer, kv_heads = next((i, count) for i, count in enumerate(counts) if count)
+    prefix = f"blk.{layer}.".encode()
+    whole.tensors = [one for one in whole.tensors if not one.name.startswith(b"blk.") or one.name.startswith(prefix)]
+    for one in whole.tensors:
+        one.name = one.name.replace(prefix, b"blk.0.")
+    give(whole, block_count=1, attention__head_count_kv=kv_heads)
+    wanted, heads = logits(tmp_path, whole), whole.row(f"{name}.attention.head_count").value
+    for one in (*matrices(whole, ".attn_k.weight"), *matrices(whole, ".attn_v.weight")):
+        rows = np.frombuffer(one.data, np.uint8).reshape(kv_heads, -1)
+        one.data, one.dims = (
+            np.repeat(rows, heads // kv_heads, axis=0).tobytes(),
+            [one.dims[0], one.dims[1] * heads // kv_heads],
+        )
+    drop(whole, "attention.head_count_kv")
+    assert heads > kv_heads
+    assert rms(logits(tmp_path, whole) - wanted) < SAME
+
+
+@pytest.mark.parametrize("opening", ["portable", "fast"], indirect=True)
+def test_heads_of_gemma4_may_be_no_multiple_of_8(tmp_path, opening, rounding):
+    """Caches have zeros behind them, which norms do not count."""
+    whole = parts("gemma4")
+    whole.tensors = [
+        as_floats(one) if b".attn_" in one.name or one.name == b"rope_freqs.weight" else one for one in whole.tensors
+    ]
+    flags = whole.row("gemma4.attention.sliding_window_pattern").value
+    for one in whole.tensors:
+        name = one.name.split(b".")
+        if name[0] == b"blk" and name[2].startswith((b"attn_q", b"attn_k", b"attn_v", b"attn_output")):
+            old = 24 if flags[int(name[1])] else 48
+            cut_heads(one, old, old - 4, -1 if name[2] == b"attn_output" else 0)
+        elif name[0] == b"rope_freqs":
+            cut_heads(one, 24, 22, 0)
+    for ending, size in (("length", 44), ("length_swa", 20)):
+        give(whole, **{f"attention__{kind}_{ending}": size for kind in ("key", "value")})
+    give(whole, rope__dimension_count=44, rope__dimension_count_swa=20)
+    wanted = logits(tmp_path, whole)
+    assert {p.attention.cache.size for p in model_of(tmp_path, whole).blocks} == {24, 48}
+    with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
+        assert rms(llm.logits(IDS) - wanted) < SAME + rounding
+
+
+def cut_heads(one: Stored, old: int, size: int, axis: int) -> None:
+    """Leaves the first numbers of each head: of rows or of columns."""
+    x = np.frombuffer(one.data, "<f4").reshape(one.dims[::-1])
+    x = np.take(x, [i for i in range(x.shape[axis]) if i % old < size], axis)
+    one.data, one.dims = x.tobytes(), list(x.shape[::-1])

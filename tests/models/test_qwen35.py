@@ -51,12 +51,6 @@ def test_a_file_that_contradicts_itself_is_refused_by_name(tmp_path, data, says)
         load_model(file)
 
 
-def test_an_early_conversion_is_refused_with_the_remedy(tmp_path):
-    data = (OWN / "tiny-qwen3next.gguf").read_bytes().replace(b"blk.0.ssm_ba.weight", b"blk.0.ssm_in.weight")
-    with GGUFFile.open(written(tmp_path, data)) as file, pytest.raises(UnsupportedModel, match="convert it again"):
-        load_model(file)
-
-
 def test_heads_that_no_kernel_takes_are_refused(tmp_path):
     with (
         GGUFFile.open(written(tmp_path, replaced("qwen35.ssm.state_size", 20))) as file,

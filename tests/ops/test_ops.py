@@ -159,9 +159,10 @@ def test_a_gate_lets_through_what_it_bounds(device, then):
     assert_same(device, lambda g, w, x, z: {"y": g.gated(x, z, then)}, {}, inputs, tolerance=1e-6)  # an exponential
 
 
-def test_streams_are_predicted_and_corrected(device):
-    inputs = {f"x{n}": normal(5, 36, seed=n) for n in range(4)}
-    inputs |= {"coefs": normal(5, 16, seed=5), "found": normal(5, 36, seed=6), "add": normal(5, 36, seed=7)}
+@pytest.mark.parametrize("width", [36, 34])
+def test_streams_are_predicted_and_corrected(device, width):
+    inputs = {f"x{n}": normal(5, width, seed=n) for n in range(4)}
+    inputs |= {"coefs": normal(5, 16, seed=5), "found": normal(5, width, seed=6), "add": normal(5, width, seed=7)}
 
     def predicted(g, w, coefs, found, add, **xs):  # noqa: ARG001
         first, second, third, last = g.predict_streams(list(xs.values()), coefs)

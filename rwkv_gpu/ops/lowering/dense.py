@@ -122,6 +122,9 @@ def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
 
 def copy(to: Lowering, node: Node, op: Copy) -> None:
     lanes, width = to.tuning.map_lanes, op.y.shape[1]
+    if width % 4:  # rows end within a vec4
+        resize_heads(to, node, ResizeHeads(op.x, 1, op.y))
+        return
     constants: dict[str, Constant] = {"D": width, "WG": lanes}
     groups = -(-node.rows * width // (4 * lanes))
     to.emit(node, "", ("dense/copy_rows", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)

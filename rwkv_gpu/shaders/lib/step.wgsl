@@ -33,6 +33,11 @@ fn apart(width: u32) -> u32 {
     return (step.bucket * width + 15u) / 16u * 16u;
 }
 
+// The same in numbers, of rows that may end within a vec4.
+fn numbers_apart(width: u32) -> u32 {
+    return (step.bucket * width + 63u) / 64u * 64u;
+}
+
 // The number of a workgroup in a grid that may be folded into two dimensions.
 fn flat(group: vec3u, groups: vec3u) -> u32 {
     return group.x + group.y * groups.x;

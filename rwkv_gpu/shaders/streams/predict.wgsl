@@ -1,17 +1,15 @@
 // y_b[t] = x_b[t] + sum over a of coefs[t, STREAMS · b + a] · x_a[t]      one lane for a column of a row, of all streams
-// needs lib/step: apart
+// needs lib/step: numbers_apart
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [STREAMS, T, D], a stack
 @group(0) @binding(2) var<storage, read> coefs: array<f32>;     // [T, STREAMS · STREAMS]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [STREAMS, T, D], a stack
-
-const_assert D % 4u == 0u;
 
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;
     if i >= step.rows * D {
         return;
     }
-    let between = 4u * apart(D / 4u);
+    let between = numbers_apart(D);
     var streams: array<f32, STREAMS>;
     for (var a = 0u; a < STREAMS; a++) {
         streams[a] = x[a * between + i];

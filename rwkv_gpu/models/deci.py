@@ -44,7 +44,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes = read_sizes(file, ARCH, tensors)
     heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = read_kv_heads(file, sizes, heads)
+    kv_heads = read_kv_heads(file, sizes, heads, 1 << 12)
     feeds = by_layer(file, f"{ARCH}.feed_forward_length", sizes.layers, 0, 1 << 20)
     size = head_size(file, ARCH, sizes.width, max(1, *heads))
     rope = read_rope(file, ARCH, tensors, "normal", size, sizes.context)

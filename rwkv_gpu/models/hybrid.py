@@ -198,10 +198,10 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
-def read_kv_heads(file: GGUFFile, sizes: Sizes, heads: list[int]) -> list[int]:
+def read_kv_heads(file: GGUFFile, sizes: Sizes, heads: list[int], most: int | None = None) -> list[int]:
     """Heads of keys and values of each layer, which are the `heads` of queries where the file does not say it."""
     key = f"{sizes.arch}.attention.head_count_kv"
-    return by_layer(file, key, sizes.layers, 0, max(1, *heads)) if key in file.metadata else heads
+    return by_layer(file, key, sizes.layers, 0, most or max(heads)) if key in file.metadata else heads
 
 
 def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interval: int) -> list[bool]:

@@ -48,7 +48,7 @@ def load(file: GGUFFile, arch: str) -> Hybrid:
     tensors = Tensors(file)
     sizes, inner = read_sizes(file, arch, tensors), read_inner(file, arch, tensors)
     heads = by_layer(file, f"{arch}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = read_kv_heads(file, sizes, heads)
+    kv_heads = read_kv_heads(file, sizes, heads, 1 << 12)
     feeds = by_layer(file, f"{arch}.feed_forward_length", sizes.layers, 0, 1 << 20)
     experts = partial(read_experts, file, arch, sizes.width, scores="sigmoid")
     size = head_size(file, arch, sizes.width, max(1, *heads))

@@ -111,7 +111,7 @@ def load(file: GGUFFile) -> Hybrid:
     tensors = Tensors(file)
     sizes, inner = read_sizes(file, ARCH, tensors), _read_inner(file, tensors)
     heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = read_kv_heads(file, sizes, heads)
+    kv_heads = read_kv_heads(file, sizes, heads, 1 << 12)
     feed = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
     size = head_size(file, ARCH, sizes.width, max(1, *heads))
     rope = read_rope(file, ARCH, tensors, "neox", size, sizes.context)

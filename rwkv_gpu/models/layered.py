@@ -11,8 +11,8 @@ class Ends:
     """What comes before the layers of a model, and after them."""
 
     embedding: Weight  # [V, D]
-    last_norm: AnyNorm
-    head: Weight  # [V, D]
+    last_norm: AnyNorm | None
+    head: Weight | None  # [V, D]; an encoder has none
     context: int  # positions it was trained on
     embedding_scale: float = 1.0
     embedding_norm: AnyNorm | None = None
@@ -20,6 +20,7 @@ class Ends:
     logit_scale: float = 1.0
     softcap: float = 0.0  # of logits; 0 is none
     positions: Weight | None = None  # [positions, D], added to what is embedded
+    causal: bool = True  # or rows see all of their text: an encoder
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ class Layered(ABC):
         """Keys and values, layer by layer."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]"""
+        """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]; without a head, norm(x)"""
         p = self.ends
+        if p.head is None:
+            return self.hidden(g, ids)
         logits = g.linear(self._residual(g, ids), p.head, bias=p.head_bias, norm=p.last_norm, scale=p.logit_scale)
         return g.softcap(logits, p.softcap) if p.softcap else logits
 
@@ -74,8 +77,10 @@ class Layered(ABC):
         return self.ends.context
 
 
-def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm) -> Tensor:
-    """norm(x)"""
+def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm | None) -> Tensor:
+    """norm(x), if there is one"""
+    if norm is None:
+        return x
     if isinstance(norm, LayerNorm):
         return g.layer_norm(x, norm.weight, norm.bias, norm.eps)
     y = g.rms_norm(x, norm.weight, norm.eps)

@@ -104,9 +104,7 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         progress(min(start + done + 1, total), total)
 
 
-def embeddings(
-    engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling
-) -> Generator[None, None, Floats]:
+def embeddings(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Floats]:
     """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]"""
     vectors = []
     for ids in texts:

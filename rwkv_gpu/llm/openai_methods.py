@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 from ..engine.engine import Engine
 from ..errors import BadInput
 from ..text.budget import Exceeded, Limits
-from . import measures, replies, validate
+from . import replies, validate
 from .chat_completion import Json, in_turns
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
-from rwkv_gpu.llm import LLM, measures
+from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.measures import Floats
 from rwkv_gpu.llm.replies import Prepared

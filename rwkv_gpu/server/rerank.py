@@ -1,4 +1,4 @@
-"""Documents ranked by how well they answer a query: in the form of Jina, Cohere and llama-server, and in that of TEI."""
+"""Documents ranked by how well they answer a query: as Jina, Cohere and llama-server have it, and as TEI has it."""
 
 from functools import partial
 from typing import Any

@@ -16,7 +16,8 @@ QUERY_SCALE = Hole(
     "query scale", tuple(f"attention/query_scale/{part}" for part in ("constant", "temperature", "late"))
 )
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
-REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
+REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in ("window", "chunk", "both")))
+REACH_BACK = REACH.only("window", "chunk")  # of rows that are alone in their step
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
@@ -35,6 +36,7 @@ TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
 RUN_COUNT = Hole("run count", ("attention/partition", "attention/every_run"))
 SCORES = REACH, LOGIT, SINK  # what becomes of scores
+SCORES_OF_LAST = REACH_BACK, LOGIT  # of a row that is alone in its step
 
 ATTENTION = Kernel(
     "attention/attention",
@@ -63,7 +65,7 @@ ATTENTION_DECODE = Kernel(
         Hole("raw", tuple(f"attention/cache/raw_{kind}" for kind in ("f16", "f32", "blocks"))),
         *STORED,
         *TAKES,
-        *SCORES[:2],
+        *SCORES_OF_LAST,
         SINK.maybe(),
         GATE.maybe(),
         ANSWER.maybe(),
@@ -91,7 +93,7 @@ ATTENTION_DECODE_MATRIX = Kernel(
     "attention/attention_decode_matrix",
     "attention",
     (
-        *SCORES[:2],
+        *SCORES_OF_LAST,
         SINK.maybe(),
         GATE.maybe(),
         ANSWER.maybe(),
@@ -108,7 +110,7 @@ KV_WRITE = Kernel(
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
-    (RUN_COUNT, REACH, SINK, GATE, ANSWER, PLAIN),
+    (RUN_COUNT, REACH_BACK, SINK, GATE, ANSWER, PLAIN),
     ("attention/run_sums", "attention/vectors", *ROUNDING_IN_UNITS),
     tolerance=CLOSE,
 )

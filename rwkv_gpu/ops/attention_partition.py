@@ -40,14 +40,14 @@ class AttentionPartition:
     lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
     lanes: int = 0  # of a workgroup of such lanes
     prefetch_depth: int = 0  # keys that such a lane loads at a time
-    chunked: bool = False  # whether the window is a chunk, which begins at its multiples
+    reach: str = "attention/reach/window"  # the part that knows what a row sees
     joins: bool = False  # whether the kernel that attends reduces the runs, too
 
     @classmethod
     def of(cls, cache: Cache, how: Attention, shared: int) -> "AttentionPartition":
         """Of a layer, with so many heads of a row for a workgroup."""
-        reach = how.window or how.chunk
-        return cls(how.heads, cache.heads, cache.size, reach, shared, chunked=how.chunk > 0)
+        reach = f"attention/reach/{'chunk' if how.chunk else 'window' if how.causal else 'both'}"
+        return cls(how.heads, cache.heads, cache.size, how.window or how.chunk, shared, reach=reach)
 
     @property
     def sizes(self) -> dict[str, Constant]:
@@ -59,11 +59,6 @@ class AttentionPartition:
         """What kernels know that attend, or reduce partial results."""
         reach = self.window or NO_WINDOW
         return {"GRAIN": self.grain, "RUNS": self.runs, "ONE_RUN": self.one_run, "WINDOW": reach}
-
-    @property
-    def reach(self) -> str:
-        """The part that knows how far back a row sees."""
-        return "attention/reach/chunk" if self.chunked else "attention/reach/window"
 
     @property
     def pack(self) -> int:
@@ -93,7 +88,7 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
     whole = AttentionPartition.of(cache, how, shared)
-    if rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
+    if how.causal and rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
         grain = -(-tuning.attention_run // PAGE) * PAGE
         wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
         return replace(whole, grain=grain, runs=min(wanted, -(-pages * PAGE // grain)))

@@ -60,15 +60,19 @@ def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: A
     grouped = q.reshape(count, kv, heads // kv, size).transpose(1, 2, 0, 3)  # [KV, H / KV, n, N]
     scores = grouped @ keys.transpose(1, 2, 0)[:, None]  # [KV, H / KV, n, L]
     here = np.arange(past - count, past)[:, None]
-    seen = np.arange(past) <= here
-    if how and how.window:
-        seen &= np.arange(past) > here - how.window
+    if how is None or how.causal:
+        seen = np.arange(past) <= here
+        if how and how.window:
+            seen &= np.arange(past) > here - how.window
+    else:
+        assert count == past, "a text that is seen from both sides is whole"
+        seen = np.abs(np.arange(past) - here) <= (how.window // 2 or past)
     if how and how.chunk:
         seen &= np.arange(past) >= here // how.chunk * how.chunk
     if how and how.softcap:
         scores = np.float32(how.softcap) * np.tanh(scores / np.float32(how.softcap))
     if how and how.alibi:
-        distances = (here - np.arange(past)).astype(np.float32)
+        distances = np.abs(here - np.arange(past)).astype(np.float32)
         scores = scores - slopes(how.alibi, heads).reshape(kv, -1)[:, :, None, None] * distances
     scores = np.where(seen, scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)

@@ -217,7 +217,7 @@ class HeadNorms:
 
 @dataclass(frozen=True)
 class Attention:
-    """How the queries of a layer look back."""
+    """How the queries of a layer look back, or around."""
 
     heads: int  # H, a multiple of the KV heads
     rope: Rope | None  # None: nothing turns
@@ -230,6 +230,7 @@ class Attention:
     sinks: Weight | None = None  # [H]: one more score of each head, which has no value
     head: int = 0  # numbers of a head that are not padding; 0 is all N
     temperature: Temperature | LateTemperature | None = None
+    causal: bool = True  # or a query sees all of its text, which is whole in a step; of a window half is behind it
 
 
 @dataclass(frozen=True)

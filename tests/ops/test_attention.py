@@ -192,6 +192,8 @@ OPTIONS = {
     ),
     "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
+    "both sides": lambda how, _: replace(how, causal=False),
+    "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0, rope=None),
 }
 
 
@@ -228,6 +230,16 @@ def test_options_on_a_device_of_few_buffers(device):
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
     for step in (1, 40):
         assert_same(case, device, history(case, 250, step), attention_run=64)
+
+
+@pytest.mark.parametrize(("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0)])
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
+    """Whole texts of unlike lengths in a step, a few rows where there is room for many pages, and texts of one token."""
+    case = Case(option=option, window=window, kind=kind)
+    for texts in ([(2, 0, 150), (0, 0, 1), (1, 0, 33)], [(1, 0, 9)], [(0, 0, 1), (2, 0, 1)]):
+        batch = case.batch(texts)
+        assert_same(case, fast_device, [(batch, case.inputs(batch.rows))])
 
 
 def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):

@@ -43,6 +43,11 @@ OPTIONS: dict[str, Option] = {
     CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),
 }
 
+BOTH_SIDES: dict[str, Option] = {
+    "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0),
+    "both sides of a window": lambda how, _: replace(how, causal=False, window=24),
+}
+
 
 def cases(can: Capabilities) -> Iterator[Trial]:
     """Each way to decode: lanes that have keys of their own, and, where lanes can shuffle, lanes that share them."""
@@ -69,6 +74,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             for step, (start, count) in STEPS.items():
                 if count == 1 or name == "own keys":
                     yield _trial(name, tuning, "f16", 64, 6, step, start, count, True, what, option)
+        for what, option in BOTH_SIDES.items():
+            if name in ("own keys", UNITS):
+                stored: KVType = "f16" if name == UNITS else "f32"
+                yield _trial(name, tuning, stored, 64, 6, "whole text", 0, 150, False, what, option)
     if can.fragment:
         yield _trial(UNITS, plain, "f16", 64, 6, "few rows in runs", 700, 30, True)
 

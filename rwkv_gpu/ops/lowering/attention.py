@@ -76,6 +76,8 @@ class AttentionKernel:
 
 
 def attend(to: Lowering, node: Node, op: Attend) -> None:
+    if to.shape.decode:
+        op = replace(op, how=replace(op.how, causal=True))  # a row that is alone sees what is before it, and itself
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     fmt = to.memory.caches.format_of(op.cache)
@@ -173,7 +175,8 @@ def _attend_on_matrix_units(
     few = min(to.shape.max_segments, node.rows)
     blocks = (node.rows - few) // rows + few
     groups = blocks * partition.heads // shared
-    partition = in_runs(partition, groups, RUN_FRAGMENTS * side, to.memory.caches.max_pages, to.tuning)
+    if op.how.causal:
+        partition = in_runs(partition, groups, RUN_FRAGMENTS * side, to.memory.caches.max_pages, to.tuning)
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,

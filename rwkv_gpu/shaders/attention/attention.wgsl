@@ -5,7 +5,7 @@
 // needs attention/partition: cut_of
 // needs logit: logits_of
 // needs queries: block_of, prepare
-// needs reach: sees
+// needs reach: last_seen, sees
 // needs read: key8, value4
 // needs result: write
 // needs rotation: rotated
@@ -46,7 +46,7 @@ fn run(group: u32, lane: u32) {
     if block.count == 0u {
         return;
     }
-    let cut = cut_of(block.position, block.position + block.count - 1u, number);
+    let cut = cut_of(block.position, last_seen(block.segment, block.position + block.count - 1u), number);
     let start = cut.start / KEYS * KEYS;
     let end = cut.end;
     if start >= end {
@@ -68,7 +68,7 @@ fn run(group: u32, lane: u32) {
         let count = min(KEYS, end - base);
         let page = pages[block.segment * MAX_PAGES + base / PAGE];
         let row = ((page * PAGE + base % PAGE) * KV + head) * N8;
-        score(block, heads * SHARED, base, count, row, lane);
+        score(block, heads * SHARED, base, end, row, lane);
         workgroupBarrier();
         soften(count, lane);
         workgroupBarrier();
@@ -109,16 +109,18 @@ fn rotate(lane: u32) {
     workgroupBarrier();
 }
 
-// Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th. The queries are of heads from `head` on.
-fn score(block: Block, head: u32, base: u32, count: u32, row: u32, lane: u32) {
+// Scores of a page's keys from `base` on that are before `end`, whose first lies at `row`; a lane takes every WG-th. The queries are of
+// heads from `head` on.
+fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
+    let count = min(KEYS, end - base);
     for (var j = lane; j < count; j += WG) {
         var s: array<vec4f, Q4>;
         for (var i = 0u; i < Q4; i++) {
             s[i] = vec4f();
         }
         let key = row + j * KV * N8;
-        let end = select(N8, min(N8, count * N8), ROLLED == 1u);     // the same; compilers do not know, and do not unroll
-        for (var c = 0u; c < end; c++) {
+        let last = select(N8, min(N8, count * N8), ROLLED == 1u);     // the same; compilers do not know, and do not unroll
+        for (var c = 0u; c < last; c++) {
             let k = key8(key + c);
             for (var i = 0u; i < Q4; i++) {
                 let at = i * 4u * N4 + 2u * c;
@@ -133,8 +135,9 @@ fn score(block: Block, head: u32, base: u32, count: u32, row: u32, lane: u32) {
         for (var i = 0u; i < Q4; i++) {
             let four = vec4u(0u, 1u, 2u, 3u) + 4u * i;
             let query = block.position + four / SHARED;     // its position
-            let logits = logits_of(s[i], vec4f(head + four % SHARED), vec4f(query - vec4u(base + j)));
-            weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j));
+            let distances = vec4f(abs(vec4i(query - vec4u(base + j))));
+            let logits = logits_of(s[i], vec4f(head + four % SHARED), distances);
+            weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j, end));
         }
     }
 }

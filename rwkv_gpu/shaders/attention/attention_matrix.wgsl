@@ -7,7 +7,7 @@
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs logit: logits_of
-// needs reach: sees
+// needs reach: last_seen, sees
 // needs sink: sink_of
 enable wgpu_cooperative_matrix;
 
@@ -58,7 +58,8 @@ fn run(group: u32, lane: u32) {
     let heads = group / RUNS % GROUPS;
     let head = heads * SHARED / SHARE;      // of keys
     if lane == 0u {
-        let cut = cut_of(block.position, block.position + max(block.count, 1u) - 1u, number);
+        let last = last_seen(block.segment, block.position + max(block.count, 1u) - 1u);
+        let cut = cut_of(block.position, last, number);
         extent = vec4u(cut.start / KEYS * KEYS, select(0u, cut.end, block.count > 0u), 0u, 0u);
     }
     let here = workgroupUniformLoad(&extent);
@@ -130,7 +131,7 @@ fn run(group: u32, lane: u32) {
         // Exponentials, by the lanes of a query.
         var top = LOWEST;
         for (var j = tile_lane / S; j < KEYS; j += PARTS) {
-            top = max(top, score_at(j, query, base, position, own_head, scale));
+            top = max(top, score_at(j, query, base, here.y, position, own_head, scale));
         }
         for (var far = S; far < SUBGROUP; far *= 2u) {
             top = max(top, subgroupShuffleXor(top, far));
@@ -143,7 +144,7 @@ fn run(group: u32, lane: u32) {
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
             var own = vec4f();
             for (var n = 0u; n < 4u; n++) {
-                own[n] = score_at(4u * j + n, query, base, position, own_head, scale);
+                own[n] = score_at(4u * j + n, query, base, here.y, position, own_head, scale);
             }
             let rounded = exponentials(own, softmax.reference);
             weights[(tile * S + query) * P_STRIDE + j] = rounded;
@@ -230,11 +231,11 @@ fn take_queries(row: u32, head: u32) -> f32 {
     return ldexp(LOG2E, exponent);
 }
 
-// The score of key j of a block, as a power of two.
-fn score_at(j: u32, query: u32, base: u32, position: u32, head: u32, scale: f32) -> f32 {
+// The score of key j of a block, as a power of two; keys from `end` on have none.
+fn score_at(j: u32, query: u32, base: u32, end: u32, position: u32, head: u32, scale: f32) -> f32 {
     let score = scale * scores[(tile * KEYS + j) * S + query];
-    let logit = logits_of(score, f32(head), f32(position - (base + j)));
-    return select(LOWEST, logit, sees(vec4u(position), base + j).x);
+    let logit = logits_of(score, f32(head), f32(abs(i32(position - (base + j)))));
+    return select(LOWEST, logit, sees(vec4u(position), base + j, end).x);
 }
 
 // Sums [query, dim] relative to a new reference.

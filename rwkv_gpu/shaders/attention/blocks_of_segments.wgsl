@@ -16,3 +16,6 @@ fn nth_block(index: u32, heads: u32, size: u32) -> Block {
     }
     return found;
 }
+
+// Behind the last position of a sequence in this step.
+fn end_of(segment: u32) -> u32 { return segments[segment].start + segments[segment].count; }

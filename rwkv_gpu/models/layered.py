@@ -11,8 +11,8 @@ class Ends:
     """What comes before the layers of a model, and after them."""
 
     embedding: Weight  # [V, D]
-    last_norm: AnyNorm
-    head: Weight  # [V, D]
+    last_norm: AnyNorm | None
+    head: Weight | None  # [V, D]; None of a model that makes embeddings
     context: int  # positions it was trained on
     embedding_scale: float = 1.0
     embedding_norm: AnyNorm | None = None
@@ -20,6 +20,8 @@ class Ends:
     logit_scale: float = 1.0
     softcap: float = 0.0  # of logits; 0 is none
     positions: Weight | None = None  # [positions, D], added to what is embedded
+    shift: Weight | None = None  # [D], added to every embedding
+    projections: tuple[Weight, ...] = ()  # of what is normed last, one after the other: [M, D], [D, M]
 
 
 @dataclass(frozen=True)
@@ -41,21 +43,26 @@ class Layered(ABC):
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]"""
         p = self.ends
+        assert p.head is not None, "it makes embeddings"
         logits = g.linear(self._residual(g, ids), p.head, bias=p.head_bias, norm=p.last_norm, scale=p.logit_scale)
         return g.softcap(logits, p.softcap) if p.softcap else logits
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return normed(g, self._residual(g, ids), self.ends.last_norm)
+        """The input of the head for these rows, or their embeddings, [R, D]"""
+        y = normed(g, self._residual(g, ids), self.ends.last_norm)
+        for matrix in self.ends.projections:
+            y = g.linear(y, matrix)
+        return y
 
     def _residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The requested rows after all layers, [R, D]"""
         p = self.ends
         x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
+        if p.shift is not None:
+            x = g.shift_columns(x, p.shift)
         if p.positions is not None:
             x = g.add(x, g.embed_positions(p.positions, self.caches[0]))
-        if p.embedding_norm is not None:
-            x = normed(g, x, p.embedding_norm)
+        x = normed(g, x, p.embedding_norm)
         return g.pick(self.layers(g, x, ids))
 
     @property
@@ -74,8 +81,10 @@ class Layered(ABC):
         return self.ends.context
 
 
-def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm) -> Tensor:
-    """norm(x)"""
+def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm | None) -> Tensor:
+    """norm(x), or x where there is none"""
+    if norm is None:
+        return x
     if isinstance(norm, LayerNorm):
         return g.layer_norm(x, norm.weight, norm.bias, norm.eps)
     y = g.rms_norm(x, norm.weight, norm.eps)

@@ -11,6 +11,7 @@ from . import (
     bailingmoe3,
     deci,
     deepseek2,
+    encoders,
     ernie4_5,
     exaone,
     exaone4,
@@ -146,6 +147,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "smollm3": smollm3.load,
     "talkie": talkie.load,
     **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
+    **dict.fromkeys(encoders.FORMS, encoders.load),
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }

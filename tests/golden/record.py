@@ -775,7 +775,8 @@ def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2
     plain = renamed(transformer(seed, sizes, biases=True, kv=heads, heads=heads, layers=layers), GATELESS)
     tensors, keys = biased(post_normed(plain, pooling, types=types), *OUTPUTS, "ffn_up")
     positions = 5 * Source(seed + 1).matrix(PLACES, sizes.width)
-    return tensors | {"position_embd.weight": (positions, "F32")}, keys | {"context_length": PLACES}
+    own: Keys = {"context_length": PLACES, "attention.layer_norm_epsilon": 1e-12}
+    return tensors | {"position_embd.weight": (positions, "F32")}, keys | own
 
 
 def sent_to_experts(made: Made, experts: int = 4) -> Made:

@@ -24,6 +24,7 @@ from .speculation.verified_steps import VerifiedSteps
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
 
+ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
 NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
 
@@ -100,6 +101,8 @@ class Engine:
 
     def warm_up(self) -> Generator[None]:
         """Gets ready, in pieces, what requests of all sizes would wait for; while some run it gives way to them."""
+        if self._runner.encoder:  # whose texts are of any size
+            return
         for _ in self._runner.warm_up():
             yield
             while self.busy:
@@ -124,6 +127,8 @@ class Engine:
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
+        if self._runner.encoder:
+            raise BadInput(ENCODER)
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
         sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts, begun=begun)
@@ -191,6 +196,8 @@ class Engine:
         Others may have steps between two chunks, and give their pages back where there are too few for both. While it
         waits for a slot, or for another such text, it gives no rows. Whoever does not read to the end closes it.
         """
+        if self._runner.encoder and not hidden:
+            raise BadInput(ENCODER)
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
         slots, stored = self._slots, self._stored

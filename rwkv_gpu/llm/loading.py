@@ -34,7 +34,7 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import Choice
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
-from ..models.registry import MODELS, load_model
+from ..models.registry import MODELS, is_encoder, load_model
 from ..ops.kv_format import KVType
 from ..stores import Store
 from ..text.tokenizer import load_tokenizer
@@ -46,6 +46,7 @@ from .hub_names import is_hub_name
 from .info import Info
 from .model import LLM
 from .model_file import ModelFile
+from .pooling import Pooling
 from .stored_states import stored_states
 
 RANGES = {
@@ -69,6 +70,7 @@ OPTIONAL = (
     "draft_tokens",
 )
 DEFAULT_CHUNK = 512
+ENCODER_CONTEXT = 2048  # at most, unless more is asked for
 ALIASES = {
     "model": "path",  # vLLM
     "model_path": "path",  # llama-cpp-python
@@ -198,7 +200,10 @@ def load(
             path_of_state = validate.path("initial_state", initial_state)
             initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(lookup, draft_path, draft_tokens, gguf, model))
-        tokenizer = load_tokenizer(gguf.metadata)
+        tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf)
+        if is_encoder(model):  # whose texts take one step each
+            context = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
+            chunk = max(chunk or DEFAULT_CHUNK, context)
         choices = choices_of(names)
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
@@ -266,7 +271,7 @@ def load(
         compact = None if kv in ("q8", "q4") else Compact(model.caches)
         states = None if exchange is None else exchange(model_file, form, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
-        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
+        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states, pooling)
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) -> Path:

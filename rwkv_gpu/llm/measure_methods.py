@@ -49,10 +49,12 @@ class MeasureMethods(OpenModel):
     @overload
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
     def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
-        """The embedding of a text: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
+        """The embedding of a text, of length one. [D], or [N, D] of many
+
+        It is the mean of its final hidden states, or that of its first or last token, as the file has it.
+        """
         many = [texts] if isinstance(texts, str) else validate.several("texts", texts, "texts")
         if not many:
             raise BadInput("texts is empty; give at least one")
-        ids = [self._ids(text, name=f"texts[{n}]") for n, text in enumerate(many)]
-        rows = self._driver.work(partial(measures.embeddings, texts=ids))
+        rows = self._driver.work(self.embedding_work(self._texts("texts", many)))
         return rows[0] if isinstance(texts, str) else rows

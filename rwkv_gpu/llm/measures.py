@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.engine import Engine
+from .pooling import Pooling
 
 ROWS = 64  # of a step whose logits are all read, since logits are large
 
@@ -103,13 +104,15 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         progress(min(start + done + 1, total), total)
 
 
-def embeddings(engine: Engine, texts: Sequence[Sequence[int]]) -> Generator[None, None, Floats]:
-    """The mean of the final hidden states of each text, of length one. [N, D]"""
-    means = []
+def embeddings(
+    engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling
+) -> Generator[None, None, Floats]:
+    """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]"""
+    vectors = []
     for ids in texts:
-        total = np.zeros(1)
+        pool = pooling.begun()
         for piece in engine.evaluate(ids, hidden=True):
-            total = total + piece.sum(axis=0, dtype=np.float64)
+            pool.take(piece)
             yield
-        means.append(total / np.linalg.norm(total))
-    return np.array(means, np.float32)
+        vectors.append(pool.vector())
+    return np.array(vectors, np.float32)

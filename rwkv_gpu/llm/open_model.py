@@ -3,8 +3,8 @@
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -18,13 +18,14 @@ from ..errors import BadInput
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import validate
+from . import measures, validate
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
 from .info import Info
 from .model_file import ModelFile
+from .pooling import Floats, Pooling
 from .reader import Ends, Reader
 from .stored_states import StoredStates
 from .transcript import Transcript
@@ -58,12 +59,14 @@ class OpenModel:
         max_requests: int = MOST_REQUESTS,
         help: Callable[[], Help] | None = None,
         states: StoredStates | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
+        self._pooling = pooling or Pooling("mean")
         self._help = help  # finds passages of the documentation; the built-in model's alone
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
@@ -138,6 +141,16 @@ class OpenModel:
             raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
         return self._format(template)
 
+    # ------------------------------------------------------------ embeddings
+
+    def embedding_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Floats]]:
+        """What computes the vectors of texts, for the engine's thread: [N, D]"""
+        return partial(measures.embeddings, texts=texts, pooling=self._pooling)
+
+    def _texts(self, name: str, texts: Sequence[Prompt]) -> list[list[int]]:
+        """The tokens of texts that embeddings are made of, in which special tokens count as such."""
+        return [self._ids(text, name=f"{name}[{at}]", parse=True) for at, text in enumerate(texts)]
+
     # ------------------------------------------------------------ inside
 
     def _begin_asked(self, reading: type[R], asked: Asked, **more: Any) -> R:
@@ -165,14 +178,22 @@ class OpenModel:
         """Starts a request. What reads it keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 
-    def _tokens(self, prompt: Prompt, name: str) -> list[int]:
-        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else validate.token_ids(name, prompt)
+    def _tokens(self, prompt: Prompt, name: str, *, parse: bool = False) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenize(prompt, special=True, parse=parse)
+        return validate.token_ids(name, prompt)
 
     def _ids(
-        self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
+        self,
+        prompt: Prompt,
+        truncate: Truncate | None = None,
+        answer: int = 0,
+        *,
+        name: str = "prompt",
+        parse: bool = False,
     ) -> list[int]:
         """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
-        ids = self._tokens(prompt, name)
+        ids = self._tokens(prompt, name, parse=parse)
         if (
             validate.one_of("truncate", truncate, "left")
             and self.context is not None

@@ -123,7 +123,7 @@ class OpenAIMethods(OpenModel):
     ) -> Json:
         """Embeddings of a text or of a list of texts, as `embed` computes them: vectors of length one."""
         ids = self.prepare_embedding(input, encoding_format)
-        vectors = self._driver.work(partial(measures.embeddings, texts=ids))
+        vectors = self._driver.work(self.embedding_work(ids))
         return self.embedding_reply(ids, vectors, model, encoding_format)
 
     def prepare_embedding(self, input: Prompts, encoding_format: str = "float") -> list[list[int]]:
@@ -133,7 +133,7 @@ class OpenAIMethods(OpenModel):
         texts = prompts_of("input", input)
         if len(texts) > MOST_TEXTS:
             raise BadInput(f"input has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
-        return [self._ids(text, name=f"input[{at}]") for at, text in enumerate(texts)]
+        return self._texts("input", texts)
 
     def embedding_reply(
         self, ids: Sequence[Sequence[int]], vectors: Floats, model: str | None, encoding_format: str

@@ -189,21 +189,24 @@ class DenseFile:
         hyper, tensors = self.hyper, self.tensors
         shape = hyper.vocabulary, hyper.width
         embedding = tensors.take("token_embd.weight", *shape)
-        if not form.head:
-            tensors.skip("output.weight")
+        causal = self.causal(form)
+        head = form.head and causal
+        if not head:
+            tensors.skip("output.weight", "output.bias")
         return Ends(
             embedding,
             self.norm(form, form.last_norm) if form.last_norm else None,
-            self._head(embedding) if form.head else None,
+            self._head(embedding) if head else None,
             hyper.context,
             form.embedding_scale,
             self._embedding_norm(form),
-            tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
+            tensors.take("output.bias", hyper.vocabulary) if head and "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
             tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
             self._first_type() if form.token_types else None,
             self._projections() if form.projections else (),
+            causal=causal,
         )
 
     def _head(self, embedding: Weight) -> Weight:

@@ -12,7 +12,7 @@ class Ends:
 
     embedding: Weight  # [V, D]
     last_norm: AnyNorm | None
-    head: Weight | None  # [V, D]; None of a model that makes embeddings
+    head: Weight | None  # [V, D]; an encoder has none
     context: int  # positions it was trained on
     embedding_scale: float = 1.0
     embedding_norm: AnyNorm | None = None
@@ -22,6 +22,7 @@ class Ends:
     positions: Weight | None = None  # [positions, D], added to what is embedded
     shift: Weight | None = None  # [D], added to every embedding
     projections: tuple[Weight, ...] = ()  # of what is normed last, one after the other: [M, D], [D, M]
+    causal: bool = True  # or rows see all of their text: an encoder
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Layered(ABC):
         """Keys and values, layer by layer."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]"""
+        """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]; without a head, norm(x)"""
         p = self.ends
-        assert p.head is not None, "it makes embeddings"
+        if p.head is None:
+            return self.hidden(g, ids)
         logits = g.linear(self._residual(g, ids), p.head, bias=p.head_bias, norm=p.last_norm, scale=p.logit_scale)
         return g.softcap(logits, p.softcap) if p.softcap else logits
 

@@ -58,6 +58,7 @@ from . import (
     smollm3,
     talkie,
 )
+from .layered import Layered
 from .unsupported import refusal
 
 
@@ -151,6 +152,11 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }
+
+
+def is_encoder(model: Contents) -> bool:
+    """Whether it sees a whole text from both sides, or has no head: it makes embeddings, and generates nothing."""
+    return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
 
 
 def load_model(file: GGUFFile) -> Model:

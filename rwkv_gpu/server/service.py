@@ -201,7 +201,7 @@ class Service:
         served, llm = await self.use(call, model)
         ids = await self.work(lambda: llm.prepare_embedding(texts, form))
         await self._turn(call, ticket, llm, ids, 1)
-        return llm, ids, await self._compute(served, llm, partial(measures.embeddings, texts=ids))
+        return llm, ids, await self._compute(served, llm, llm.embedding_work(ids))
 
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
         """A place in the queue of a model, given back at the end of the call."""

@@ -13,7 +13,7 @@ from rwkv_gpu.models.registry import MODELS
 from tests.conftest import MODES
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
 from tests.golden.record import LONG, QUIET, SCALED
-from tests.golden_files import OWN
+from tests.golden_files import GENERATIVE, OWN, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
@@ -29,7 +29,6 @@ OTHER_BOUNDS = {  # with keys and values in float32, and in float16
     "tiny-gpt-oss": (RMS, 8e-3),  # YaRN lengthens q and k, so that scores are 1.8 times as large
 }
 MIXED = "mixed-llama", "codebooks-llama"  # the formats that no other has
-RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 # Kernels are tested in every mode. Of whole models these are, too: attention, experts, recurrence. The others run in
 # numpy and as users run them.
 IN_EVERY_MODE = ("tiny-llama", "tiny-qwen3moe", "tiny-rwkv7")
@@ -54,7 +53,7 @@ IN_NUMPY = (
 )
 RUNS = [
     (name, mode)
-    for name in RECORDED
+    for name in GENERATIVE
     for mode in ("cpu", *(MODES if name in IN_EVERY_MODE else () if name in IN_NUMPY else ("fast",)))
 ]
 LONG_IN_NUMPY = sorted(
@@ -69,7 +68,7 @@ def rms(x: np.ndarray) -> float:
 def test_there_is_a_record_of_every_architecture():
     """Of some there are several: tiny-deepseek2-lite."""
     found = set()
-    for name in RECORDED:
+    for name in TINY:
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
             found.add(file.str("general.architecture"))
     assert found == set(MODELS)
@@ -90,7 +89,7 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
 
 def test_every_format_is_in_a_model_with_a_record():
     formats = set()
-    for name in (*MIXED, *RECORDED):
+    for name in (*MIXED, *TINY):
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
             formats |= {tensor.format.name for tensor in file.tensors.values()}
     assert formats == {fmt.name for fmt in FORMATS.values()}

@@ -59,7 +59,8 @@ def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Pa
 def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
     """Where a parameter lies in the file."""
     if isinstance(weight, RowRange):
-        return file.tensors[weight.source].rows(weight.first, weight.shape[0])
+        source = file.tensors[weight.source]
+        return source.rows(weight.first, source.rows_in(weight.shape))
     return file.tensors[weight.name]
 
 

@@ -21,7 +21,7 @@ FLOATS = ("F32", "F16", "BF16")
 # Small matrices that steer: of routers, of convolutions, of RWKV's decay, gates and lerps.
 KEPT = re.compile(
     r"ffn_gate_inp|norm|conv1d|time_mix_(?:first|decay|lerp|[wavg]\d)|altup|laurel|per_layer_model_proj|position_embd"
-    r"|attn_rel_b|shortconv\.conv|\.bias"
+    r"|token_types|attn_rel_b|shortconv\.conv|\.bias"
 )
 
 

@@ -5,7 +5,7 @@ The offsets in the file must agree with it, so no tensor can point at another's 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
@@ -53,6 +53,10 @@ class TensorInfo:
                 f"known: {_known()}; requantise the model with llama-quantize"
             )
         return FORMATS[self.type]
+
+    def rows_in(self, shape: Sequence[int]) -> int:
+        """How many rows of this tensor are of that shape; a row of a vector is a number."""
+        return math.prod(shape) // (self.shape[-1] if len(self.shape) > 1 else 1)
 
     def rows(self, first: int, count: int) -> "TensorInfo":
         """So many rows of a matrix [M, K], or of a tensor [..., K] row by row, as a tensor of its own."""

@@ -60,8 +60,12 @@ class Form:
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
+    plain_start: bool = False  # whether the first attention may read embeddings without a norm of its own
+    last_norm: str | None = "output_norm"  # after all layers
     inside: tuple[str | None, str | None] = (None, None)  # of what their last matrices read
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
+    sums: tuple[str | None, str | None] = (None, None)  # of the residual stream, after these are added
+    sum_again: str | None = None  # of what is normed so after attention, and what attention read, together
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
@@ -73,6 +77,11 @@ class Form:
     embedding_scale: float = 1.0
     embedding_norm: Literal["none", "unit", "own"] = "none"  # an RMS norm without weight, or one of the file
     learned_positions: bool = False  # each position has a row that is added to the embedding
+    token_types: bool = False  # so has each type of tokens, where the file has them; all of ours are of the first
+    causal: bool | None = None  # whether a query sees nothing that follows it; None is what the file says
+    around: bool = False  # whether windows of others lie around a query, and not behind it
+    head: bool = True  # whether there are logits
+    projections: bool = False  # whether embeddings go through matrices at the end, where the file has them
     logit_scale: float = 1.0
     logit_cap: float = 0.0
 
@@ -85,6 +94,11 @@ class DenseFile:
         self.file, self.arch = file, arch
         self.tensors = Tensors(file)
         self.hyper = read_hyper(file, arch, self.tensors, window)
+
+    def causal(self, form: Form) -> bool:
+        """Whether a query sees nothing that follows it."""
+        said = self.file.bool(f"{self.arch}.attention.causal", default=True)
+        return said if form.causal is None else form.causal
 
     def number(self, key: str, low: float, high: float, default: float) -> float:
         """A number of the metadata."""
@@ -175,18 +189,45 @@ class DenseFile:
         hyper, tensors = self.hyper, self.tensors
         shape = hyper.vocabulary, hyper.width
         embedding = tensors.take("token_embd.weight", *shape)
+        causal = self.causal(form)
+        head = form.head and causal
+        if not head:
+            tensors.skip("output.weight", "output.bias")
         return Ends(
             embedding,
-            self.norm(form, "output_norm"),
-            tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
+            self.norm(form, form.last_norm) if form.last_norm else None,
+            self._head(embedding) if head else None,
             hyper.context,
             form.embedding_scale,
             self._embedding_norm(form),
-            tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
+            tensors.take("output.bias", hyper.vocabulary) if head and "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
             tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
+            self._first_type() if form.token_types else None,
+            self._projections() if form.projections else (),
+            causal=causal,
         )
+
+    def _head(self, embedding: Weight) -> Weight:
+        there = "output.weight" in self.tensors
+        return self.tensors.take("output.weight", self.hyper.vocabulary, self.hyper.width) if there else embedding
+
+    def _first_type(self) -> Weight | None:
+        """What is added to the embedding of every token, where the file has types of tokens: the row of the first."""
+        name = "token_types.weight"
+        if name not in self.tensors:
+            return None
+        return self.tensors.row(name, self.tensors.dimension(name, 0), self.hyper.width)
+
+    def _projections(self) -> tuple[Weight, ...]:
+        """The matrices that embeddings go through at the end, one after the other, where the file has them."""
+        width, found = self.hyper.width, []
+        for name in ("dense_2.weight", "dense_3.weight"):
+            if name in self.tensors:
+                found.append(self.tensors.take(name, self.tensors.dimension(name, 0), width))
+                width = found[-1].shape[0]
+        return tuple(found)
 
     def _embedding_norm(self, form: Form) -> AnyNorm | None:
         if form.embedding_norm == "own":
@@ -196,6 +237,9 @@ class DenseFile:
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
         """Those of all layers."""
         windows = form.windows or [self.hyper.window] * self.hyper.layers
+        if not self.causal(form) and not form.around and any(0 < window < self.hyper.context for window in windows):
+            why = f"'{self.arch}' with windows behind a query that sees all after it is not supported"
+            raise UnsupportedModel(f"{self.file.path}: {why}")
         ropes = form.ropes or self.ropes(self.rope(form.pairing), windows)
         return tuple(
             self.attention(form, i, rope, window) for i, (rope, window) in enumerate(zip(ropes, windows, strict=True))
@@ -205,16 +249,17 @@ class DenseFile:
         """Layer i's."""
         at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
+        causal = self.causal(form)
         value = hyper.value_size
         rows = heads * size, kv_heads * size, kv_heads * value
         stored = stored_size(max(size, value))
         sinks = f"{at}_sinks.weight"
         q, k, v = take_qkv(tensors, at, rows, width)
-        lengths = [] if form.head_norms == "layer" else self._norms(form, size, i)
+        lengths = [("q", size), ("k", size)] if form.head_norms in ("each", "turned") else []
         norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in lengths]
         by_head = (
             HeadNorms(hyper.eps, norms[0].weight, norms[1].weight, turned=form.head_norms == "turned")
-            if (form.head_norms in ("each", "turned"))
+            if norms
             else None
         )
         return SelfAttention(
@@ -223,10 +268,10 @@ class DenseFile:
             k=k,
             v=v,
             biases=take_qkv_biases(tensors, at, rows),
-            whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
+            whole_norms=self._whole_norms(form, at, rows) if form.head_norms == "whole" else None,
             gate=self._gate(f"{at}_gate.weight", heads, value) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", heads * value, i, form.attention_scale),
-            cache=Cache(f"blk.{i}.kv", kv_heads, stored, window=window),
+            cache=Cache(f"blk.{i}.kv", kv_heads, stored, window=window if causal else 0),
             how=Attention(
                 heads,
                 rope,
@@ -238,6 +283,7 @@ class DenseFile:
                 sinks=tensors.take(sinks, heads) if form.sinks and (form.sinks == "all" or sinks in tensors) else None,
                 temperature=form.temperature,
                 head=0 if size == stored else size,
+                causal=causal,
             ),
             value=value,
             head_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
@@ -259,14 +305,14 @@ class DenseFile:
             biases=take_biases(self.tensors, at, inner, ("gate", "up") if form.glu else ("up",)),
         )
 
-    def norm(self, form: Form, name: str) -> AnyNorm:
-        """A norm of the residual stream."""
-        kind = LayerNorm if form.layer_norms else _rms
+    def norm(self, form: Form, name: str, size: int = 0) -> AnyNorm:
+        """A norm of the residual stream, or of so many numbers."""
+        kind, size = LayerNorm if form.layer_norms else _rms, size or self.hyper.width
         if not form.norm_weights:
             return kind(None, None, self.hyper.eps)
-        weight = self.tensors.take(f"{name}.weight", self.hyper.width)
+        weight = self.tensors.take(f"{name}.weight", size)
         bias = f"{name}.bias"
-        shift = self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None
+        shift = self.tensors.take(bias, size) if bias in self.tensors else None
         return kind(weight, shift, self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
@@ -295,27 +341,27 @@ class DenseFile:
 
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
         name = form.norms[which]
-        return None if name is None else self.norm(form, f"blk.{i}.{name}")
+        if name is None:
+            return None
+        if form.plain_start and which == i == 0 and f"blk.0.{name}.weight" not in self.tensors:
+            return None
+        return self.norm(form, f"blk.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
-        bias, inside = f"{name}.bias", form.inside[which]
+        bias, inside, total = f"{name}.bias", form.inside[which], form.sums[which]
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
             self.after(form, which, i),
             form.branch_scale * scale,
             Rms(self.tensors.take(f"blk.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
+            self.norm(form, f"blk.{i}.{total}") if total else None,
+            self.norm(form, f"blk.{i}.{form.sum_again}") if form.sum_again and which == 0 else None,
         )
 
-    def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
-        """The norms of q and k: their names and lengths."""
-        if form.head_norms == "none":
-            return []
-        whole = form.head_norms == "whole"
-        return [
-            ("q", size * self.hyper.heads[i] if whole else size),
-            ("k", size * self.hyper.kv_heads[i] if whole else size),
-        ]
+    def _whole_norms(self, form: Form, at: str, rows: Sequence[int]) -> tuple[AnyNorm, AnyNorm]:
+        """Those of q and of k, over all their heads."""
+        return self.norm(form, f"{at}_q_norm", rows[0]), self.norm(form, f"{at}_k_norm", rows[1])
 
 
 def _rms(weight: Weight | None, bias: Weight | None, eps: float) -> Rms:

@@ -178,6 +178,8 @@ def read_sizes(file: GGUFFile, arch: str, tensors: Tensors) -> Sizes:
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
     layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
     tensors.skip_blocks(range(layers, blocks))
+    if not file.bool(f"{arch}.attention.causal", default=True):
+        raise UnsupportedModel(f"{file.path}: '{arch}' whose tokens see those that follow is not supported")
     return Sizes(
         arch,
         layers,

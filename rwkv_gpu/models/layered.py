@@ -20,6 +20,8 @@ class Ends:
     logit_scale: float = 1.0
     softcap: float = 0.0  # of logits; 0 is none
     positions: Weight | None = None  # [positions, D], added to what is embedded
+    shift: Weight | None = None  # [D], added to every embedding
+    projections: tuple[Weight, ...] = ()  # of what is normed last, one after the other: [M, D], [D, M]
     causal: bool = True  # or rows see all of their text: an encoder
 
 
@@ -48,17 +50,21 @@ class Layered(ABC):
         return g.softcap(logits, p.softcap) if p.softcap else logits
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return normed(g, self._residual(g, ids), self.ends.last_norm)
+        """The input of the head for these rows, or their embeddings, [R, D]"""
+        y = normed(g, self._residual(g, ids), self.ends.last_norm)
+        for matrix in self.ends.projections:
+            y = g.linear(y, matrix)
+        return y
 
     def _residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The requested rows after all layers, [R, D]"""
         p = self.ends
         x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
+        if p.shift is not None:
+            x = g.shift_columns(x, p.shift)
         if p.positions is not None:
             x = g.add(x, g.embed_positions(p.positions, self.caches[0]))
-        if p.embedding_norm is not None:
-            x = normed(g, x, p.embedding_norm)
+        x = normed(g, x, p.embedding_norm)
         return g.pick(self.layers(g, x, ids))
 
     @property
@@ -78,7 +84,7 @@ class Layered(ABC):
 
 
 def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm | None) -> Tensor:
-    """norm(x), if there is one"""
+    """norm(x), or x where there is none"""
     if norm is None:
         return x
     if isinstance(norm, LayerNorm):

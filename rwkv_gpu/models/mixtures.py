@@ -18,6 +18,7 @@ class ExpertForm:
     normalise: bool | None = None  # whether shares are; None is what the file says
     then: Glu = "silu"
     thens: Sequence[Glu] = ()  # of each layer, in place of `then`
+    glu: bool = True  # whether an expert has a gate
     biases: bool = False  # of the router and of all matrices
     shared: bool | None = False  # whether there is a shared expert; None where the file has one
     shared_suffix: str = SHARED  # of the names of its tensors
@@ -34,26 +35,28 @@ class ExpertForm:
 class Experts:
     """Parameters of a feed-forward of experts."""
 
-    norm: AnyNorm
+    norm: AnyNorm | None
     mixture: Mixture
     after: Rms | None = None  # of what they answer together
     scale: float = 1.0  # of this
     after_scale: float = 1.0  # of what is normed
     routed_first: bool = False
     dense: FeedForward | None = None
+    total: AnyNorm | None = None  # of the sum that returns
 
 
 def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tensor | None = None) -> Tensor:
-    """add + after_scale · after(scale · mixture(norm(x))); the router reads what is `routed`, if anything is"""
+    """total(add + after_scale · after(scale · mixture(norm(x)))); the router reads what is `routed`, if anything is"""
     norm = None
     if isinstance(p.norm, LayerNorm):
         x = normed(g, x, p.norm)
     else:
         norm = p.norm
     if p.after is None:
-        return mixture(g, p.mixture, x, norm, add=add, scale=p.scale, routed=routed)
+        return normed(g, mixture(g, p.mixture, x, norm, add=add, scale=p.scale, routed=routed), p.total)
     y = mixture(g, p.mixture, x, norm, add=None, scale=p.scale, routed=routed)
-    return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.after_scale)
+    y = g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.after_scale)
+    return normed(g, y, p.total)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         i,
         then=experts.thens[i] if experts.thens else experts.then,
         shared_then=shared_then,
+        gated=experts.glu,
         biases=experts.biases,
         shared=there if experts.shared is None else experts.shared,
         shared_suffix=experts.shared_suffix,
@@ -120,12 +124,14 @@ def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: Exp
         found = replace(found, adjugates=take_adjugates(source.file, tensors, source.arch, sizes, i))
     scale, after = experts.beside_shared if found.shared else 1.0, source.after(form, 1, i)
     before = form.norms[0], experts.dense
+    norm, total = form.norms[1], form.sums[1]
     return Experts(
-        source.norm(form, f"blk.{i}.{form.norms[1]}"),
+        source.norm(form, f"blk.{i}.{norm}") if norm else None,
         found,
         after,
         scale=scale if after else scale * form.branch_scale,
         after_scale=form.branch_scale,
         routed_first=experts.routed_first,
         dense=source.feed(replace(form, norms=before), i) if experts.dense else None,
+        total=source.norm(form, f"blk.{i}.{total}") if total else None,
     )

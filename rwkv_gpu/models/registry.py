@@ -11,6 +11,7 @@ from . import (
     bailingmoe3,
     deci,
     deepseek2,
+    encoders,
     ernie4_5,
     exaone,
     exaone4,
@@ -147,14 +148,15 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "smollm3": smollm3.load,
     "talkie": talkie.load,
     **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
+    **dict.fromkeys(encoders.FORMS, encoders.load),
     **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }
 
 
 def is_encoder(model: Contents) -> bool:
-    """Whether it sees a whole text from both sides: it makes embeddings, and generates nothing."""
-    return isinstance(model, Layered) and not model.ends.causal
+    """Whether it sees a whole text from both sides, or has no head: it makes embeddings, and generates nothing."""
+    return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
 
 
 def load_model(file: GGUFFile) -> Model:

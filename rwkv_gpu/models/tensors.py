@@ -14,7 +14,7 @@ from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
-EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
+EPS = 9e-13, 1e-2  # of norms; models have 1e-12 (rounded, in BERT) to 1e-5, and 0 makes NaN of a row of zeros
 FACTORS = "rope_freqs.weight"  # of the frequencies of positions
 TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
 BEHIND = "dense_2.", "dense_3.", "cls."  # what makes the vector of a text of those of its tokens: see llm/pooling.py
@@ -79,6 +79,13 @@ class Tensors:
             RowRange(part, (rows, *columns), name, first, scale=whole.scale)
             for (part, rows), first in zip(parts, firsts, strict=False)
         )
+
+    def row(self, name: str, rows: int, width: int, at: int = 0) -> RowRange:
+        """One row of a matrix, as a vector."""
+        self._checked(name, (rows, width))
+        part = RowRange(f"{name}.{at}", (width,), name, at)
+        self.keep(part)
+        return part
 
     def unstack(self, name: str, count: int, rows: int, width: int) -> tuple[RowRange, ...]:
         """Matrices [rows, width] that the file has as one tensor, each for itself."""

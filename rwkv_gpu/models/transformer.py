@@ -22,7 +22,7 @@ from ..ops.vocabulary import (
     Weight,
     Xielu,
 )
-from .layered import Layered
+from .layered import Layered, normed
 
 HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
 
@@ -53,6 +53,8 @@ class Output:
     norm: Rms | None = None  # after the matrix
     scale: float = 1.0
     before: Rms | None = None  # of what the matrix reads
+    total: AnyNorm | None = None  # of the sum that returns
+    again: AnyNorm | None = None  # of that and the residual stream together
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class SelfAttention:
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · V, D]
     biases: tuple[Weight | None, ...]  # of q, k, v
-    whole_norms: tuple[Rms, Rms] | None  # of q and k, over all their heads
+    whole_norms: tuple[AnyNorm, AnyNorm] | None  # of q and k, over all their heads
     gate: Weight | None  # [H · V, D], or one row for each head [H, D]
     output: Output
     cache: Cache
@@ -99,7 +101,7 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
     if p.clamp:
         q, k, v = (g.clamp(y, p.clamp) for y in (q, k, v))
     if p.whole_norms is not None:
-        q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
+        q, k = (normed(g, y, norm) for y, norm in zip((q, k), p.whole_norms, strict=True))
     if p.head_norms is not None:
         of_q, of_k = p.head_norms
         q, k = normed_by_head(g, q, of_q, p.how.heads), normed_by_head(g, k, of_k, p.cache.heads)
@@ -168,11 +170,14 @@ def gates(
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
-    """x + scale · norm(W before(y) + bias)"""
+    """total(x + scale · norm(W before(y) + bias)), and again(x + that)"""
     if p.norm is None:
-        return g.linear(y, p.weight, bias=p.bias, add=x, norm=p.before, scale=p.scale)
-    y = g.linear(y, p.weight, bias=p.bias, norm=p.before)
-    return g.rms_norm(y, p.norm.weight, p.norm.eps, add=x, scale=p.scale)
+        y = g.linear(y, p.weight, bias=p.bias, add=x, norm=p.before, scale=p.scale)
+    else:
+        y = g.linear(y, p.weight, bias=p.bias, norm=p.before)
+        y = g.rms_norm(y, p.norm.weight, p.norm.eps, add=x, scale=p.scale)
+    y = normed(g, y, p.total)
+    return y if p.again is None else normed(g, g.add(y, x), p.again)
 
 
 @dataclass(frozen=True)

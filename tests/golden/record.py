@@ -1,11 +1,12 @@
-"""Makes the golden models of this folder and records llama.cpp's logits for them, once.
+"""Makes the golden models of this folder and records llama.cpp's logits or embeddings for them, once.
 
     pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or OTHER MODEL ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
 and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
-Gemma 3n, GPT-2 and StarCoder were recorded by a build whose GELU is no table (GGML_GELU_FP16 in ggml-cpu/vec.h).
+Gemma 3n, GPT-2, StarCoder and the models that make embeddings were recorded by a build whose GELU is no table
+(GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
 
 import sys
@@ -28,6 +29,7 @@ gguf.GGML_QUANT_SIZES[BY_NAME["Q2_0"].type] = 64, 18  # which the package does n
 HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
+TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
 Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float]]
@@ -312,6 +314,9 @@ SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
 OUTPUTS = "attn_output", "ffn_down"
+MEAN, FIRST, LAST = 1, 2, 3  # how a file says that texts are pooled
+PLACES = 64  # rows of positions
+TYPES = "tokenizer.ggml.token_type_count"
 
 
 def without_suffix(made: Made) -> Made:
@@ -744,6 +749,86 @@ def halved(made: Made) -> Made:
     return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
 
 
+def around(made: Made, pooling: int = MEAN) -> Made:
+    """The same whose tokens see those that follow, too, and whose texts are pooled to one vector."""
+    return made[0], made[1] | {"attention.causal": False, "pooling_type": pooling}
+
+
+def without_head(made: Made, pooling: int = MEAN) -> Made:
+    """The same that makes embeddings, and nothing else."""
+    return around(renamed(made, {"output": ""}), pooling)
+
+
+def post_normed(made: Made, pooling: int = MEAN, *, types: int = 2) -> Made:
+    """BERT's way: layer norms of embeddings and of the sum after each branch, and none before; types of tokens."""
+    names = {"attn_norm": "attn_output_norm", "ffn_norm": "layer_output_norm", "output_norm": ""}
+    tensors, keys = without_head(renamed(made, names), pooling)
+    g, width = Source(114), int(keys["embedding_length"])
+    tensors["token_embd_norm.weight"] = g.vector(width, 1), "F32"
+    if types:
+        tensors["token_types.weight"] = 5 * g.matrix(types, width), "F32"
+    return layer_normed((tensors, keys | {TYPES: types or 1}))
+
+
+def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2, pooling: int = MEAN) -> Made:
+    """BERT in small: each position has a row, and every matrix a bias."""
+    plain = renamed(transformer(seed, sizes, biases=True, kv=heads, heads=heads, layers=layers), GATELESS)
+    tensors, keys = biased(post_normed(plain, pooling, types=types), *OUTPUTS, "ffn_up")
+    positions = 5 * Source(seed + 1).matrix(PLACES, sizes.width)
+    own: Keys = {"context_length": PLACES, "attention.layer_norm_epsilon": 1e-12}
+    return tensors | {"position_embd.weight": (positions, "F32")}, keys | own
+
+
+def sent_to_experts(made: Made, experts: int = 4) -> Made:
+    """The same with experts without gates in each second layer, beginning with the second."""
+    g, (tensors, keys) = Source(115), made
+    width, inner = int(keys["embedding_length"]), int(keys["feed_forward_length"])
+    for i in range(1, int(keys["block_count"]), 2):
+        tensors = {name: value for name, value in tensors.items() if not name.startswith(f"blk.{i}.ffn_")}
+        tensors |= {
+            f"blk.{i}.ffn_gate_inp.weight": (g.matrix(experts, width, gain=2), "F32"),
+            f"blk.{i}.ffn_up_exps.weight": (g.matrix(experts, inner, width), "Q8_0"),
+            f"blk.{i}.ffn_down_exps.weight": (g.matrix(experts, width, inner), "Q8_0"),
+        }
+    return tensors, keys | {"moe_every_n_layers": 2, "expert_count": experts, "expert_used_count": 2}
+
+
+def normed_twice(made: Made) -> Made:
+    """The same with layer norms of q and of k over all their heads, and another norm after attention, all biased."""
+    g, (tensors, keys) = Source(116), made
+    width = int(keys["embedding_length"])
+    for i in range(int(keys["block_count"])):
+        for name in ("attn_q_norm", "attn_k_norm", "attn_norm_2"):
+            tensors[f"blk.{i}.{name}.weight"] = g.vector(width, 1), "F32"
+            tensors[f"blk.{i}.{name}.bias"] = g.vector(width), "F32"
+    return tensors, keys
+
+
+def modern(seed: int, layers: int, *, pooling: int, first_norm: bool = False) -> Made:
+    """ModernBERT in small: norms before branches, but for the first, and every third layer sees all."""
+    plain = renamed(transformer(seed, Sizes(64, 64, 16, "Q8_0", "Q8_0"), kv=4, layers=layers), {}, WINDOWS)
+    tensors, keys = layer_normed(without_head(plain, pooling), bias=False)
+    tensors["token_embd_norm.weight"] = Source(seed + 1).vector(64, 1), "F32"
+    if not first_norm:
+        del tensors["blk.0.attn_norm.weight"]
+    return feed_fused(fused((tensors, keys)))
+
+
+def embedding_gemma(seed: int, layers: int, *, period: int = 0, dense: int = 0) -> Made:
+    """EmbeddingGemma in small: as Gemma 3; after the last norm there may be two matrices, one after the other."""
+    sizes = Sizes(32, 64, 16, "Q8_0", "Q8_0")
+    plain = normed_after(transformer(seed, sizes, norms=True, layers=layers, kv=1, heads=2))
+    own: Keys = {"rope.freq_base": 1e6} | ({"attention.sliding_window_pattern": period} if period else {})
+    tensors, keys = around(renamed(headless(plain), {}, WINDOWS | own))
+    del keys["attention.causal"]  # it is never causal
+    if dense:
+        g, sizes_of_dense = Source(seed + 1), {"dense_2_feat_in": 32, "dense_2_feat_out": dense}
+        tensors["dense_2.weight"] = g.matrix(dense, 32), "Q8_0"
+        tensors["dense_3.weight"] = g.matrix(32, dense), "Q8_0"
+        keys |= sizes_of_dense | {"dense_3_feat_in": dense, "dense_3_feat_out": 32}
+    return tensors, keys
+
+
 YARN: Keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
 WARM: Keys = {
     "attention.temperature_scale": 0.5,
@@ -1018,6 +1103,48 @@ MODELS = {
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 
+# Models that make embeddings, and others of the same architectures, whose names have a word before.
+ENCODERS = {
+    "bert": lambda: bert(141, Sizes(64, 96, 32, "Q8_0", "Q8_0"), 2, layers=3, pooling=FIRST),
+    "nomic-bert": lambda: fused(post_normed(transformer(143, Sizes(64, 96, 32, "Q8_0", "Q8_0"), kv=2, heads=2))),
+    "nomic-bert-moe": lambda: sent_to_experts(
+        fused(
+            biased(
+                post_normed(renamed(transformer(144, SMALL, biases=True, kv=4, layers=3), GATELESS), types=1),
+                *OUTPUTS,
+                "ffn_up",
+            )
+        )
+    ),
+    "jina-bert-v2": lambda: biased(
+        post_normed(transformer(145, Sizes(96, 96, 16, "Q8_0", "Q8_0"), biases=True, kv=6, heads=6)), *OUTPUTS
+    ),
+    "jina-bert-v3": lambda: biased(
+        post_normed(renamed(transformer(147, SMALL, biases=True, kv=4), GATELESS), types=1), *OUTPUTS, "ffn_up"
+    ),
+    "modern-bert": lambda: modern(148, 4, pooling=FIRST),
+    "neo-bert": lambda: renamed(
+        feed_fused(fused(without_head(transformer(150, SMALL, kv=4), FIRST))), {"output_norm": "enc.output_norm"}
+    ),
+    "eurobert": lambda: without_head(transformer(151, Sizes(96, 64, 24, "Q8_0", "Q8_0")), LAST),
+    "gemma-embedding": lambda: embedding_gemma(152, 7),
+    "llama-embed": lambda: without_head(transformer(154, SMALL)),
+}
+OTHER_ENCODERS = {
+    "fused-bert": lambda: fused(bert(142, SMALL, 4, types=0)),
+    "normed-jina-bert-v2": lambda: feed_fused(
+        normed_twice(biased(post_normed(transformer(146, SMALL, biases=True, kv=4), FIRST), *OUTPUTS))
+    ),
+    "silu-modern-bert": lambda: renamed(
+        modern(149, 3, pooling=MEAN, first_norm=True),
+        {},
+        {"hidden_activation": "silu", "rope.freq_base_swa": 1000.0, "attention.sliding_window_pattern": 2},
+    ),
+    "dense-gemma-embedding": lambda: embedding_gemma(153, 3, period=2, dense=64),
+    "around-llama": lambda: around(transformer(155, SMALL)),
+    "around-qwen2": lambda: around(transformer(156, SMALL, biases=True), LAST),
+}
+
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
 MIXED_FORMATS = {
     "token_embd": "Q2_K", "attn_q": "IQ4_XS", "attn_k": "BF16", "attn_v": "Q3_K", "attn_output": "Q5_K",
@@ -1127,7 +1254,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
             list: writer.add_array,
         }[type(value)]  # fmt: skip
-        add(key if key.startswith("xielu.") else f"{arch}.{key}", value)
+        add(key if key.startswith(("xielu.", "tokenizer.")) else f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
         writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
@@ -1157,11 +1284,8 @@ def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
     writer.add_eos_token_id(2)
 
 
-def record(name: str) -> None:
-    """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
-    arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
-    values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
-    keys |= scaling
+def twins(values: Tensors) -> tuple[Tensors, Tensors]:
+    """The tensors as a file has them, and the same as float32."""
     kept, plain = {}, {}
     for seed, (tensor, (array, kind)) in enumerate(values.items()):
         if kind == "F32":
@@ -1171,6 +1295,15 @@ def record(name: str) -> None:
         decoded = dequantise_rows(BY_NAME[kind], raw).reshape(array.shape)
         kept[tensor] = raw.reshape(*array.shape[:-1], -1), kind
         plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
+    return kept, plain
+
+
+def record(name: str) -> None:
+    """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
+    arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
+    values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
+    keys |= scaling
+    kept, plain = twins(values)
     stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
@@ -1198,6 +1331,54 @@ def record(name: str) -> None:
     print(f"{stem}.npz: logits of deviation {answers['exact_logits'].std():.2f}")
 
 
+def record_encoder(name: str) -> None:
+    """The model of a name that ends in its architecture, and what llama.cpp makes of every token, and of texts.
+
+    Texts are parts of the tokens, each for itself: their first tokens, and those after their last.
+    """
+    values, keys = (ENCODERS | OTHER_ENCODERS)[name]()
+    kept, plain = twins(values)
+    arch = name if name in ENCODERS else name.partition("-")[2]
+    stem = f"tiny-{name}" if name in ENCODERS else name
+    write(HERE / f"{stem}.gguf", arch, keys, kept)
+    twin = HERE / f"{name}.f32.gguf"
+    write(twin, arch, keys, plain)
+    tokens = np.random.default_rng(7).integers(3, 260, TOKENS)
+    texts = [tokens[first:last] for first, last in TEXTS]
+    answers = {
+        "tokens": tokens,
+        "texts": np.array(TEXTS),
+        "exact_embeddings": embedded(twin, [tokens], pooled=False),
+        "exact_pooled": embedded(twin, texts, pooled=True),
+    }
+    twin.unlink()
+    np.savez_compressed(HERE / f"{stem}.npz", **answers)
+    print(f"{stem}.npz: embeddings of deviation {answers['exact_embeddings'].std():.2f}")
+
+
+def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool) -> np.ndarray:
+    """What llama.cpp makes of each token of the texts, or of each text as its file says, in a step of its own."""
+    import llama_cpp
+    from llama_cpp import llama_cpp as lib
+
+    kind = lib.LLAMA_POOLING_TYPE_UNSPECIFIED if pooled else lib.LLAMA_POOLING_TYPE_NONE
+    model = llama_cpp.Llama(
+        str(path), n_ctx=64, n_batch=64, n_ubatch=64, embedding=True, pooling_type=kind, verbose=False, type_k=0,
+        type_v=0, n_threads=1,
+    )  # fmt: skip
+    found = []
+    for text in texts:
+        batch = model._batch
+        batch.reset()
+        batch.add_sequence(text.tolist(), 0, True)
+        model._ctx.kv_cache_clear()
+        model._ctx.decode(batch)
+        rows = 1 if pooled else len(text)
+        data = lib.llama_get_embeddings_seq(model.ctx, 0) if pooled else lib.llama_get_embeddings(model.ctx)
+        found.append(np.ctypeslib.as_array(data, (rows * model.n_embd(),)).reshape(rows, -1).astype(np.float32))
+    return np.concatenate(found)
+
+
 def said(model: Any, tokens: np.ndarray) -> np.ndarray:
     """The logits of every position."""
     model.reset()
@@ -1217,5 +1398,8 @@ def greedy(model: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or (*MODELS, *SCALED, *OTHERS):
-        record(each)
+    for each in sys.argv[1:] or (*MODELS, *SCALED, *OTHERS, *ENCODERS, *OTHER_ENCODERS):
+        if each in ENCODERS | OTHER_ENCODERS:
+            record_encoder(each)
+        else:
+            record(each)

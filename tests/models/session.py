@@ -34,7 +34,8 @@ def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
 
 def tensor_of(file: GGUFFile, weight: Weight) -> TensorInfo:
     if isinstance(weight, RowRange):
-        return file.tensors[weight.source].rows(weight.first, weight.shape[0])
+        source = file.tensors[weight.source]
+        return source.rows(weight.first, source.rows_in(weight.shape))
     return file.tensors[weight.name]
 
 

@@ -18,10 +18,10 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops import reference
 from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_engine import drive, tokens
-from tests.golden_files import OWN
+from tests.golden_files import GENERATIVE, OWN
 
 RECOMBINED = {f"tiny-{arch}" for arch in (*other_dense.FORMS, *other_mixtures.FORMS)}  # of parts that others have
-MODELS = sorted({path.stem for path in OWN.glob("tiny-*.gguf")} - RECOMBINED)
+MODELS = sorted({*GENERATIVE} - RECOMBINED)
 
 
 class RowByRow(np.ndarray):

@@ -19,7 +19,7 @@ from rwkv_gpu.measure import plans
 from rwkv_gpu.models.registry import MODELS, Model, load_model
 from tests.gguf.parts import take_apart
 from tests.golden.record import QUIET
-from tests.golden_files import OWN
+from tests.golden_files import OWN, TINY
 from tests.models.session import OnCpu, feed, float_weights
 from tests.recording import ABLE
 
@@ -114,7 +114,7 @@ def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step
     return {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in OWN.glob("tiny-*.gguf")))
+@pytest.mark.parametrize("name", TINY)
 def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
     """Wherever a plan norms: an eps that a lowering drops or makes up itself is none of these."""
     with with_odd_eps(name, tmp_path) as file:

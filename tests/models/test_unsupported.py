@@ -28,8 +28,9 @@ def test_no_architecture_is_both_supported_and_missing_something():
 def test_the_refusal_says_what_is_missing_and_what_is_supported(arch, tmp_path):
     message = refused(arch, tmp_path)
     assert message.startswith(f"architecture '{arch}' is not supported: it needs {MISSING[arch][0]}")
-    assert message.endswith(f"supported are {', '.join(sorted(MODELS))}")
-    assert message.isprintable() and len(message) < 1300
+    known = ", ".join(sorted(MODELS))
+    assert message.endswith(f"supported are {known}")
+    assert message.isprintable() and len(message) < 200 + len(known)
 
 
 def test_an_architecture_that_nobody_knows_is_said_to_be_that(tmp_path):

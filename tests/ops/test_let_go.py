@@ -11,13 +11,13 @@ from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.ops.graph import Graph, Node
 from rwkv_gpu.ops.lowering.context import Lowering
 from rwkv_gpu.ops.recorder import Recorder
-from tests.golden_files import OWN
+from tests.golden_files import GENERATIVE, OWN
 from tests.test_own_golden import IN_NUMPY  # those that recombine the parts of others
 
 STEPS = (Step(1), Step(64, prefill=True))
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in OWN.glob("tiny-*.gguf")} - {*IN_NUMPY}))
+@pytest.mark.parametrize("name", sorted({*GENERATIVE} - {*IN_NUMPY}))
 def test_recording_a_model_leaves_nothing_to_the_collector(name):
     """It would keep the weights and the device of a model that was closed: on a software GPU 100 MB."""
     gc.collect()

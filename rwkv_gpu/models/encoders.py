@@ -1,0 +1,115 @@
+"""Models that make embeddings of texts: the form of each, by the name of its architecture.
+
+Their tokens see those that follow, too, as their files say. BERT and its kin norm the sum after each branch, where
+decoders norm what a branch reads; the others are decoders without a head.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Activation
+from .dense import DenseFile, Form, build
+from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
+from .rope import unscaled
+from .transformer import Transformer
+
+BERT = Form(
+    pairing="neox",
+    layer_norms=True,
+    norms=(None, None),
+    sums=("attn_output_norm", "layer_output_norm"),
+    last_norm=None,
+    embedding_norm="own",
+    token_types=True,
+    activation="gelu",
+    glu=False,
+    head=False,
+)
+ALIBI = 8.0  # of Jina v2, whose files do not say it
+NEAR_BASE = 10000.0  # of window layers, where the file does not say it
+MODERN_PERIOD, GEMMA_PERIOD = 3, 6  # layers from one that sees all to the next
+GATES: dict[str, Activation] = {"silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
+EXPERTS = ExpertForm(normalise=False, then="gelu", glu=False, by_router=True)
+
+
+def bert(source: DenseFile) -> Form:
+    """BERT, and RoBERTa, MiniLM, BGE and others of its format: each position has a row, and nothing turns."""
+    return replace(BERT, ropes=[None] * source.hyper.layers, learned_positions=True)
+
+
+def gemma_embedding(source: DenseFile) -> Form:
+    """EmbeddingGemma: as Gemma 3, whose tokens see all, or half a window on both sides."""
+    windows = source.windows(GEMMA_PERIOD)
+    full = source.rope("neox")
+    near = unscaled(source.near(full, NEAR_BASE))
+    return Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        activation="gelu",
+        head_norms="each",
+        after=("post_attention_norm", "post_ffw_norm"),
+        embedding_scale=math.sqrt(source.hyper.width),
+        causal=False,
+        around=True,
+        head=False,
+        projections=True,
+    )
+
+
+def jina_bert_v2(source: DenseFile) -> Form:
+    """Jina v2: scores lose by distance. That for code has norms of q and k, and norms a sum after attention again."""
+    tensors, up = source.tensors, "blk.0.ffn_up.weight"
+    gated = "blk.0.ffn_gate.weight" in tensors or tensors.dimension(up, 0) == 2 * source.hyper.inner[0]
+    return replace(
+        BERT,
+        ropes=[None] * source.hyper.layers,
+        alibi=ALIBI,
+        glu=gated,
+        head_norms="whole" if "blk.0.attn_q_norm.weight" in tensors else "none",
+        sum_again="attn_norm_2" if "blk.0.attn_norm_2.weight" in tensors else None,
+    )
+
+
+def modern_bert(source: DenseFile) -> Form:
+    """ModernBERT: norms before branches, and every third layer sees all."""
+    windows = source.windows(MODERN_PERIOD, full_first=True)
+    if source.causal(Form()):
+        windows = [window // 2 + 1 if window else 0 for window in windows]
+    full = source.rope("neox")
+    near = unscaled(source.near(full, NEAR_BASE))
+    return Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        layer_norms=True,
+        embedding_norm="own",
+        plain_start=True,
+        around=True,
+        activation=GATES.get(source.file.str(f"{source.arch}.hidden_activation", default="gelu"), "gelu"),
+        head=False,
+    )
+
+
+FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
+    "bert": bert,
+    "eurobert": Form(pairing="neox", head=False),
+    "gemma-embedding": gemma_embedding,
+    "jina-bert-v2": jina_bert_v2,
+    "jina-bert-v3": BERT,
+    "llama-embed": Form(head=False),
+    "modern-bert": modern_bert,
+    "neo-bert": Form(last_norm="enc.output_norm", head=False),
+    "nomic-bert": replace(BERT, activation="silu", glu=True),
+    "nomic-bert-moe": BERT,
+}
+
+
+def load(file: GGUFFile) -> Transformer | MixtureTransformer:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    arch = file.str("general.architecture")
+    source, form = DenseFile(file, arch), FORMS[arch]
+    form = form if isinstance(form, Form) else form(source)
+    if arch == "nomic-bert-moe":
+        return build_mixtures(source, form, EXPERTS)
+    return build(source, form)

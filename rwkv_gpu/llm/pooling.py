@@ -16,7 +16,6 @@ from ..text.vocabulary import read_flag, read_id, read_name
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 NONE, MEAN, FIRST, LAST, RANK = range(5)  # as `pooling_type` numbers them
-DENSE = "dense_2", "dense_3"  # matrices after pooling, as EmbeddingGemma has them
 PROBABLE = "qwen3", "qwen3vl"  # whose answers are probabilities of labels
 NORMED_GELU = "modern-bert"  # whose classifier has a GELU where others have tanh
 RANK_TEMPLATE = "tokenizer.chat_template.rerank"
@@ -61,10 +60,9 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Pooling:
-    """The mean of all tokens, the first, or the last; then maybe matrices, or a classifier."""
+    """The mean of all tokens, the first, or the last; then maybe a classifier."""
 
     kind: int  # MEAN, FIRST or LAST
-    dense: tuple[Affine, ...] = ()
     classifier: Classifier | None = None
 
     @classmethod
@@ -73,8 +71,7 @@ class Pooling:
         arch, tensors = file.str("general.architecture"), _Tensors(file)
         kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
         if kind != RANK:
-            dense = [tensors.affine(name) for name in DENSE]
-            return cls(kind or MEAN, tuple(one for one in dense if one is not None))
+            return cls(kind or MEAN)
         if encoder:
             usual = MEAN if arch == NORMED_GELU else FIRST
             kind = file.int(f"{arch}.classifier.pooling_type", MEAN, LAST, default=usual)
@@ -82,7 +79,7 @@ class Pooling:
             kind = LAST
         eps = file.float(f"{arch}.attention.layer_norm_epsilon", default=1e-5)
         inner, norm, out = tensors.affine("cls"), tensors.vector("cls.norm.weight"), tensors.affine("cls.output")
-        return cls(kind, (), Classifier(inner, arch == NORMED_GELU, norm, eps, out, arch in PROBABLE))
+        return cls(kind, Classifier(inner, arch == NORMED_GELU, norm, eps, out, arch in PROBABLE))
 
     def begun(self) -> "Pool":
         """What takes the tokens of a text."""
@@ -110,8 +107,6 @@ class Pool:
     def vector(self) -> Doubles:
         """That of the text, of length one."""
         x = self._pooled()
-        for matrix in self._how.dense:
-            x = matrix(x)
         y: Doubles = x / np.linalg.norm(x)
         return y
 

@@ -27,7 +27,7 @@ from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload, workloads
-from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.models.registry import load_generator
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
@@ -159,7 +159,7 @@ def runner_for(
     """The model, loaded with just the memory that the workloads need."""
     slots, context, tokens, rows = needed(works)
     room |= {"slots": slots, "context": context, "tokens": tokens}
-    model, names = load_model(file), device_names(device)
+    model, names = load_generator(file), device_names(device)
     shares, choices = shares_of(split, len(names)), choices_of(names)
     choice = choices[0]
     if len(choices) > 1:

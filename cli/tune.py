@@ -18,7 +18,7 @@ from rwkv_gpu.kernels.gemm_config import PRECISIONS
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.tune import Limits, tune
-from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.models.registry import load_generator
 from rwkv_gpu.ops.open_device import library_digest, open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
@@ -107,7 +107,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     """The result of a search, merged with earlier results."""
     tuning, longest = tuning_for(gpu, before), max(limits.chunks)
     runner = GpuRunner(
-        gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
+        gpu, file, load_generator(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
         context=limits.context, tokens=2 * limits.context, look_ahead=DEFAULT_LOOK_AHEAD,
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull, DeviceLost
+from ..models.registry import is_encoder, refuse_encoder
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
@@ -24,7 +25,6 @@ from .speculation.verified_steps import VerifiedSteps
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
 
-ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
 NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
 
@@ -101,7 +101,7 @@ class Engine:
 
     def warm_up(self) -> Generator[None]:
         """Gets ready, in pieces, what requests of all sizes would wait for; while some run it gives way to them."""
-        if self._runner.encoder:  # whose texts are of any size
+        if is_encoder(self._runner.model):  # whose texts are of any size
             return
         for _ in self._runner.warm_up():
             yield
@@ -127,8 +127,7 @@ class Engine:
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
-        if self._runner.encoder:
-            raise BadInput(ENCODER)
+        refuse_encoder(self._runner.model)
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
         sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts, begun=begun)
@@ -196,8 +195,8 @@ class Engine:
         Others may have steps between two chunks, and give their pages back where there are too few for both. While it
         waits for a slot, or for another such text, it gives no rows. Whoever does not read to the end closes it.
         """
-        if self._runner.encoder and not hidden:
-            raise BadInput(ENCODER)
+        if not hidden:
+            refuse_encoder(self._runner.model)
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
         slots, stored = self._slots, self._stored
@@ -221,6 +220,46 @@ class Engine:
             self._store.forget(slot)
             slots.free.append(slot)
             slots.evaluating = slots.preempted = False
+
+    def hidden(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """What the head would make logits of: the number of a text, and rows of it, [rows, D].
+
+        Texts that fit a step together take one; of others it is as `evaluate` has it.
+        """
+        at = 0
+        while at < len(texts):
+            pieces = self._together(texts[at : at + self._fitting(texts[at:])])
+            yield from enumerate(pieces, at)
+            at += len(pieces)
+            if not pieces:
+                yield from ((at, rows) for rows in self.evaluate(texts[at], hidden=True))
+                at += 1
+
+    def _fitting(self, texts: Sequence[Sequence[int]]) -> int:
+        """How many of the next texts a step has room for."""
+        ends = itertools.accumulate(map(len, texts[: len(self._slots.free)]))
+        return sum(end <= self._runner.chunk_size for end in ends)
+
+    def _together(self, texts: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        """All rows of these texts by one step, or nothing where there are no pages for all of them."""
+        if len(texts) < 2:
+            return []
+        stored, slots = self._stored, [self._slots.free.pop() for _ in texts]
+        try:
+            if stored.initial is not None:
+                for slot in slots:
+                    self._store.adopt(slot, *stored.initial)
+            start = len(stored.begun)
+            rows = self._runner.hidden(
+                Batch.of([(slot, start, ids) for slot, ids in zip(slots, texts, strict=True)], every=True)
+            )
+        except CacheFull:
+            return []
+        finally:
+            for slot in slots:
+                self._store.forget(slot)
+            self._slots.free += slots
+        return np.split(rows, list(itertools.accumulate(map(len, texts)))[:-1])
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
         """What is stored of the longest prefix of a text: its length, and its arrays by name."""

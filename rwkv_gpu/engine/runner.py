@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..models.registry import Contents, Model, is_encoder
+from ..models.registry import Contents, Model
 from ..ops.batch import Batch, BatchArrays
 from ..ops.kv_format import KV_FORMATS
 from ..ops.parts import Part
@@ -41,7 +41,6 @@ class Runner(ABC):
         self.adapters = adapters
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.vocabulary = model.vocabulary  # token ids that it knows
-        self.encoder = is_encoder(model)  # whole texts take one step, and give no logits
         self.slots = config.slots  # sequences that it has room for
         self.chunk_size = chunk_size  # rows that a step may have
         self.context = config.context if model.caches else None  # positions of a sequence, where there is a limit

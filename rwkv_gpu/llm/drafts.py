@@ -17,7 +17,7 @@ from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
-from ..models.registry import Model, load_model
+from ..models.registry import Model, load_generator
 from ..ops.batch import MOST_KEPT
 
 # Tokens of a draft, at most: it is as long as it pays. With the one before them they are 16 rows, which matrix units
@@ -37,7 +37,7 @@ class Drafts:
     @cached_property
     def model(self) -> tuple[GGUFFile, Model] | None:
         """The draft model, by its file."""
-        return None if self.file is None else (self.file, load_model(self.file))
+        return None if self.file is None else (self.file, load_generator(self.file))
 
     def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
         """What drafts for an engine with this runner, on the same device."""

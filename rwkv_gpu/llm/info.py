@@ -22,6 +22,7 @@ class Info:
     sequences: int  # that run at a time
     device: str
     matrix_units: bool  # whether the device uses them
+    encoder: bool  # whether it makes embeddings only
     fingerprint: str  # tells models apart
     kv: tuple[KVType, ...] = ()  # how keys and values are stored; several, where some layers cannot have what was asked
     adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their scales where a request has no own

@@ -336,6 +336,7 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix
         sequences=sequences,
         device=device,
         matrix_units=matrix_units,
+        encoder=is_encoder(runner.model),
         fingerprint=fingerprint(file),
         kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
         adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),

@@ -102,25 +102,19 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
 
 def embeddings(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Floats]:
     """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]"""
-    vectors = []
-    for ids in texts:
-        pool = yield from _pooled(engine, ids, pooling)
-        vectors.append(pool.vector())
-    return np.array(vectors, np.float32)
+    pools = yield from _pooled(engine, texts, pooling)
+    return np.array([pool.vector() for pool in pools], np.float32)
 
 
 def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Doubles]:
     """How well each document answers its query; both are in a text. [N]"""
-    scores = []
-    for ids in texts:
-        pool = yield from _pooled(engine, ids, pooling)
-        scores.append(pool.score())
-    return np.array(scores)
+    pools = yield from _pooled(engine, texts, pooling)
+    return np.array([pool.score() for pool in pools])
 
 
-def _pooled(engine: Engine, ids: Sequence[int], pooling: Pooling) -> Generator[None, None, Pool]:
-    pool = pooling.begun()
-    for piece in engine.evaluate(ids, hidden=True):
-        pool.take(piece)
+def _pooled(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, list[Pool]]:
+    pools = [pooling.begun() for _ in texts]
+    for number, rows in engine.hidden(texts):
+        pools[number].take(rows)
         yield
-    return pool
+    return pools

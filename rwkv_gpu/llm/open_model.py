@@ -15,6 +15,7 @@ from ..engine.engine import Activity, Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..models.registry import ENCODER
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
@@ -129,14 +130,14 @@ class OpenModel:
     @cached_property
     def chat_format(self) -> ChatFormat:
         """The chat format of the model's own template."""
-        return self._format(ChatTemplate.from_metadata(self._metadata))
+        return self._format(self._template())
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The chat format of another template: a built-in one by its name, or jinja2 source."""
         if template is None:
             return self.chat_format
         if isinstance(template, str):
-            template = ChatTemplate.from_metadata(self._metadata, name=template)
+            template = self._template(template)
         if not isinstance(template, ChatTemplate):
             raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
         return self._format(template)
@@ -189,6 +190,11 @@ class OpenModel:
     def _grammars(self) -> Grammars:
         """Compiles schemas, regular expressions and grammars."""
         return Grammars(self.tokenizer, self.vocab_size, pool=self._grammar_pool)
+
+    def _template(self, name: str | None = None) -> ChatTemplate:
+        if self.info.encoder:
+            raise BadInput(ENCODER)
+        return ChatTemplate.from_metadata(self._metadata, name=name)
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
         pool = self._grammar_pool

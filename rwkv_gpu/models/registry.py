@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import (
@@ -60,6 +61,8 @@ from . import (
 )
 from .layered import Layered
 from .unsupported import refusal
+
+ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
 
 
 class Contents(Protocol):
@@ -159,9 +162,22 @@ def is_encoder(model: Contents) -> bool:
     return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
 
 
+def refuse_encoder(model: Contents) -> None:
+    """For whoever wants next tokens."""
+    if is_encoder(model):
+        raise BadInput(ENCODER)
+
+
 def load_model(file: GGUFFile) -> Model:
     """The model that a file describes."""
     name = file.str("general.architecture")
     if name not in MODELS:
         raise refusal(file, name, sorted(MODELS))
     return MODELS[name](file)
+
+
+def load_generator(file: GGUFFile) -> Model:
+    """The same, of one that generates; refuses others."""
+    model = load_model(file)
+    refuse_encoder(model)
+    return model

@@ -136,7 +136,7 @@ async def show(service: Service, call: Call) -> Response:
         raise ApiError(400, "model is missing; it must be the name of a model", param="model")
     served, llm = await service.use(call, name)
     info, chat_format = llm.info, chat_format_of(llm)
-    able = ["completion"]
+    able = ["embedding" if info.encoder else "completion"]
     if chat_format is not None:
         able += ["tools"] * chat_format.template.knows_tools + ["thinking"] * chat_format.can_think
     return Whole(

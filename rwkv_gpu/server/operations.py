@@ -76,7 +76,9 @@ async def props(service: Service, call: Call) -> Response:
 
 
 def chat_format_of(llm: LLM) -> ChatFormat | None:
-    """How a model chats; None where its file has no template."""
+    """How a model chats; None where its file has no template, and of an encoder."""
+    if llm.info.encoder:
+        return None
     try:
         return llm.chat_format
     except BadTemplate:

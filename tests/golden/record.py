@@ -30,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
+LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
+LONG_ENCODERS = ("modern-bert", "jina-bert-v2")  # of which so many tokens are recorded, too
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
 Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float]]
@@ -1351,8 +1353,13 @@ def record_encoder(name: str) -> None:
         "exact_embeddings": embedded(twin, [tokens], pooled=False),
         "exact_pooled": embedded(twin, texts, pooled=True),
     }
-    twin.unlink()
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
+    if name in LONG_ENCODERS:
+        tokens = np.random.default_rng(8).integers(3, 260, LONG_TEXT)
+        found = embedded(twin, [tokens], pooled=False)[LONG_TEXT_ROWS]
+        rows = np.array(LONG_TEXT_ROWS)
+        np.savez_compressed(HERE / f"{stem}.long.npz", tokens=tokens, rows=rows, exact_embeddings=found)
+    twin.unlink()
     print(f"{stem}.npz: embeddings of deviation {answers['exact_embeddings'].std():.2f}")
 
 
@@ -1363,7 +1370,7 @@ def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool) -> np.ndarray
 
     kind = lib.LLAMA_POOLING_TYPE_UNSPECIFIED if pooled else lib.LLAMA_POOLING_TYPE_NONE
     model = llama_cpp.Llama(
-        str(path), n_ctx=64, n_batch=64, n_ubatch=64, embedding=True, pooling_type=kind, verbose=False, type_k=0,
+        str(path), n_ctx=512, n_batch=512, n_ubatch=512, embedding=True, pooling_type=kind, verbose=False, type_k=0,
         type_v=0, n_threads=1,
     )  # fmt: skip
     found = []

@@ -200,7 +200,7 @@ def load(
             path_of_state = validate.path("initial_state", initial_state)
             initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(lookup, draft_path, draft_tokens, gguf, model))
-        tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf)
+        tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
         if is_encoder(model):  # whose texts take one step each
             context = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
             chunk = max(chunk or DEFAULT_CHUNK, context)

@@ -1,4 +1,5 @@
-"""The methods of a model that look at texts as they are: logits, log probabilities, perplexity, embeddings."""
+"""The methods of a model that look at texts as they are: logits, log probabilities, perplexity, embeddings,
+and how well documents answer a query."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from .open_model import OpenModel, Prompt
 
 
 class MeasureMethods(OpenModel):
-    """`logits`, `logprobs`, `perplexity` and `embed`."""
+    """`logits`, `logprobs`, `perplexity`, `embed` and `rerank`."""
 
     def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
         """The logits of every position, from a fresh state. [T, V]"""
@@ -58,3 +59,7 @@ class MeasureMethods(OpenModel):
             raise BadInput("texts is empty; give at least one")
         rows = self._driver.work(self.embedding_work(self._texts("texts", many)))
         return rows[0] if isinstance(texts, str) else rows
+
+    def rerank(self, query: str, documents: Sequence[str]) -> npt.NDArray[np.float64]:
+        """How well each document answers the query, by a model that ranks: the higher the better. [N]"""
+        return self._driver.work(self.ranking_work(self.prepare_ranking(query, documents)))

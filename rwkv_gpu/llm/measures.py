@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ..engine.engine import Engine
-from .pooling import Pooling
+from .pooling import Doubles, Floats, Pool, Pooling
 
 ROWS = 64  # of a step whose logits are all read, since logits are large
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 
 def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) -> Generator[None, None, Floats]:
@@ -104,15 +100,27 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         progress(min(start + done + 1, total), total)
 
 
-def embeddings(
-    engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling
-) -> Generator[None, None, Floats]:
+def embeddings(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Floats]:
     """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]"""
     vectors = []
     for ids in texts:
-        pool = pooling.begun()
-        for piece in engine.evaluate(ids, hidden=True):
-            pool.take(piece)
-            yield
+        pool = yield from _pooled(engine, ids, pooling)
         vectors.append(pool.vector())
     return np.array(vectors, np.float32)
+
+
+def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Doubles]:
+    """How well each document answers its query; both are in a text. [N]"""
+    scores = []
+    for ids in texts:
+        pool = yield from _pooled(engine, ids, pooling)
+        scores.append(pool.score())
+    return np.array(scores)
+
+
+def _pooled(engine: Engine, ids: Sequence[int], pooling: Pooling) -> Generator[None, None, Pool]:
+    pool = pooling.begun()
+    for piece in engine.evaluate(ids, hidden=True):
+        pool.take(piece)
+        yield
+    return pool

@@ -25,7 +25,7 @@ from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
 from .info import Info
 from .model_file import ModelFile
-from .pooling import Floats, Pooling
+from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
 from .reader import Ends, Reader
 from .stored_states import StoredStates
 from .transcript import Transcript
@@ -66,7 +66,7 @@ class OpenModel:
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
-        self._pooling = pooling or Pooling("mean")
+        self._pooling = pooling or Pooling(MEAN)
         self._help = help  # finds passages of the documentation; the built-in model's alone
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
@@ -146,6 +146,26 @@ class OpenModel:
     def embedding_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Floats]]:
         """What computes the vectors of texts, for the engine's thread: [N, D]"""
         return partial(measures.embeddings, texts=texts, pooling=self._pooling)
+
+    def ranking_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Doubles]]:
+        """What computes how well documents answer, for the engine's thread: [N]"""
+        return partial(measures.ranks, texts=texts, pooling=self._pooling)
+
+    def prepare_ranking(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """Checks and tokenises what documents are ranked by, and computes nothing."""
+        if self._pooling.classifier is None:
+            raise BadInput("this model ranks no documents; take a reranker, such as bge-reranker or Qwen3-Reranker")
+        if not isinstance(query, str):
+            raise BadInput(f"query is of type {type(query).__name__}; it must be a string")
+        if not documents:
+            raise BadInput("documents is empty; give at least one")
+        found = []
+        for at, document in enumerate(validate.several("documents", documents, "documents")):
+            if not isinstance(document, str):
+                raise BadInput(f"documents[{at}] is of type {type(document).__name__}; it must be a string")
+            ids = ranking_ids(self.tokenizer, self._metadata, query, document)
+            found.append(self._ids(ids, name=f"documents[{at}]"))
+        return found
 
     def _texts(self, name: str, texts: Sequence[Prompt]) -> list[list[int]]:
         """The tokens of texts that embeddings are made of, in which special tokens count as such."""

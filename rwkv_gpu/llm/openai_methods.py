@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeVar, overload
 from ..engine.engine import Engine
 from ..errors import BadInput
 from ..text.budget import Exceeded, Limits
-from . import measures, replies, validate
+from . import replies, validate
 from .chat_completion import Json, in_turns
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits
-from .measures import Floats
 from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
+from .pooling import Floats
 from .replies import Prepared
 from .text_completion import TextFields, TextReply
 

@@ -1,32 +1,85 @@
-"""How the vectors of a text's tokens become the one of the text."""
+"""How the vectors of a text's tokens become the one of the text, or say how well a document answers a query."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UnsupportedModel
+from ..errors import BadFile
 from ..gguf.file import GGUFFile
+from ..gguf.planes import dequantise_rows
+from ..text.tokenizer import Tokenizer
+from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]
-KINDS = {0: "mean", 1: "mean", 2: "first", 3: "last"}  # as `pooling_type` numbers them; 0 is none
+Doubles = npt.NDArray[np.float64]
+NONE, MEAN, FIRST, LAST, RANK = range(5)  # as `pooling_type` numbers them
+PROBABLE = "qwen3", "qwen3vl"  # whose answers are probabilities of labels
+NORMED_GELU = "modern-bert"  # whose classifier has a GELU where others have tanh
+RANK_TEMPLATE = "tokenizer.chat_template.rerank"
+
+
+@dataclass(frozen=True)
+class Affine:
+    """W x + b"""
+
+    matrix: Floats  # [out, in]
+    bias: Floats | None = None
+
+    def __call__(self, x: Doubles) -> Doubles:
+        y: Doubles = self.matrix.astype(np.float64) @ x
+        return y if self.bias is None else y + self.bias
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """softmax(W_out norm(act(W x))), as far as a file has each of these."""
+
+    inner: Affine | None
+    gelu: bool  # in place of tanh
+    norm: Floats | None
+    eps: float
+    out: Affine | None
+    probable: bool
+
+    def __call__(self, x: Doubles) -> Doubles:
+        if self.inner is not None:
+            x = self.inner(x)
+            x = x / 2 * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3))) if self.gelu else np.tanh(x)
+            if self.norm is not None:
+                x = (x - x.mean()) / np.sqrt(x.var() + self.eps) * self.norm
+        if self.out is not None:
+            x = self.out(x)
+        if self.probable:
+            x = np.exp(x - x.max())
+            x /= x.sum()
+        return x
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """The mean of all tokens, the first, or the last; then maybe matrices."""
+    """The mean of all tokens, the first, or the last; then maybe a classifier."""
 
-    kind: str
-    dense: tuple[Floats, ...] = ()  # [out, in], one after the other
+    kind: int  # MEAN, FIRST or LAST
+    classifier: Classifier | None = None
 
     @classmethod
-    def of(cls, file: GGUFFile) -> "Pooling":
+    def of(cls, file: GGUFFile, *, encoder: bool) -> "Pooling":
         """As the file has it; the mean where it does not say."""
-        key = f"{file.str('general.architecture')}.pooling_type"
-        number = file.int(key, default=1)
-        if number not in KINDS:
-            raise UnsupportedModel(f"{file.path}: {key} is {number}; known: 0 to {max(KINDS)}")
-        return cls(KINDS[number])
+        arch, tensors = file.str("general.architecture"), _Tensors(file)
+        kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
+        if kind != RANK:
+            return cls(kind or MEAN)
+        if encoder:
+            usual = MEAN if arch == NORMED_GELU else FIRST
+            kind = file.int(f"{arch}.classifier.pooling_type", MEAN, LAST, default=usual)
+        else:
+            kind = LAST
+        eps = file.float(f"{arch}.attention.layer_norm_epsilon", default=1e-5)
+        inner, norm, out = tensors.affine("cls"), tensors.vector("cls.norm.weight"), tensors.affine("cls.output")
+        return cls(kind, Classifier(inner, arch == NORMED_GELU, norm, eps, out, arch in PROBABLE))
 
     def begun(self) -> "Pool":
         """What takes the tokens of a text."""
@@ -38,22 +91,79 @@ class Pool:
 
     def __init__(self, how: Pooling) -> None:
         self._how = how
-        self._found: npt.NDArray[np.float64] | None = None
+        self._sum: Doubles | None = None  # or the one token
+        self._count = 0
 
     def take(self, rows: Floats) -> None:
         """The next tokens. [T, D]"""
         if not len(rows):
             return
-        if self._how.kind == "mean":
-            self._found = rows.sum(axis=0, dtype=np.float64) + (0 if self._found is None else self._found)
-        elif self._how.kind == "last" or self._found is None:
-            self._found = rows[-1 if self._how.kind == "last" else 0].astype(np.float64)
+        self._count += len(rows)
+        if self._how.kind == MEAN:
+            self._sum = rows.sum(axis=0, dtype=np.float64) + (0 if self._sum is None else self._sum)
+        elif self._how.kind == LAST or self._sum is None:
+            self._sum = rows[-1 if self._how.kind == LAST else 0].astype(np.float64)
 
-    def vector(self) -> npt.NDArray[np.float64]:
+    def vector(self) -> Doubles:
         """That of the text, of length one."""
-        assert self._found is not None, "a text has at least one token"
-        x = self._found
-        for matrix in self._how.dense:
-            x = matrix.astype(np.float64) @ x
-        y: npt.NDArray[np.float64] = x / np.linalg.norm(x)
+        x = self._pooled()
+        y: Doubles = x / np.linalg.norm(x)
         return y
+
+    def score(self) -> float:
+        """How well it answers, as the classifier says: its first label."""
+        assert self._how.classifier is not None
+        return float(self._how.classifier(self._pooled())[0])
+
+    def _pooled(self) -> Doubles:
+        assert self._sum is not None, "a text has at least one token"
+        return self._sum / self._count if self._how.kind == MEAN else self._sum
+
+
+def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
+    """What a model reads that ranks: the file's template, or [BOS] query [EOS] [SEP] document [EOS], as it has them."""
+    template = metadata.get(RANK_TEMPLATE)
+    if isinstance(template, str):
+        text = template.replace("{query}", query).replace("{document}", document)
+        return tokenizer.encode(text, parse=True)
+    bert, pre = read_name(metadata, "model") == "bert", read_name(metadata, "pre")
+    separated = bert or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
+    separator = read_id(metadata, "seperator", tokenizer.vocab_size, 102 if bert else None)  # spelt like this
+    eos = separator if tokenizer.eos is None else tokenizer.eos
+    begin = [tokenizer.bos] if read_flag(metadata, "add_bos_token", tokenizer.add_bos) else []
+    end = [eos] if read_flag(metadata, "add_eos_token", tokenizer.add_eos and not bert) else []
+    between = [separator] if read_flag(metadata, "add_sep_token", separated) else []
+    parts = (begin, tokenizer.encode(query), end, between, tokenizer.encode(document), end)
+    return [token for part in parts for token in part if token is not None]
+
+
+class _Tensors:
+    """The tensors of a file that follow each other behind a model, as floats, each as wide as what is before it."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self._file = file
+        self._width = file.int(f"{file.str('general.architecture')}.embedding_length", low=1)
+
+    def affine(self, name: str) -> Affine | None:
+        tensor = self._file.tensors.get(f"{name}.weight")
+        if tensor is None:
+            return None
+        rows = tensor.shape[0] if len(tensor.shape) == 2 else 0
+        matrix = self._values(f"{name}.weight", (rows, self._width))
+        self._width = rows
+        return Affine(matrix, self.vector(f"{name}.bias"))
+
+    def vector(self, name: str) -> Floats | None:
+        return self._values(name, (self._width,))[0] if name in self._file.tensors else None
+
+    def _values(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """As rows. [rows, width]"""
+        tensor = self._file.tensors[name]
+        if tensor.shape != shape:
+            found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
+            raise BadFile(f"{self._file.path}: tensor '{name}': {found}")
+        raw = np.frombuffer(self._file.read(tensor), np.uint8)
+        values = dequantise_rows(tensor.format, raw.reshape(-1, tensor.format.row_bytes(shape[-1])))
+        if not np.isfinite(values).all():
+            raise BadFile(f"{self._file.path}: tensor '{name}' has numbers that are not finite")
+        return values

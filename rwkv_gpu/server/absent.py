@@ -11,9 +11,7 @@ from .service import Service
 
 METHODS = ("GET", "POST", "DELETE")
 ABSENT = {
-    "reranking is not supported; compare the vectors of /v1/embeddings": (
-        "/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score",
-    ),
+    "pairs of texts are not scored; rank documents by /v1/rerank": ("/v1/score",),
     "audio is not supported": ("/v1/audio/{rest:path}",),
     "images are not supported": ("/v1/images/{rest:path}",),
     "videos are not supported": ("/v1/videos", "/v1/videos/{rest:path}"),

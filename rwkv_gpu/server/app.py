@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import absent, anthropic, llama_server, ollama, openai, operations, page, responses
+from . import absent, anthropic, llama_server, ollama, openai, operations, page, rerank, responses
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -22,6 +22,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     anthropic.routes,
     ollama.routes,
     llama_server.routes,
+    rerank.routes,
     operations.routes,
     absent.routes,
 )

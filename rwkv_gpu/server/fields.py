@@ -98,6 +98,15 @@ EMBEDDING = Fields(
     refused={"dimensions": "embeddings have the size of the model; leave it out"},
 )
 
+RERANK = Fields(
+    honoured=frozenset({"query", "documents", "texts", "model", "top_n", "return_documents", "return_text"}),
+    ignored={
+        **COMMON_IGNORED,
+        "raw_scores": "scores are those of the model's classifier",
+        "truncate": "what is too long is refused",
+    },
+)
+
 MESSAGES = Fields(
     honoured=frozenset(
         {

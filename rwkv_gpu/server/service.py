@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
-from rwkv_gpu.llm import LLM, measures
+from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Event
-from rwkv_gpu.llm.measures import Floats
+from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.text.budget import Exceeded, Limits
 
@@ -202,6 +202,16 @@ class Service:
         ids = await self.work(lambda: llm.prepare_embedding(texts, form))
         await self._turn(call, ticket, llm, ids, 1)
         return llm, ids, await self._compute(served, llm, llm.embedding_work(ids))
+
+    async def rank(
+        self, call: Call, model: str | None, query: Any, documents: Any
+    ) -> tuple[Sequence[Sequence[int]], Doubles]:
+        """The tokens of a query with each document, and how well it answers."""
+        ticket = self._ticket(call, model)
+        served, llm = await self.use(call, model)
+        ids = await self.work(lambda: llm.prepare_ranking(query, documents))
+        await self._turn(call, ticket, llm, ids, 1)
+        return ids, await self._compute(served, llm, llm.ranking_work(ids))
 
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
         """A place in the queue of a model, given back at the end of the call."""

@@ -235,7 +235,7 @@ def test_options_on_a_device_of_few_buffers(device):
 @pytest.mark.parametrize(("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0)])
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
-    """Whole texts of unlike lengths in a step, a few rows where there is room for many pages, and texts of one token."""
+    """Whole texts of unlike lengths in a step, a few rows where there is room for many pages, and one-token texts."""
     case = Case(option=option, window=window, kind=kind)
     for texts in ([(2, 0, 150), (0, 0, 1), (1, 0, 33)], [(1, 0, 9)], [(0, 0, 1), (2, 0, 1)]):
         batch = case.batch(texts)

@@ -471,7 +471,7 @@ def test_llama_servers_routes_without_v1(llama):
 
 
 def test_what_is_not_here_says_so(llama):
-    for path in ("/v1/rerank", "/reranking", "/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
+    for path in ("/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
         status, _, found = llama.request("POST", path, {})
         assert status == 501 and "not supported" in found["error"]["message"]
     status, _, found = llama.request("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})

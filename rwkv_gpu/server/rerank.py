@@ -1,0 +1,67 @@
+"""Documents ranked by how well they answer a query: as Jina, Cohere and llama-server have it, and as TEI has it."""
+
+from functools import partial
+from typing import Any
+
+from .call import Call, Response, Whole
+from .endpoint import Endpoint
+from .errors import ApiError
+from .fields import RERANK, honoured
+from .openai import FAMILY, model_name
+from .routes import Route, post
+from .service import Service
+
+PATHS = "/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank"
+MOST_DOCUMENTS = 2048  # of a request
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this API."""
+    ranked = partial(Endpoint, service, FAMILY)(rerank, takes_body=True)
+    return [post(path, ranked) for path in PATHS]
+
+
+async def rerank(service: Service, call: Call) -> Response:
+    """The documents, the best first; `texts` in place of `documents` asks for the form of TEI."""
+    fields = honoured(call, RERANK)
+    for_tei = "documents" not in fields and "texts" in fields
+    name, shown = ("texts", "return_text") if for_tei else ("documents", "return_documents")
+    for one in ("query", name):
+        if one not in fields:
+            raise ApiError(400, f"{one} is missing", param=one)
+    documents, most, shows = _texts(name, fields[name]), _most(fields.get("top_n")), fields.get(shown, False)
+    if not isinstance(shows, bool):
+        raise ApiError(400, f"{shown} is {shows!r}; it must be true or false", param=shown)
+    ids, scores = await service.rank(call, model_name(fields), fields["query"], documents)
+    best = sorted(range(len(documents)), key=lambda at: -scores[at])[:most]
+    if for_tei:
+        return Whole([{"index": at, "score": scores[at], **({"text": documents[at]} if shows else {})} for at in best])
+    results = [
+        {"index": at, "relevance_score": scores[at], **({"document": {"text": documents[at]}} if shows else {})}
+        for at in best
+    ]
+    tokens = sum(map(len, ids))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Whole({"object": "list", "model": call.notes["model"], "usage": usage, "results": results})
+
+
+def _texts(name: str, documents: Any) -> list[str]:
+    """Documents are strings, or objects with a text."""
+    if not isinstance(documents, list):
+        raise ApiError(400, f"{name} is of type {type(documents).__name__}; it must be a list of strings", param=name)
+    if len(documents) > MOST_DOCUMENTS:
+        count = f"{name} has {len(documents):,} entries; send at most {MOST_DOCUMENTS:,} at a time"
+        raise ApiError(400, count, param=name)
+    found = []
+    for at, one in enumerate(documents):
+        text = one.get("text") if isinstance(one, dict) else one
+        if not isinstance(text, str):
+            raise ApiError(400, f"{name}[{at}] must be a string, or an object with a text", param=name)
+        found.append(text)
+    return found
+
+
+def _most(top: Any) -> int | None:
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
+        raise ApiError(400, f"top_n is {top!r}; it must be a whole number from 1 on", param="top_n")
+    return top

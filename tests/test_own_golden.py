@@ -12,7 +12,7 @@ from rwkv_gpu.models import other_dense, other_mixtures
 from rwkv_gpu.models.registry import MODELS
 from tests.conftest import MODES
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
-from tests.golden.record import LONG, QUIET, SCALED
+from tests.golden.record import LONG, QUIET, RANKERS, SCALED
 from tests.golden_files import EMBEDDING, GENERATIVE, OWN, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
@@ -100,6 +100,16 @@ def test_embeddings_of_texts_equal_those_of_llama_cpp(opening, name, rounding):
     for kv, bound in (("f32", RMS), ("f16", F16_RMS)):
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             assert rms(llm.embed(texts) * lengths - record["exact_pooled"]) < bound + rounding
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_ranks_of_texts_equal_those_of_llama_cpp(name):
+    """What the classifier says of the first label."""
+    record = np.load(OWN / f"{name}.npz")
+    texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
+    with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, device="cpu") as llm:
+        found = llm._driver.work(llm.ranking_work(texts))
+    assert rms(found - record["exact_pooled"][:, 0]) < RMS
 
 
 def test_every_format_is_in_a_model_with_a_record():

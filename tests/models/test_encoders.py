@@ -11,7 +11,7 @@ from rwkv_gpu.gguf.mixes import KEPT
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import MODELS, is_encoder, load_model
 from rwkv_gpu.ops.batch import Batch
-from tests.gguf.parts import Parts, Stored, take_apart
+from tests.gguf.parts import Parts, take_apart
 from tests.gguf.writer import BOOL, F32, STRING, U32, written
 from tests.golden.record import ENCODERS, LONG_ENCODERS
 from tests.golden_files import EMBEDDING, OWN
@@ -222,11 +222,4 @@ def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
     whole = parts(f"tiny-{arch}")
     whole.set(f"{arch}.{KEY}", BOOL, False)
     with pytest.raises(UnsupportedModel, match=why):
-        loaded(tmp_path, whole)
-
-
-def test_a_classifier_is_refused(tmp_path):
-    whole = parts("tiny-bert")
-    whole.tensors.append(Stored(b"cls.output.weight", [64, 1], 0, np.ones(64, np.float32).tobytes()))
-    with pytest.raises(UnsupportedModel, match=r"cls\.output\.weight"):
         loaded(tmp_path, whole)

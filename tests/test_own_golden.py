@@ -12,8 +12,8 @@ from rwkv_gpu.models import other_dense, other_mixtures
 from rwkv_gpu.models.registry import MODELS
 from tests.conftest import MODES
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
-from tests.golden.record import LONG, QUIET, SCALED
-from tests.golden_files import GENERATIVE, OWN, TINY
+from tests.golden.record import LONG, QUIET, RANKERS, SCALED
+from tests.golden_files import EMBEDDING, GENERATIVE, OWN, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
@@ -56,9 +56,13 @@ RUNS = [
     for name in GENERATIVE
     for mode in ("cpu", *(MODES if name in IN_EVERY_MODE else () if name in IN_NUMPY else ("fast",)))
 ]
-LONG_IN_NUMPY = sorted(
-    {path.name.removesuffix(".long.npz") for path in OWN.glob("tiny-*.long.npz")} - {f"tiny-{x}" for x in LONG}
-)
+LONG_IN_NUMPY = [
+    name for name in GENERATIVE if (OWN / f"{name}.long.npz").exists() and name.removeprefix("tiny-") not in LONG
+]
+# Encoders that run as users run them: distances, windows, experts without gates, matrices at the end.
+EMBEDDING_ON_GPU = "tiny-jina-bert-v2", "tiny-modern-bert", "tiny-nomic-bert-moe", "dense-gemma-embedding"
+EMBEDDING_RUNS = [(name, mode) for name in EMBEDDING for mode in (IN_TWO if name in EMBEDDING_ON_GPU else ("cpu",))]
+EMBEDDING_IN_EVERY_MODE = [("tiny-bert", mode) for mode in MODES]
 
 
 def rms(x: np.ndarray) -> float:
@@ -85,6 +89,27 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in (40, 7, 1):
                 assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bounds[kv] + rounding
+
+
+@pytest.mark.parametrize(("name", "opening"), EMBEDDING_RUNS + EMBEDDING_IN_EVERY_MODE, indirect=["opening"])
+def test_embeddings_of_texts_equal_those_of_llama_cpp(opening, name, rounding):
+    """Pooled as the file says; ours have the length one."""
+    record = np.load(OWN / f"{name}.npz")
+    texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
+    lengths = np.linalg.norm(record["exact_pooled"], axis=1, keepdims=True)
+    for kv, bound in (("f32", RMS), ("f16", F16_RMS)):
+        with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
+            assert rms(llm.embed(texts) * lengths - record["exact_pooled"]) < bound + rounding
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_ranks_of_texts_equal_those_of_llama_cpp(name):
+    """What the classifier says of the first label."""
+    record = np.load(OWN / f"{name}.npz")
+    texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
+    with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, device="cpu") as llm:
+        found = llm._driver.work(llm.ranking_work(texts))
+    assert rms(found - record["exact_pooled"][:, 0]) < RMS
 
 
 def test_every_format_is_in_a_model_with_a_record():

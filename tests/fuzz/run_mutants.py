@@ -22,6 +22,7 @@ from pathlib import Path
 
 import rwkv_gpu
 from rwkv_gpu.errors import RwkvGpuError
+from rwkv_gpu.models import encoders
 from rwkv_gpu.models.registry import MODELS
 from tests.fuzz.mutants import structural
 
@@ -37,7 +38,10 @@ def outcome(path: Path, device: str = "cpu") -> str:
     started = time.monotonic()
     try:
         with rwkv_gpu.load(path, device=device) as llm:
-            llm.generate(PROMPT, max_tokens=2)
+            if llm.info.architecture in encoders.FORMS:
+                llm.embed(PROMPT)
+            else:
+                llm.generate(PROMPT, max_tokens=2)
             result = "answers"
     except RwkvGpuError as error:
         result = type(error).__name__

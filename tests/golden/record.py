@@ -30,9 +30,11 @@ HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
+LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
+LONG_ENCODERS = ("modern-bert", "jina-bert-v2")  # of which so many tokens are recorded, too
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
-Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float]]
+Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float] | list[str]]
 
 
 class Source:
@@ -314,7 +316,7 @@ SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
 OUTPUTS = "attn_output", "ffn_down"
-MEAN, FIRST, LAST = 1, 2, 3  # how a file says that texts are pooled
+MEAN, FIRST, LAST, RANK = 1, 2, 3, 4  # how a file says that texts are pooled
 PLACES = 64  # rows of positions
 TYPES = "tokenizer.ggml.token_type_count"
 
@@ -829,6 +831,22 @@ def embedding_gemma(seed: int, layers: int, *, period: int = 0, dense: int = 0) 
     return tensors, keys
 
 
+def ranking(made: Made, *biased: str, inner: int = 0, norm: bool = False, labels: int = 1) -> Made:
+    """The same with a classifier: a matrix of so many rows, a norm, a matrix of a row for each label, as there are."""
+    g, (tensors, keys) = Source(117), made
+    width = int(keys["embedding_length"])
+    matrices = {"cls": (inner, width)} if inner else {}
+    matrices |= {"cls.output": (labels, inner or width)} if labels else {}
+    for name, shape in matrices.items():
+        tensors[f"{name}.weight"] = 2 * g.matrix(*shape), "F16"
+        if name in biased:
+            tensors[f"{name}.bias"] = g.vector(shape[0]), "F32"
+    if norm:
+        tensors["cls.norm.weight"] = g.vector(inner, 1), "F32"
+    names: Keys = {"classifier.output_labels": [f"label {n}" for n in range(labels)]} if labels > 1 else {}
+    return tensors, keys | {"pooling_type": RANK} | names
+
+
 YARN: Keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
 WARM: Keys = {
     "attention.temperature_scale": 0.5,
@@ -1145,6 +1163,18 @@ OTHER_ENCODERS = {
     "around-qwen2": lambda: around(transformer(156, SMALL, biases=True), LAST),
 }
 
+# Models that rank texts.
+RANKERS = {
+    "ranking-bert": lambda: ranking(bert(161, SMALL, 4), "cls", "cls.output", inner=64),
+    "ranking-jina-bert-v2": lambda: ranking(
+        biased(post_normed(transformer(162, SMALL, biases=True, kv=4)), *OUTPUTS), "cls", inner=1, labels=0
+    ),
+    "ranking-modern-bert": lambda: ranking(modern(163, 3, pooling=MEAN), "cls.output", inner=64, norm=True),
+    "ranking-qwen3": lambda: ranking(transformer(164, SMALL, norms=True, layers=1), labels=2),
+}
+
+EMBEDDING = ENCODERS | OTHER_ENCODERS | RANKERS
+
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
 MIXED_FORMATS = {
     "token_embd": "Q2_K", "attn_q": "IQ4_XS", "attn_k": "BF16", "attn_v": "Q3_K", "attn_output": "Q5_K",
@@ -1336,7 +1366,7 @@ def record_encoder(name: str) -> None:
 
     Texts are parts of the tokens, each for itself: their first tokens, and those after their last.
     """
-    values, keys = (ENCODERS | OTHER_ENCODERS)[name]()
+    values, keys = EMBEDDING[name]()
     kept, plain = twins(values)
     arch = name if name in ENCODERS else name.partition("-")[2]
     stem = f"tiny-{name}" if name in ENCODERS else name
@@ -1345,25 +1375,35 @@ def record_encoder(name: str) -> None:
     write(twin, arch, keys, plain)
     tokens = np.random.default_rng(7).integers(3, 260, TOKENS)
     texts = [tokens[first:last] for first, last in TEXTS]
+    labels = keys.get("classifier.output_labels", [0])
+    assert isinstance(labels, list)
     answers = {
         "tokens": tokens,
         "texts": np.array(TEXTS),
         "exact_embeddings": embedded(twin, [tokens], pooled=False),
-        "exact_pooled": embedded(twin, texts, pooled=True),
+        "exact_pooled": embedded(twin, texts, pooled=True, labels=len(labels) if name in RANKERS else 0),
     }
-    twin.unlink()
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
+    if name in LONG_ENCODERS:
+        tokens = np.random.default_rng(8).integers(3, 260, LONG_TEXT)
+        found = embedded(twin, [tokens], pooled=False)[LONG_TEXT_ROWS]
+        rows = np.array(LONG_TEXT_ROWS)
+        np.savez_compressed(HERE / f"{stem}.long.npz", tokens=tokens, rows=rows, exact_embeddings=found)
+    twin.unlink()
     print(f"{stem}.npz: embeddings of deviation {answers['exact_embeddings'].std():.2f}")
 
 
-def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool) -> np.ndarray:
-    """What llama.cpp makes of each token of the texts, or of each text as its file says, in a step of its own."""
+def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool, labels: int = 0) -> np.ndarray:
+    """What llama.cpp makes of each token of the texts, or of each text as its file says, in a step of its own.
+
+    A text is a vector, or a number for each of so many labels.
+    """
     import llama_cpp
     from llama_cpp import llama_cpp as lib
 
     kind = lib.LLAMA_POOLING_TYPE_UNSPECIFIED if pooled else lib.LLAMA_POOLING_TYPE_NONE
     model = llama_cpp.Llama(
-        str(path), n_ctx=64, n_batch=64, n_ubatch=64, embedding=True, pooling_type=kind, verbose=False, type_k=0,
+        str(path), n_ctx=512, n_batch=512, n_ubatch=512, embedding=True, pooling_type=kind, verbose=False, type_k=0,
         type_v=0, n_threads=1,
     )  # fmt: skip
     found = []
@@ -1375,7 +1415,7 @@ def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool) -> np.ndarray
         model._ctx.decode(batch)
         rows = 1 if pooled else len(text)
         data = lib.llama_get_embeddings_seq(model.ctx, 0) if pooled else lib.llama_get_embeddings(model.ctx)
-        found.append(np.ctypeslib.as_array(data, (rows * model.n_embd(),)).reshape(rows, -1).astype(np.float32))
+        found.append(np.ctypeslib.as_array(data, (rows * (labels or model.n_embd()),)).reshape(rows, -1).copy())
     return np.concatenate(found)
 
 
@@ -1398,8 +1438,8 @@ def greedy(model: Any) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or (*MODELS, *SCALED, *OTHERS, *ENCODERS, *OTHER_ENCODERS):
-        if each in ENCODERS | OTHER_ENCODERS:
+    for each in sys.argv[1:] or (*MODELS, *SCALED, *OTHERS, *EMBEDDING):
+        if each in EMBEDDING:
             record_encoder(each)
         else:
             record(each)

@@ -1,0 +1,225 @@
+"""Encoders: every token of several texts in a step, and what their files may have or lack."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.host_runner import HostRunner
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.mixes import KEPT
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import MODELS, is_encoder, load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.gguf.parts import Parts, take_apart
+from tests.gguf.writer import BOOL, F32, STRING, U32, written
+from tests.golden.record import ENCODERS, LONG_ENCODERS
+from tests.golden_files import EMBEDDING, OWN
+
+SAME = 2e-6  # rms: float32 sums in another order, over embeddings of deviation 1
+FAR = 3e-5  # llama.cpp turns positions by float32 angles
+SEEN = 0.02  # what is not the same differs by more
+POOLED = {1: lambda rows: rows.mean(axis=0), 2: lambda rows: rows[0], 3: lambda rows: rows[-1]}
+OPTIONS = {"slots": 8, "context": 512, "chunk_size": 512, "kv": "f32"}
+KEY = "attention.causal"
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(x.astype(np.float64) ** 2)))
+
+
+def parts(name: str) -> Parts:
+    return take_apart((OWN / f"{name}.gguf").read_bytes())
+
+
+def without(whole: Parts, key: str) -> None:
+    """Leaves out a key of the architecture."""
+    whole.rows = [row for row in whole.rows if not row.name.endswith(b"." + key.encode())]
+
+
+def embedded(path, texts, adapter=None) -> list[np.ndarray]:
+    """Every token of the texts, which are in one step: in numpy, or on a GPU."""
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        options = OPTIONS | {"context": min(OPTIONS["context"], model.context)}
+        runner = GpuRunner(Device(adapter), file, model, **options) if adapter else HostRunner(file, model, **options)
+        try:
+            rows = runner.hidden(Batch.of([(slot, 0, text) for slot, text in enumerate(texts)], every=True))
+        finally:
+            runner.close()
+    return np.split(rows, np.cumsum([len(text) for text in texts])[:-1])
+
+
+def changed(tmp_path, whole: Parts, ids: list[int]) -> np.ndarray:
+    return embedded(written(tmp_path, whole.built()), [ids])[0]
+
+
+def loaded(tmp_path, whole: Parts):
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        return load_model(file)
+
+
+def record_of(name: str) -> tuple[list[int], np.ndarray]:
+    """The tokens of a record, and their embeddings."""
+    record = np.load(OWN / f"{name}.npz")
+    return record["tokens"].tolist(), record["exact_embeddings"]
+
+
+def check_all_texts(name: str, adapter=None, bound: float = SAME) -> None:
+    """The tokens of the whole record, and what texts of one step are pooled to."""
+    record = np.load(OWN / f"{name}.npz")
+    texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
+    found = embedded(OWN / f"{name}.gguf", [*texts[1:], texts[0]], adapter)
+    assert rms(found[-1] - record["exact_embeddings"]) < bound
+    pool = POOLED[parts(name).row(f"{arch_of(name)}.pooling_type").value]
+    for rows, expected in zip([found[-1], *found[:-1]], record["exact_pooled"], strict=True):
+        assert rms(pool(rows) - expected) < bound
+
+
+def arch_of(name: str) -> str:
+    return parts(name).row("general.architecture").value.decode()
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_texts_of_unlike_lengths_in_a_step_equal_llama_cpp(name):
+    check_all_texts(name)
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_they_do_on_a_gpu(name, adapter, rounding):
+    check_all_texts(name, adapter, SAME + rounding)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("arch", LONG_ENCODERS)
+def test_a_text_of_several_pages_equals_llama_cpp(arch, on_gpu, adapter, rounding):
+    record = np.load(OWN / f"tiny-{arch}.long.npz")
+    texts = [[5, 6, 7], record["tokens"].tolist()]
+    rows = embedded(OWN / f"tiny-{arch}.gguf", texts, adapter if on_gpu else None)[1][record["rows"]]
+    assert rms(rows - record["exact_embeddings"]) < FAR + (rounding if on_gpu else 0)
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_they_are_encoders_and_load_no_head(name):
+    with GGUFFile.open(OWN / f"{name}.gguf") as file:
+        model = load_model(file)
+    assert is_encoder(model)
+    assert "output.weight" not in {weight.name for weight in model.weights}
+
+
+def test_encoders_are_known():
+    assert ENCODERS.keys() <= MODELS.keys()
+
+
+@pytest.mark.parametrize("name", ["tiny-bert", "tiny-modern-bert", "around-qwen2"])
+def test_a_file_that_does_not_say_so_sees_back_only(name, tmp_path):
+    """As llama.cpp takes it: an embedding does not depend on what follows it."""
+    (ids, expected), whole = record_of(name), parts(name)
+    without(whole, KEY)
+    head, alone = changed(tmp_path, whole, ids)[:20], changed(tmp_path, whole, ids[:20])
+    assert rms(head - alone) < SAME
+    assert rms(head - expected[:20]) > SEEN
+
+
+def test_embedding_gemma_sees_both_sides_whatever_its_file_says(tmp_path):
+    (ids, expected), whole = record_of("tiny-gemma-embedding"), parts("tiny-gemma-embedding")
+    whole.set(f"gemma-embedding.{KEY}", BOOL, True)
+    assert rms(changed(tmp_path, whole, ids) - expected) < SAME
+
+
+def test_an_encoder_that_sees_back_only_is_one_nevertheless(tmp_path):
+    whole = parts("tiny-eurobert")
+    without(whole, KEY)
+    model = loaded(tmp_path, whole)
+    assert model.ends.causal and is_encoder(model)
+
+
+def test_windows_lie_around_a_query(tmp_path):
+    """Half of one on each side: with as much as a text is long, there is none."""
+    (ids, expected), whole = record_of("tiny-modern-bert"), parts("tiny-modern-bert")
+    with GGUFFile.open(OWN / "tiny-modern-bert.gguf") as file:
+        hows = [attention.how for attention in load_model(file).attentions]
+    assert [how.window for how in hows] == [0, 16, 16, 0]
+    assert [how.rope.base for how in hows] == [1e4] * 4
+    key = "modern-bert.attention.sliding_window"
+    whole.set(key, U32, 17)  # halves are whole numbers
+    assert rms(changed(tmp_path, whole, ids) - expected) < SAME
+    whole.set(key, U32, 18)
+    assert rms(changed(tmp_path, whole, ids) - expected) > SEEN
+    whole.set(key, U32, 2 * len(ids))
+    wide = changed(tmp_path, whole, ids)
+    without(whole, "attention.sliding_window")
+    assert rms(changed(tmp_path, whole, ids) - wide) < SAME
+
+
+@pytest.mark.parametrize(("activation", "same"), [("gelu", True), ("geglu", True), ("silu", False), ("reglu", False)])
+def test_modern_bert_gates_as_its_file_says(activation, same, tmp_path):
+    (ids, expected), whole = record_of("tiny-modern-bert"), parts("tiny-modern-bert")
+    whole.set("modern-bert.hidden_activation", STRING, activation.encode())
+    assert (rms(changed(tmp_path, whole, ids) - expected) < SAME) == same
+
+
+def test_only_the_first_layer_of_modern_bert_may_lack_its_norm(tmp_path):
+    whole = parts("tiny-modern-bert")
+    whole.tensors = [one for one in whole.tensors if one.name != b"blk.1.attn_norm.weight"]
+    with pytest.raises(BadFile, match=r"blk\.1\.attn_norm\.weight"):
+        loaded(tmp_path, whole)
+
+
+def test_a_text_is_of_the_first_type_of_tokens(tmp_path):
+    (ids, expected), whole = record_of("tiny-bert"), parts("tiny-bert")
+    types = next(one for one in whole.tensors if one.name == b"token_types.weight")
+    rows = np.frombuffer(types.data, np.float32).reshape(2, -1).copy()
+    rows[1] = 7
+    types.data = rows.tobytes()
+    assert rms(changed(tmp_path, whole, ids) - expected) < SAME
+    rows[0] += np.arange(rows.shape[1])
+    types.data = rows.tobytes()
+    assert rms(changed(tmp_path, whole, ids) - expected) > SEEN
+
+
+def test_types_of_tokens_may_be_in_halves(tmp_path):
+    (ids, expected), whole = record_of("tiny-bert"), parts("tiny-bert")
+    types = next(one for one in whole.tensors if one.name == b"token_types.weight")
+    types.kind, types.data = 1, np.frombuffer(types.data, np.float32).astype(np.float16).tobytes()
+    assert rms(changed(tmp_path, whole, ids) - expected) < 1e-3
+
+
+def test_rows_of_positions_and_of_types_stay_as_they_are_when_a_file_is_quantised():
+    assert KEPT.search("position_embd.weight") and KEPT.search("token_types.weight")
+
+
+def test_the_smallest_eps_of_bert_is_a_little_less_in_float32(tmp_path):
+    whole = parts("tiny-bert")
+    assert whole.row("bert.attention.layer_norm_epsilon").value < 1e-12
+    whole.set("bert.attention.layer_norm_epsilon", F32, 8e-13)
+    with pytest.raises(BadFile, match="epsilon"):
+        loaded(tmp_path, whole)
+
+
+def test_embedding_gemma_may_have_one_matrix_at_its_end_or_none(tmp_path):
+    ids, _ = record_of("dense-gemma-embedding")
+    whole = parts("dense-gemma-embedding")
+    last = changed(tmp_path, whole, ids)
+    whole.tensors = [one for one in whole.tensors if one.name != b"dense_3.weight"]
+    assert changed(tmp_path, whole, ids).shape == (len(ids), 64)
+    whole.tensors = [one for one in whole.tensors if one.name != b"dense_2.weight"]
+    assert rms(changed(tmp_path, whole, ids) - last) > SEEN
+
+
+def test_jina_has_gates_in_the_matrix_of_that_width_only(tmp_path):
+    """Its first models have none."""
+    whole, (ids, expected) = parts("tiny-jina-bert-v2"), record_of("tiny-jina-bert-v2")
+    whole.tensors = [one for one in whole.tensors if b"ffn_gate" not in one.name]
+    with GGUFFile.open(written(tmp_path, whole.built())) as file:
+        model = load_model(file)
+    assert all(feed.gates.name.endswith("ffn_up.weight") for feed in model.feeds)
+    assert rms(changed(tmp_path, whole, ids) - expected) > SEEN
+
+
+@pytest.mark.parametrize(("arch", "why"), [("gemma3", "windows behind a query"), ("lfm2", "see those that follow")])
+def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
+    whole = parts(f"tiny-{arch}")
+    whole.set(f"{arch}.{KEY}", BOOL, False)
+    with pytest.raises(UnsupportedModel, match=why):
+        loaded(tmp_path, whole)

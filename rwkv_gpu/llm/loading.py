@@ -36,6 +36,7 @@ from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
 from ..models.registry import MODELS, is_encoder, load_model
 from ..ops.kv_format import KVType
+from ..ops.vocabulary import PAGE
 from ..stores import Store
 from ..text.tokenizer import load_tokenizer
 from . import validate
@@ -204,6 +205,7 @@ def load(
         if is_encoder(model):  # whose texts take one step each
             context = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
             chunk = max(chunk or DEFAULT_CHUNK, context)
+            tokens = tokens or chunk + PAGE * sequences  # of a step, whose texts may each end at the start of a page
         choices = choices_of(names)
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,

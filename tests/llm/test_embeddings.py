@@ -1,0 +1,163 @@
+"""Embeddings of texts, and how well documents answer a query; test_own_golden has those of llama.cpp."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.errors import BadFile, BadInput, ContextFull
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import BOOL, STRING, U32, written
+from tests.golden_files import OWN
+
+
+def changed(tmp_path, name: str, *, without: str = "", **keys):
+    """A file with other keys of its architecture, or of its tokenizer."""
+    whole = take_apart((OWN / f"{name}.gguf").read_bytes())
+    arch = whole.row("general.architecture").value.decode()
+    for key, value in keys.items():
+        kind = BOOL if isinstance(value, bool) else U32 if isinstance(value, int) else STRING
+        where = f"tokenizer.{key.replace('__', '.')}" if "__" in key else f"{arch}.{key}"
+        whole.set(where, kind, value)
+    whole.tensors = [one for one in whole.tensors if not without or not one.name.startswith(without.encode())]
+    return written(tmp_path, whole.built())
+
+
+@pytest.mark.parametrize(("kind", "row"), [(2, 0), (3, -1)])
+def test_a_decoder_has_the_token_that_its_file_names(tmp_path, kind, row):
+    path = changed(tmp_path, "quiet-qwen3", pooling_type=kind)
+    ids = [list(range(5, 40)), [7, 8, 9]]
+    with rwkv_gpu.load(path, device="cpu", kv="f32") as llm:
+        assert not llm.info.encoder and llm.generate(ids[0], max_tokens=2).tokens
+        found = [one["embedding"] for one in llm.create_embedding(ids)["data"]]
+        rows = np.array([_hidden(llm, one)[row] for one in ids])
+    np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6)
+
+
+def _hidden(llm, ids) -> np.ndarray:
+    """All its rows."""
+
+    def work(engine):
+        rows = []
+        for piece in engine.evaluate(ids, hidden=True):
+            rows.append(piece)
+            yield
+        return np.concatenate(rows)
+
+    return llm.begin_work(work).result()
+
+
+def test_a_text_of_several_chunks_has_its_first_and_last_token(tmp_path):
+    ids = list(range(5, 100))
+    for kind in (1, 2, 3):
+        path = changed(tmp_path, "quiet-qwen3", pooling_type=kind)
+        vectors = []
+        for chunk in (8, 512):
+            with rwkv_gpu.load(path, device="cpu", kv="f32", chunk_size=chunk) as llm:
+                vectors.append(llm.create_embedding([ids])["data"][0]["embedding"])
+        np.testing.assert_allclose(*vectors, atol=1e-6)
+
+
+def test_special_tokens_in_a_text_count_as_such():
+    """As with llama-server: those that a model ends a text with may be written out."""
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm:
+        special = llm.tokenizer.piece(llm.tokenizer.eos, special=True).decode()
+        ids = llm.prepare_embedding(f"hello{special}")
+        assert ids == [llm.tokenize(f"hello{special}", special=True, parse=True)]
+        assert llm.tokenizer.eos in ids[0]
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("name", ["tiny-bert", "quiet-qwen3", "quiet-rwkv7"])
+def test_texts_that_fit_a_step_take_one_together(adapter, monkeypatch, name, on_gpu):
+    steps = []
+    real = Runner.hidden
+    monkeypatch.setattr(Runner, "hidden", lambda self, batch: steps.append(len(batch.segments)) or real(self, batch))
+    device = str(adapter.index) if on_gpu else "cpu"
+    with rwkv_gpu.load(OWN / f"{name}.gguf", device=device, kv="f32", chunk_size=64, sequences=3) as llm:
+        free = llm.activity.free_pages
+        ids = [list(range(5, 25)), [7], list(range(9, 29)), [3, 4], list(range(30, 70)), list(range(5, 60)), [8, 8]]
+        together = np.array([one["embedding"] for one in llm.create_embedding(ids)["data"]])
+        assert steps == [3, 2, 2]
+        steps.clear()
+        alone = np.array([llm.create_embedding([one])["data"][0]["embedding"] for one in ids])
+        assert steps == [1] * len(ids)
+        assert llm.activity.free_pages == free
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+
+
+def test_texts_without_pages_for_all_take_steps_of_their_own(monkeypatch):
+    steps = []
+    real = Runner.hidden
+    monkeypatch.setattr(Runner, "hidden", lambda self, batch: steps.append(len(batch.segments)) or real(self, batch))
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu", context=64, tokens=64, cache_bytes=0) as llm:
+        free = llm.activity.free_pages
+        rows = llm.create_embedding([[5, 6], [7, 8]])["data"]
+        assert len(rows) == 2 and steps == [2, 1, 1]
+        assert llm.activity.free_pages == free
+
+
+@pytest.mark.parametrize("kind", [5, -1])
+def test_an_unknown_pooling_is_refused(tmp_path, kind):
+    path = changed(tmp_path, "quiet-qwen3", pooling_type=kind % (1 << 32))
+    with pytest.raises(BadFile, match=r"pooling_type.*an integer from 0 to 4"):
+        rwkv_gpu.load(path, device="cpu")
+
+
+def test_an_encoder_generates_nothing():
+    wants = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
+    with rwkv_gpu.load(OWN / "tiny-bert.gguf", device="cpu") as llm:
+        for call in (
+            lambda: llm.generate("a"),
+            lambda: llm.logits([5]),
+            lambda: llm.perplexity("hello"),
+            llm.chat,
+            lambda: llm.chat(template="chatml"),
+            lambda: llm.create_chat_completion([{"role": "user", "content": "a"}]),
+        ):
+            with pytest.raises(BadInput, match=wants):
+                call()
+    with pytest.raises(BadInput, match=wants):
+        rwkv_gpu.load(OWN / "quiet-llama.gguf", device="cpu", draft=OWN / "tiny-bert.gguf")
+
+
+def test_a_text_beyond_the_context_is_refused_and_a_step_has_room_for_any_other():
+    with rwkv_gpu.load(OWN / "tiny-bert.gguf", device="cpu", chunk_size=8) as llm:
+        assert llm.info.chunk_size >= llm.context == 64
+        with pytest.raises(ContextFull, match="65 tokens does not fit the context of 64"):
+            llm.create_embedding([[5] * 65])
+        assert len(llm.create_embedding([[5] * 64])["data"]) == 1
+
+
+# ---------------------------------------------------------------- ranking
+
+
+def test_what_is_read_is_the_query_and_a_document(tmp_path):
+    path = changed(tmp_path, "ranking-qwen3", ggml__add_bos_token=True, ggml__add_eos_token=True)
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        own, query, document = llm.tokenizer, llm.tokenize("a query"), llm.tokenize("a document")
+        eos = [own.eos]
+        assert llm.prepare_ranking("a query", ["a document"]) == [[own.bos, *query, *eos, *document, *eos]]
+        scores = llm.rerank("a query", ["a document", "b"])
+    path = changed(tmp_path, "ranking-qwen3", chat_template__rerank="Q {query} D {document} ?")
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        assert llm.prepare_ranking("a{document}", ["b"]) == [llm.tokenize("Q ab D b ?")]
+    assert scores.shape == (2,) and scores[0] != scores[1]
+
+
+def test_what_cannot_be_ranked_is_refused():
+    with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm, pytest.raises(BadInput, match="take a reranker"):
+        llm.rerank("a", ["b"])
+    with rwkv_gpu.load(OWN / "ranking-qwen3.gguf", device="cpu") as llm:
+        for query, documents, says in ((3, ["a"], "query is of type int"), ("a", [], "documents is empty"),
+                                       ("a", ["b", None], r"documents\[1\] is of type NoneType")):  # fmt: skip
+            with pytest.raises(BadInput, match=says):
+                llm.rerank(query, documents)
+
+
+def test_a_classifier_of_another_width_is_refused(tmp_path):
+    whole = take_apart((OWN / "ranking-bert.gguf").read_bytes())
+    one = next(one for one in whole.tensors if one.name == b"cls.output.weight")
+    one.dims = [one.dims[0] // 2, 2 * one.dims[1]]
+    with pytest.raises(BadFile, match=r"'cls.output.weight': found the shape \[2, 32\], expected \[2, 64\]"):
+        rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu")

@@ -46,18 +46,19 @@ class MeasureMethods(OpenModel):
         return self._driver.work(partial(measures.perplexity, ids=ids, window=window, progress=progress))
 
     @overload
-    def embed(self, texts: str) -> npt.NDArray[np.float32]: ...
+    def embed(self, texts: str, *, dimensions: int | None = None) -> npt.NDArray[np.float32]: ...
     @overload
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
-    def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> npt.NDArray[np.float32]: ...
+    def embed(self, texts: str | Sequence[str], *, dimensions: int | None = None) -> npt.NDArray[np.float32]:
         """The embedding of a text, of length one. [D], or [N, D] of many
 
-        It is the mean of its final hidden states, or that of its first or last token, as the file has it.
+        It is the mean of its final hidden states, or that of its first or last token, as the file has it; with
+        `dimensions`, the first so many numbers of that, as models allow that were trained for it.
         """
         many = [texts] if isinstance(texts, str) else validate.several("texts", texts, "texts")
         if not many:
             raise BadInput("texts is empty; give at least one")
-        rows = self._driver.work(self.embedding_work(self._texts("texts", many)))
+        rows = self._driver.work(self.embedding_work(self._texts("texts", many), dimensions))
         return rows[0] if isinstance(texts, str) else rows
 
     def rerank(self, query: str, documents: Sequence[str]) -> npt.NDArray[np.float64]:

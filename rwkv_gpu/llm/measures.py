@@ -100,10 +100,15 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
         progress(min(start + done + 1, total), total)
 
 
-def embeddings(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Floats]:
-    """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]"""
+def embeddings(
+    engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling, dimensions: int | None = None
+) -> Generator[None, None, Floats]:
+    """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]
+
+    With `dimensions`, of their first so many numbers alone.
+    """
     pools = yield from _pooled(engine, texts, pooling)
-    return np.array([pool.vector() for pool in pools], np.float32)
+    return np.array([pool.vector(dimensions) for pool in pools], np.float32)
 
 
 def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Doubles]:

@@ -144,9 +144,12 @@ class OpenModel:
 
     # ------------------------------------------------------------ embeddings
 
-    def embedding_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Floats]]:
+    def embedding_work(
+        self, texts: Sequence[Sequence[int]], dimensions: int | None = None
+    ) -> Callable[[Engine], Generator[None, None, Floats]]:
         """What computes the vectors of texts, for the engine's thread: [N, D]"""
-        return partial(measures.embeddings, texts=texts, pooling=self._pooling)
+        size = validate.number("dimensions", dimensions, validate.DIMENSIONS)
+        return partial(measures.embeddings, texts=texts, pooling=self._pooling, dimensions=size)
 
     def ranking_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Doubles]]:
         """What computes how well documents answer, for the engine's thread: [N]"""

@@ -119,11 +119,12 @@ class OpenAIMethods(OpenModel):
         *,
         model: str | None = None,
         encoding_format: Literal["float", "base64"] = "float",
+        dimensions: int | None = None,
         user: str | None = None,  # noqa: ARG002  it names a customer of a service
     ) -> Json:
         """Embeddings of a text or of a list of texts, as `embed` computes them: vectors of length one."""
         ids = self.prepare_embedding(input, encoding_format)
-        vectors = self._driver.work(self.embedding_work(ids))
+        vectors = self._driver.work(self.embedding_work(ids, dimensions))
         return self.embedding_reply(ids, vectors, model, encoding_format)
 
     def prepare_embedding(self, input: Prompts, encoding_format: str = "float") -> list[list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile
+from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.planes import dequantise_rows
 from ..text.tokenizer import Tokenizer
@@ -104,9 +104,12 @@ class Pool:
         elif self._how.kind == LAST or self._sum is None:
             self._sum = rows[-1 if self._how.kind == LAST else 0].astype(np.float64)
 
-    def vector(self) -> Doubles:
-        """That of the text, of length one."""
+    def vector(self, dimensions: int | None = None) -> Doubles:
+        """That of the text, of length one; or that of its first so many numbers."""
         x = self._pooled()
+        if dimensions is not None and dimensions > len(x):
+            raise BadInput(f"dimensions is {dimensions:,}; embeddings of this model have {len(x):,}")
+        x = x[:dimensions]
         y: Doubles = x / np.linalg.norm(x)
         return y
 

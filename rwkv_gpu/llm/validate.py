@@ -12,6 +12,7 @@ from ..errors import BadInput
 C = TypeVar("C")
 CHUNK = Span(1, 1 << 16, whole=True, optional=True)
 WINDOW = Span(2, 1 << 40, whole=True, optional=True)
+DIMENSIONS = Span(1, 1 << 20, whole=True, optional=True)
 
 
 def token_ids(name: str, value: Any) -> list[int]:

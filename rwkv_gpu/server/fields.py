@@ -93,9 +93,8 @@ RESPONSES = Fields(
 )  # fmt: skip
 
 EMBEDDING = Fields(
-    honoured=frozenset({"input", "model", "encoding_format"}),
+    honoured=frozenset({"input", "model", "encoding_format", "dimensions"}),
     ignored=COMMON_IGNORED,
-    refused={"dimensions": "embeddings have the size of the model; leave it out"},
 )
 
 RERANK = Fields(
@@ -137,9 +136,8 @@ OLLAMA_GENERATE = Fields(
     },
 )
 OLLAMA_EMBED = Fields(
-    frozenset({"model", "input", "keep_alive"}),
+    frozenset({"model", "input", "keep_alive", "dimensions"}),
     {**COMMON_IGNORED, **_OLLAMA_IGNORED, "options": "embeddings have no settings here"},
-    {"dimensions": "embeddings have the size of the model; leave it out"},
 )
 
 _LLAMA_IGNORED = {

@@ -95,7 +95,7 @@ async def embedding(service: Service, call: Call) -> Response:
     texts = call.body.get("content", call.body.get("input"))
     if texts is None:
         raise ApiError(400, "content is missing; give a text, token ids, or a list of either", param="content")
-    _, _, vectors = await service.embed(call, model_name({**call.body}), texts, "float")
+    _, _, vectors = await service.embed(call, model_name({**call.body}), texts)
     return Whole([{"index": at, "embedding": [vector.tolist()]} for at, vector in enumerate(vectors)])
 
 

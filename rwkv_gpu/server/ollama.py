@@ -360,7 +360,7 @@ async def embed(service: Service, call: Call) -> Response:
     if fields["input"] in ("", []):  # Ollama loads the model then
         served, _ = await service.use(call, name)
         return Whole({"model": served.name, "embeddings": []})
-    _, ids, vectors = await service.embed(call, name, fields["input"], "float")
+    _, ids, vectors = await service.embed(call, name, fields["input"], dimensions=fields.get("dimensions"))
     return Whole(
         {
             "model": call.notes["model"], "embeddings": [vector.tolist() for vector in vectors],
@@ -375,7 +375,7 @@ async def embeddings(service: Service, call: Call) -> Response:
     prompt = call.body.get("prompt")
     if not isinstance(prompt, str):
         raise ApiError(400, "prompt is missing; it must be a string", param="prompt")
-    _, _, vectors = await service.embed(call, model_name({**call.body}), prompt, "float")
+    _, _, vectors = await service.embed(call, model_name({**call.body}), prompt)
     return Whole({"embedding": vectors[0].tolist()})
 
 

@@ -126,7 +126,7 @@ async def embeddings(service: Service, call: Call) -> Response:
     name, form = model_name(fields), fields.get("encoding_format", "float")
     if "input" not in fields:
         raise ApiError(400, "input is missing; give a text, token ids, or a list of either", param="input")
-    llm, ids, vectors = await service.embed(call, name, fields["input"], form)
+    llm, ids, vectors = await service.embed(call, name, fields["input"], form, fields.get("dimensions"))
     return Whole(await service.work(lambda: llm.embedding_reply(ids, vectors, call.notes["model"], form)))
 
 

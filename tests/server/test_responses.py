@@ -159,13 +159,18 @@ def test_embeddings_are_the_librarys_in_both_forms(server):
         np.testing.assert_array_equal(np.frombuffer(base64.b64decode(one["embedding"]), "<f4"), vector)
     ids = [server.llm.tokenize(text) for text in texts]
     assert server.post("/v1/embeddings", {"input": ids})["data"] == reply["data"]
+    short = [one["embedding"] for one in server.post("/v1/embeddings", {"input": texts, "dimensions": 3})["data"]]
+    np.testing.assert_allclose(short, vectors[:, :3] / np.linalg.norm(vectors[:, :3], axis=1)[:, None], atol=1e-6)
+    assert server.post("/api/embed", {"input": texts, "dimensions": 3})["embeddings"] == short
 
 
 @pytest.mark.parametrize(
     ("change", "param"),
     [
         ({"input": ""}, None), ({"input": []}, None), ({"input": ["a", 3]}, None), ({"input": None}, "input"),
-        ({"dimensions": 3}, "dimensions"), ({"encoding_format": "hex"}, "encoding_format"), ({"input": [10**9]}, None),
+        ({"dimensions": 0}, "dimensions"), ({"dimensions": 1 << 19}, "dimensions"),
+        ({"dimensions": True}, "dimensions"),
+        ({"encoding_format": "hex"}, "encoding_format"), ({"input": [10**9]}, None),
         ({"input": ["a"] * 3000}, "input"),
     ],
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.text.special import MATCHED, SpecialTokens
 from rwkv_gpu.text.stream import Detokenizer, clean_spaces
-from rwkv_gpu.text.vocabulary import Kind, Vocabulary
+from rwkv_gpu.text.vocabulary import SPACE, Kind, Vocabulary, byte_of
 
 _HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
 
@@ -34,9 +34,12 @@ class BaseTokenizer(ABC):
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
         """The ids of `text`, which holds no special token. `opening`: nothing or a special token stands before it."""
 
-    @abstractmethod
     def _text_of(self, token: int) -> bytes:
         """The bytes of an ordinary token."""
+        text, kind = self.vocabulary.tokens[token], self.vocabulary.kinds[token]
+        if kind == Kind.NORMAL:
+            return text.replace(SPACE, " ").encode()
+        return byte_of(text) if kind == Kind.BYTE else b""
 
     def _special_text(self, token: int) -> bytes:
         return self.vocabulary.tokens[token].encode()

@@ -10,10 +10,9 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
-from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, byte_of, read_name, read_strings, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_name, read_strings, read_vocabulary
 
 RAW = ("sarvam-moe",)  # names of `tokenizer.ggml.pre` that mean this in files of byte-level BPE
-_SPACE = "▁"
 _LINES = re.compile(r"\n+|[^\n]+")  # no merge goes across the end of a line
 
 
@@ -33,7 +32,7 @@ class RawBpeTokenizer(BaseTokenizer):
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
         ids: list[int] = []
-        for i, run in enumerate(SURROGATES.split(decode_leniently(text).replace(" ", _SPACE))):
+        for i, run in enumerate(SURROGATES.split(decode_leniently(text).replace(" ", SPACE))):
             if i % 2:  # surrogates, which `tokenizers` takes for no text
                 ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")]
             else:
@@ -45,12 +44,6 @@ class RawBpeTokenizer(BaseTokenizer):
         if self._is_gemma and line[0] == "\n" and line in self.vocabulary.ids:
             return [self.vocabulary.ids[line]]
         return [token.id for token in self._merger.tokenize(line)]
-
-    def _text_of(self, token: int) -> bytes:
-        text, kind = self.vocabulary.tokens[token], self.vocabulary.kinds[token]
-        if kind == Kind.NORMAL:
-            return text.replace(_SPACE, " ").encode()
-        return byte_of(text) if kind == Kind.BYTE else b""
 
 
 def read_bytes(ids: Mapping[str, int]) -> list[int]:

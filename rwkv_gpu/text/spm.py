@@ -7,13 +7,12 @@ from typing import Any
 
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.special import MATCHED
-from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_flag, read_id, read_numbers, read_vocabulary
+from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_numbers, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
 # Phi-3's special tokens but these take the spaces behind them, as its tokenizer.json says. GGUF has no key for it.
 PHI3_APART = "<unk>", "<s>", "<|endoftext|>"
-_SPACE = "▁"
 # A character by its first byte alone: llama.cpp takes as many bytes as that promises, whatever they are.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
@@ -37,17 +36,10 @@ class SpmTokenizer(BaseTokenizer):
         self._word_starts = _word_starts(self._pairs)
         self._cache: dict[str, list[int]] = {}
 
-    def _text_of(self, token: int) -> bytes:
-        text = self.vocabulary.tokens[token]
-        kind = self.vocabulary.kinds[token]
-        if kind == Kind.NORMAL:
-            return text.replace(_SPACE, " ").encode()
-        return byte_of(text) if kind == Kind.BYTE else b""
-
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
         if opening and self.strip_space:
             text = b" " + text
-        text = text.replace(b" ", _SPACE.encode())
+        text = text.replace(b" ", SPACE.encode())
         try:
             decoded = text.decode()
         except UnicodeDecodeError:
@@ -131,5 +123,5 @@ def pieces(text: str, cuts: re.Pattern[str]) -> Iterator[str]:
 
 def _word_starts(pairs: set[str]) -> re.Pattern[str]:
     """Matches before each space that no token joins to the character before it."""
-    joined = {pair[0] for pair in pairs if pair[1] == _SPACE} | {_SPACE}
-    return re.compile(f"(?<=[^{re.escape(''.join(sorted(joined)))}])(?={_SPACE})")
+    joined = {pair[0] for pair in pairs if pair[1] == SPACE} | {SPACE}
+    return re.compile(f"(?<=[^{re.escape(''.join(sorted(joined)))}])(?={SPACE})")

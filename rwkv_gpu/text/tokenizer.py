@@ -12,6 +12,7 @@ from rwkv_gpu.text.spm import SpmTokenizer
 from rwkv_gpu.text.stream import Detokenizer
 from rwkv_gpu.text.unigram import UnigramTokenizer
 from rwkv_gpu.text.vocabulary import read_name
+from rwkv_gpu.text.wordpiece import WordPieceTokenizer
 
 
 class Tokenizer(Protocol):
@@ -58,6 +59,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "llama": SpmTokenizer,
     "gemma4": RawBpeTokenizer,
     "plamo2": UnigramTokenizer,
+    "bert": WordPieceTokenizer,
 }
 
 

@@ -16,6 +16,7 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
+SPACE = "▁"  # stands for a space in the tokens of most kinds
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from rwkv_gpu.text.pretokenizers import PRE
 from tests.golden.record import HERE
-from tests.text.vocabularies import Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, unigram
+from tests.text.vocabularies import CASED, Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, unigram, wordpiece
 
 FILE = HERE / "tokens.json.gz"
 WRITTEN = (
@@ -29,7 +29,7 @@ WRITTEN = (
     "a\u0301e\u0301 नमस्ते สวัสดี", "🙂🙂 👩‍👩‍👧 ☃", "\u00a0nbsp\u3000wide", "((a+b)*c)/d != \"q\" `x`", "١٢٣ ½ Ⅷ x²",
     "www.example.com/a-b_c?d=e&f=g#h", "<|im_end|> <s> </s> <0x41> <think>", "'s 't're'LL 'x", "\n", " ", "\t \n \t",
     "A" * 9, "a" * 9, "Aa" * 5, "1" * 7, "!" * 7, " " * 7 + "x", "mid\nline\n", "／：～！、。“”‘’…—", "ÀÈÌ ǅ ß ﬁ",
-    "a/b\n/c",
+    "a/b\n/c", "[CLS] İ Ǆ Å ﬁ ſ ½ [MASK]\x00t\x1ch\u200de\u2028ΟΔΟΣ", "the 가각 don't élan~$10 𠀀a",
 )  # fmt: skip
 PALETTE = "aAbBsStT1234  \n\t'.!,-/_é你好あ가\u0301\u00a0🙂ДПд"
 
@@ -49,6 +49,8 @@ def vocabularies() -> dict[str, Metadata]:
         "gemma4": raw_bpe(),
         "sarvam": sarvam(),
         "plamo2": unigram(),
+        "bert": wordpiece(),
+        "bert with capitals": wordpiece(**CASED),
     }
 
 
@@ -92,7 +94,7 @@ def recorded(metadata: Metadata) -> dict[str, Any]:
             "plain": plain,
             "parsed": [ids if ids != plain[i] else None for i, ids in enumerate(parsed)],
             "shown": [shown(ids) for ids in plain],
-            "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(vocab)),
+            "added": model.tokenize(b"", add_bos=True, special=False),
         }
 
 

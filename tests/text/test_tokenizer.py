@@ -12,7 +12,7 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.text.special import SpecialTokens
 from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
-from tests.text.vocabularies import CONTROL, NORMAL, TINY, USER, bpe, metadata, rwkv, spm
+from tests.text.vocabularies import CONTROL, EXACT, NORMAL, TINY, USER, bpe, metadata, rwkv, spm
 
 
 def test_every_kind_has_a_tiny_vocabulary():
@@ -23,7 +23,8 @@ def test_every_kind_has_a_tiny_vocabulary():
 def test_an_empty_text_has_no_tokens_but_those_added(name):
     tokenizer = load_tokenizer(TINY[name])
     assert tokenizer.encode("") == tokenizer.encode(b"") == []
-    assert tokenizer.encode("", special=True) == ([tokenizer.bos] if tokenizer.add_bos else [])
+    added = [tokenizer.bos] * tokenizer.add_bos + [tokenizer.eos] * tokenizer.add_eos
+    assert tokenizer.encode("", special=True) == added
     assert tokenizer.decode([]) == tokenizer.stream().flush() == ""
 
 
@@ -43,7 +44,8 @@ def test_long_runs_of_one_letter_take_no_quadratic_time(name):
         started = time.monotonic()
         ids = tokenizer.encode(text)
         assert time.monotonic() - started < 20  # takes under a second; a quadratic way takes many minutes
-        assert tokenizer.decode(ids) == text
+        if name in EXACT:
+            assert tokenizer.decode(ids) == text
 
 
 def test_rwkv_takes_a_megabyte_in_under_2_seconds():
@@ -164,7 +166,7 @@ def test_an_empty_token_is_given_a_name():
     assert tokenizer.decode([tokenizer.vocab_size - 1]) == f"[EMPTY_{tokenizer.vocab_size - 1}]"
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", ""])
+@pytest.mark.parametrize("kind", ["t5", "whitespace", ""])
 def test_an_unknown_kind_is_refused_by_name(kind):
     with pytest.raises(UnsupportedModel, match=f"'{kind}' is not supported; known: rwkv, gpt2, llama"):
         load_tokenizer({PREFIX + "model": kind})

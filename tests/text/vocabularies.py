@@ -111,6 +111,22 @@ def unigram() -> Metadata:
     return metadata("plamo2", tokens, scores=np.array(scores, np.float32), **ids)
 
 
+CASED = {"normalizer.lowercase": False}
+
+
+def wordpiece(**fields: Any) -> Metadata:
+    """BERT's layout: [PAD] and others, then words behind ▁, and what goes on within words."""
+    rng = random.Random(6)
+    letters = [*"aábcedlortwh12é.,!?'-~$`AÀñσςΣдіЖ你好𠀀가가ก้🙂ßiıI<>[]UNKMAS/_", "\u0301", "\u05d0"]
+    parts = {"".join(rng.choices("abcelorth1", k=rng.randint(2, 4))) for _ in range(60)} | {"dσ", "ing", "ςд"}
+    words = [*letters, *sorted(parts), "hello", "world", "the", "don", "привет", "한국", "ᄒ", "ᄀ", "a" * 9]
+    tokens = [(name, CONTROL) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+    tokens += [(text, NORMAL) for text in dict.fromkeys(["▁" + word for word in words] + letters[:-18] + sorted(parts))]
+    tokens += [("<think>", USER), ("ways", int(Kind.UNUSED))]
+    ids = {"unknown": 1, "bos": 2, "seperator": 3, "padding": 0, "mask": 4}
+    return metadata("bert", tokens, **{**{f"{role}_token_id": token for role, token in ids.items()}, **fields})
+
+
 TINY = {
     "rwkv": rwkv(),
     "bpe": bpe("qwen2"),
@@ -120,7 +136,11 @@ TINY = {
     "gemma4": raw_bpe(),
     "sarvam": sarvam(),
     "plamo2": unigram(),
+    "bert": wordpiece(),
+    "bert with capitals": wordpiece(**CASED),
 }
+# Those that give back the text that they got; others normalise it.
+EXACT = [name for name, fields in TINY.items() if fields[PREFIX + "model"] not in ("bert", "t5")]
 
 
 def golden_metadata(name: str) -> Metadata:

@@ -12,6 +12,7 @@ SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
+    "clip": ("a model of text beside it: it is an encoder of images",),
     "chameleon": ("a mask of the tokens of images",),
     "hrm_text": ("two stacks of layers that are run in turns",),
     "cogvlm": ("matrices of their own for images",),
@@ -23,7 +24,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
-    **dict.fromkeys(("clip", "t5", "t5encoder"), ("an encoder, and this program generates text",)),
+    **dict.fromkeys(("t5", "t5encoder"), ("scores that gain by relative position",)),
 }
 
 

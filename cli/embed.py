@@ -16,15 +16,27 @@ from .screen import Screen
 from .texts import input_text, lines_of, read_text
 
 
+TOGETHER = 64  # texts between two looks at the bar; those that fit a step take one
+
+
 @click.command("embed", cls=Page, epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
 @model_arguments("[TEXT]...")
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_EMBED_FILE",
     help="Read the texts from a file, one per line; - is standard input.",
 )  # fmt: skip
+@click.option(
+    "--dimensions", type=click.IntRange(min=1), metavar="N",
+    help="Only the first N numbers of each, scaled to length one, as models allow that were trained for it.",
+)  # fmt: skip
 @loading_options
-def command(model: str, arguments: tuple[str, ...], path: str | None, loading: dict[str, Any]) -> None:
-    """Print the embedding of each TEXT as a line of JSON: the mean of its final hidden states, normalised.
+def command(
+    model: str, arguments: tuple[str, ...], path: str | None, dimensions: int | None, loading: dict[str, Any]
+) -> None:
+    """Print the embedding of each TEXT as a line of JSON: numbers of length one.
+
+    They are the mean of the final hidden states of its tokens, or those of its first or last token where the file says
+    so, as files of embedding models do.
 
     Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, begins
     with hf.co/, is `builtin` or is a path that exists.
@@ -37,6 +49,7 @@ def command(model: str, arguments: tuple[str, ...], path: str | None, loading: d
             raise BadInput(f"text {number} is empty; it has no embedding")
     screen = Screen()
     with load_model(model, screen, **loading) as llm, lines_bar(screen) as bar:
-        for number, text in enumerate(texts, 1):
-            click.echo(json.dumps([round(float(x), 7) for x in llm.embed(text)]))
-            bar.update(number, len(texts), "embedded")
+        for start in range(0, len(texts), TOGETHER):
+            for vector in llm.embed(texts[start : start + TOGETHER], dimensions=dimensions):
+                click.echo(json.dumps([round(float(x), 7) for x in vector]))
+            bar.update(min(start + TOGETHER, len(texts)), len(texts), "embedded")

@@ -100,6 +100,9 @@ def test_embeddings_are_a_line_each(llm):
     assert run("embed", MODEL, "--device", "cpu", stdin="one\ntwo\n").stdout.splitlines() == [
         json.dumps(row) for row in rows
     ]
+    short = [json.loads(line) for line in run("embed", MODEL, "one", "--dimensions", "3").stdout.splitlines()]
+    np.testing.assert_allclose(short, [llm.embed("one", dimensions=3)], atol=1e-6)
+    assert "dimensions is 999; embeddings of this model have" in run("embed", MODEL, "a", "--dimensions", "999").stderr
     assert "text 2 is empty" in run("embed", MODEL, "a", "", "--device", "cpu").stderr
 
 

@@ -15,7 +15,6 @@ from .page import Page
 from .screen import Screen
 from .texts import input_text, lines_of, read_text
 
-
 TOGETHER = 64  # texts between two looks at the bar; those that fit a step take one
 
 

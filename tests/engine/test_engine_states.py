@@ -51,6 +51,7 @@ class Fake:
     vocabulary, slots, chunk_size, context = VOCABULARY, SLOTS, CHUNK, CONTEXT
     ahead = 16
     adapters = NO_ADAPTERS
+    model = None  # no encoder
     page_and_state_bytes = 1, 1
 
     def __init__(

@@ -17,6 +17,7 @@ class BaseTokenizer(ABC):
     strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
     clean_spaces = False
     takes_spaces: frozenset[int] = frozenset()  # special tokens that the spaces behind them belong to
+    takes_spaces_before: frozenset[int] = frozenset()
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -56,12 +57,14 @@ class BaseTokenizer(ABC):
         if special and self.add_bos and self.bos is not None:
             ids.append(self.bos)
         opening = after is None or self.vocabulary.kinds[after] in MATCHED
-        for part in self._special.split(data, parse=parse):
+        parts = self._special.split(data, parse=parse)
+        for part, following in zip(parts, [*parts[1:], None], strict=False):
             if isinstance(part, int):
                 ids.append(part)
                 after, opening = part, True
                 continue
             plain = part.lstrip() if after in self.takes_spaces else part
+            plain = plain.rstrip() if following in self.takes_spaces_before else plain
             if plain:
                 ids.extend(self._encode_plain(plain, opening=opening))
             after, opening = None, False

@@ -1,6 +1,6 @@
 """Finds the tokens that stand at some place of a text, in time that does not grow with how many tokens there are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 _HEAD = 4  # bytes that tokens are grouped by: a mark of a space and a letter
 
@@ -14,11 +14,15 @@ class Matches:
         for length, head in sorted({(len(text), text[:_HEAD]) for text in tokens}):
             self._lengths.setdefault(head, []).append(length)
 
-    def at(self, text: bytes, start: int) -> Iterator[tuple[int, int]]:
+    def at(self, text: bytes, start: int) -> list[tuple[int, int]]:
         """The end and the id of each token that stands at `start`, from the shortest to the longest."""
-        for size in range(1, min(_HEAD, len(text) - start) + 1):
-            for length in self._lengths.get(text[start : start + size], ()):
+        found = []
+        for head in range(start + 1, min(start + _HEAD, len(text)) + 1):
+            for length in self._lengths.get(text[start:head], ()):
                 end = start + length
+                if end > len(text):
+                    break
                 token = self._ids.get(text[start:end])
-                if token is not None and end <= len(text):
-                    yield end, token
+                if token is not None:
+                    found.append((end, token))
+        return found

@@ -10,6 +10,7 @@ from rwkv_gpu.text.raw_bpe import RAW, RawBpeTokenizer
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from rwkv_gpu.text.spm import SpmTokenizer
 from rwkv_gpu.text.stream import Detokenizer
+from rwkv_gpu.text.t5 import T5Tokenizer
 from rwkv_gpu.text.unigram import UnigramTokenizer
 from rwkv_gpu.text.vocabulary import read_name
 from rwkv_gpu.text.wordpiece import WordPieceTokenizer
@@ -60,6 +61,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "gemma4": RawBpeTokenizer,
     "plamo2": UnigramTokenizer,
     "bert": WordPieceTokenizer,
+    "t5": T5Tokenizer,
 }
 
 

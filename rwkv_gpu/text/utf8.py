@@ -9,6 +9,15 @@ _LEAD_BITS = {2: 0x1F, 3: 0x0F, 4: 0x07}
 SURROGATES = re.compile(r"([\ud800-\udfff]+)")
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether `data` is UTF-8 without a fault."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def decode_leniently(data: bytes) -> str:
     """`data` as text, whatever bytes it holds."""
     try:

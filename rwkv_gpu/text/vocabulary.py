@@ -102,6 +102,7 @@ class Defaults:
     bos: int | None = None
     eos: int | None = None
     add_bos: bool = False
+    add_eos: bool = False
     named_stops: bool = True  # tokens with a job are found by their text too
 
 
@@ -133,7 +134,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
     if len(ids) != len(tokens):
         twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
         raise BadFile(f"{PREFIX}tokens: the token {shown(twice)} is there twice")
-    kinds = _read_kinds(metadata, len(tokens))
+    kinds = read_kinds(metadata, len(tokens))
     bos = read_id(metadata, "bos", len(tokens), defaults.bos)
     eos = read_id(metadata, "eos", len(tokens), defaults.eos)
     eot, stops = _read_stops(metadata, ids, kinds, defaults.named_stops)
@@ -145,7 +146,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
         eos=eos,
         eot=eot,
         add_bos=_read_adds(metadata, "bos", bos, defaults.add_bos),
-        add_eos=_read_adds(metadata, "eos", eos),
+        add_eos=_read_adds(metadata, "eos", eos, defaults.add_eos),
         stop_ids=frozenset(stops if eos is None else stops | {eos}),
         suppressed=_read_suppressed(metadata, len(tokens)),
     )
@@ -204,7 +205,8 @@ def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:
     return frozenset(ids[(ids >= 0) & (ids < count)].tolist())
 
 
-def _read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
+def read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
+    """The kind of each token, as the file says."""
     if PREFIX + "token_type" not in metadata:
         return bytearray([Kind.NORMAL]) * count
     kinds = read_numbers(metadata, "token_type", count)
@@ -227,7 +229,7 @@ def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool = False) -> bool:
+def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool) -> bool:
     """Whether `encode` adds the token of that role; only a file that asks for it must have one."""
     adds = read_flag(metadata, f"add_{role}_token", default and token is not None)
     if adds and token is None:

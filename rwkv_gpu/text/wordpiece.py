@@ -57,13 +57,11 @@ class WordPieceTokenizer(BaseTokenizer):
         ids: list[int] = []
         start = 0
         while start < len(word):
-            end, token = start, self._unknown
-            for end, token in self._tokens.at(word, start):  # noqa: B007  the last is the longest
-                pass
-            if end == start:
+            found = self._tokens.at(word, start)
+            if not found:
                 return [self._unknown]
+            start, token = found[-1]  # the longest
             ids.append(token)
-            start = end
         return ids
 
 

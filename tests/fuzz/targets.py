@@ -127,6 +127,10 @@ FIELDS = st.fixed_dictionaries(
         "add_bos_token": st.booleans() | st.none(),
         "add_eos_token": st.booleans(),
         "add_space_prefix": st.booleans(),
+        "remove_extra_whitespaces": st.booleans(),
+        "precompiled_charsmap": st.binary(max_size=60).map(
+            lambda data: np.frombuffer(b"\x08\0\0\0" + data + b"\0", "u1")
+        ),
         "token_type": st.integers(-1, 8) | st.text(max_size=2),
         "scores": st.floats(width=32) | st.none(),
     },

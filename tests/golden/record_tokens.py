@@ -19,7 +19,7 @@ import numpy as np
 
 from rwkv_gpu.text.pretokenizers import PRE
 from tests.golden.record import HERE
-from tests.text.vocabularies import CASED, Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, unigram, wordpiece
+from tests.text.vocabularies import CASED, Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, t5, unigram, wordpiece
 
 FILE = HERE / "tokens.json.gz"
 WRITTEN = (
@@ -51,6 +51,8 @@ def vocabularies() -> dict[str, Metadata]:
         "plamo2": unigram(),
         "bert": wordpiece(),
         "bert with capitals": wordpiece(**CASED),
+        "t5": t5(),
+        "t5 that keeps spaces": t5(remove_extra_whitespaces=False),
     }
 
 
@@ -65,7 +67,8 @@ def write(path: Path, metadata: Metadata) -> None:
         elif isinstance(value, int):
             writer.add_uint32(key, value)
         else:
-            writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else value)
+            is_bytes = isinstance(value, np.ndarray) and value.dtype == np.uint8
+            writer.add_array(key, value.tobytes() if is_bytes else np.asarray(value).tolist())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -113,4 +113,4 @@ def test_a_token_of_a_megabyte_takes_no_more_than_its_memory():
     fields = wordpiece()
     fields[PREFIX + "tokens"] = [*TOKENS, "a" * 1_000_000]
     fields[PREFIX + "token_type"] = np.append(FIELDS[PREFIX + "token_type"], np.int32(NORMAL))
-    assert load_tokenizer(fields).encode("a" * 1_000_000)[-1] < len(TOKENS)
+    assert load_tokenizer(fields).encode("a" * 100_000)[-1] < len(TOKENS)

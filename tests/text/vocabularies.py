@@ -1,9 +1,11 @@
 """Tokenizer metadata for tests: tiny vocabularies of each kind, and those inside the golden models."""
 
 import random
+from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.bpe import BYTE_LETTERS
@@ -127,6 +129,61 @@ def wordpiece(**fields: Any) -> Metadata:
     return metadata("bert", tokens, **{**{f"{role}_token_id": token for role, token in ids.items()}, **fields})
 
 
+def charsmap(replaced: dict[str, str]) -> NDArray[np.uint8]:
+    """A map of characters as SentencePiece writes it: a double array, first fit, and the replacements."""
+    values, texts = {}, b""
+    for sequence, replacement in replaced.items():
+        values[sequence.encode()] = len(texts)
+        texts += replacement.encode() + b"\0"
+    nodes = sorted({sequence[:end] for sequence in values for end in range(len(sequence) + 1)}, key=len)
+    units, place, bases = {0: 0}, {b"": 0}, set[int]()
+    for node in nodes:
+        labels = [sequence[-1] for sequence in nodes if sequence[:-1] == node and sequence]
+        ends = [0] if node in values else []
+        free = (base for base in count(1) if not any(base ^ label in units for label in ends + labels))
+        base = next(base for base in free if base not in bases)
+        bases.add(base)
+        offset = base ^ place[node]
+        assert offset < 1 << 21  # or it had to be a multiple of 256
+        units[place[node]] |= offset << 10 | len(ends) << 8
+        units |= {base ^ end: 1 << 31 | values[node] for end in ends} | {base ^ label: label for label in labels}
+        place |= {node + bytes([label]): base ^ label for label in labels}
+    array = np.zeros(-(-(max(units) + 1) // 256) * 256, "<u4")
+    array[list(units)] = list(units.values())
+    return np.frombuffer(array.nbytes.to_bytes(4, "little") + array.tobytes() + texts, np.uint8)
+
+
+REPLACED = {
+    "\t": " ", "\n": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "\x7f": "", "ﬁ": "fi", "ﬀ": "ff",
+    "Å": "Å", "½": "1⁄2", "a\u0301": "á", "e\u0301": "é", "A\u0301": "Á", "A": "a", "B": "b", "ＡＢ": "ab", "Ａ": "A",
+    "！": "!", "㍿": "株式会社", "가": "가", "…": "...", "İ": "i\u0307", "\u0344": "\u0308\u0301", "x  y": "x y",
+}  # fmt: skip
+
+
+def t5(**fields: Any) -> Metadata:
+    """XLM-RoBERTa's layout: four special tokens, pieces with scores of a random order, and tokens without use."""
+    rng = random.Random(8)
+    letters = [*"▁abstfiélw12.!á株你好가Дпд⁄\u0301", "\u0308"]
+    words = {a + b for a in letters[:16] for b in letters[1:16]} | {
+        "▁the",
+        "hello",
+        "▁world",
+        "你好",
+        "式会社",
+        "aaa",
+        "▁▁▁",
+    }
+    tokens = [("<s>", CONTROL), ("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", int(Kind.UNKNOWN))]
+    tokens += [(text, NORMAL) for text in [*letters, *sorted(words)]]
+    tokens += [("[PAD7]", int(Kind.UNUSED)), ("ab<", int(Kind.UNUSED)), ("<0x41>", int(Kind.BYTE))]
+    tokens += [("<think>", USER), ("é你<", USER), ("<mask>", CONTROL)]
+    scores = [0.0] * 4 + [-rng.uniform(3, 20) * len(text) ** 0.5 for text, _ in tokens[4:]]
+    scores[len(letters) + len(words) + 4] = -10_000
+    ids = {"bos_token_id": 0, "eos_token_id": 2, "unknown_token_id": 3, "add_bos_token": True}
+    settings = {"add_space_prefix": True, "remove_extra_whitespaces": True, "precompiled_charsmap": charsmap(REPLACED)}
+    return metadata("t5", tokens, scores=np.array(scores, np.float32), **{**ids, **settings, **fields})
+
+
 TINY = {
     "rwkv": rwkv(),
     "bpe": bpe("qwen2"),
@@ -138,6 +195,8 @@ TINY = {
     "plamo2": unigram(),
     "bert": wordpiece(),
     "bert with capitals": wordpiece(**CASED),
+    "t5": t5(),
+    "t5 that keeps spaces": t5(remove_extra_whitespaces=False),
 }
 # Those that give back the text that they got; others normalise it.
 EXACT = [name for name, fields in TINY.items() if fields[PREFIX + "model"] not in ("bert", "t5")]

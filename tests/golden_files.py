@@ -2,15 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-
-from tests.golden.record import ENCODERS, OTHER_ENCODERS
 
 OWN = Path(__file__).resolve().parent / "golden"  # made and recorded by golden/record.py
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "golden"
 TINY = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))  # one of every architecture, and some more
-GENERATIVE = [name for name in TINY if name.removeprefix("tiny-") not in ENCODERS]  # those that have logits
-EMBEDDING = [*(f"tiny-{arch}" for arch in ENCODERS), *OTHER_ENCODERS]  # those of which embeddings are recorded
+# Those of which embeddings are recorded, scores of a classifier, or logits.
+EMBEDDING = sorted(
+    path.stem
+    for path in OWN.glob("*.npz")
+    if not path.stem.startswith("ranking-") and "exact_pooled" in np.load(path, mmap_mode="r")
+)
+RANKING = sorted(path.stem for path in OWN.glob("ranking-*.npz"))
+GENERATIVE = [name for name in TINY if name not in EMBEDDING]
 NAMES = tuple(sorted(path.name for folder in (OWN, FOLDER) for path in folder.glob("*.gguf")))
 
 

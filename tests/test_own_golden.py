@@ -12,8 +12,8 @@ from rwkv_gpu.models import other_dense, other_mixtures
 from rwkv_gpu.models.registry import MODELS
 from tests.conftest import MODES
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
-from tests.golden.record import LONG, QUIET, RANKERS, SCALED
-from tests.golden_files import EMBEDDING, GENERATIVE, OWN, TINY
+from tests.golden.record import LONG, QUIET, SCALED
+from tests.golden_files import EMBEDDING, GENERATIVE, OWN, RANKING, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
@@ -102,7 +102,7 @@ def test_embeddings_of_texts_equal_those_of_llama_cpp(opening, name, rounding):
             assert rms(llm.embed(texts) * lengths - record["exact_pooled"]) < bound + rounding
 
 
-@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.parametrize("name", RANKING)
 def test_ranks_of_texts_equal_those_of_llama_cpp(name):
     """What the classifier says of the first label."""
     record = np.load(OWN / f"{name}.npz")

@@ -26,8 +26,9 @@ MOST_CHANGE = 2.0**14  # of a weight; what is larger would not fit into float16
 MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
+TYPES = "token_types.weight"  # of which one row is added to every token
 # Tensors that are no factors of a product with the rows of a step, by the last part of their names.
-NOT_PRODUCTS = re.compile(r"gate_up_exps|conv|norm|per_layer_token_embd")
+NOT_PRODUCTS = re.compile(r"gate_up_exps|conv|norm|per_layer_token_embd|position_embd")
 EXPERTS = "_exps.weight"
 # Families whose experts have shares on what they read.
 OTHER_EXPERTS = ("llama4",)
@@ -88,7 +89,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     if NOT_PRODUCTS.search(part):
         raise BadInput(
             f"{path}: adapts '{name}', but convolutions, norms and experts whose gate and up are one matrix "
-            "cannot be; train one without"
+            "cannot be, nor rows of positions; train one without"
         )
     if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
         raise BadInput(f"{path}: adapts '{name}', but the experts of this family cannot be; train one without")
@@ -190,10 +191,13 @@ class Adapters:
 
     def _arrays(self, weight: Weight, sources: Sequence[tuple[str, Sequence[int]]]) -> list[Array]:
         """A of each matrix that a weight is made of, and the rows of B as they stand in it."""
-        *experts, count, width = weight.shape
+        *experts, count, width = weight.shape if len(weight.shape) > 1 else (*weight.shape, 1)
         if weight.name == TABLE:
             a, b = self._joined(TABLE, (), range(width), count)
             return [np.ascontiguousarray(a.T), b]
+        if sources[0][0] == TYPES:
+            a, b = self._joined(TYPES, (), sources[0][1], count)
+            return [a, np.ascontiguousarray((a * b.T).T)]
         pairs = [self._joined(name, tuple(experts), range(count) if experts else rows, width) for name, rows in sources]
         return [*(a for a, _ in pairs), np.stack([b for _, b in pairs], -2).reshape(*experts, count, -1)]
 
@@ -213,8 +217,8 @@ class Adapters:
 
 
 def fits(weight: Weight, name: str) -> bool:
-    """Whether a weight is a matrix, or one for each expert, as factors of such a name are for."""
-    return len(weight.shape) == 2 + name.endswith(EXPERTS)
+    """Whether a weight is a matrix, or one for each expert, as factors of such a name are for, or a row of a matrix."""
+    return name == TYPES or len(weight.shape) == 2 + name.endswith(EXPERTS)
 
 
 def balanced(a: Array, b: Array) -> tuple[Array, Array]:

@@ -193,6 +193,7 @@ class DenseFile:
         head = form.head and causal
         if not head:
             tensors.skip("output.weight", "output.bias")
+            tensors.classified = True
         return Ends(
             embedding,
             self.norm(form, form.last_norm) if form.last_norm else None,

@@ -17,6 +17,7 @@ from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange,
 EPS = 9e-13, 1e-2  # of norms; models have 1e-12 (rounded, in BERT) to 1e-5, and 0 makes NaN of a row of zeros
 FACTORS = "rope_freqs.weight"  # of the frequencies of positions
 TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
+RANK = 4  # how a file says that texts are classified
 CLASSIFIER = "cls."  # of texts, on the host: see llm/pooling.py
 OF_MATRICES, OF_ACTIVATIONS = ".scale", ".input_scale"  # of formats that need one, such as NVFP4: one number a matrix
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
@@ -30,6 +31,8 @@ class Tensors:
         self.taken: list[Weight] = []
         self._once: set[Weight] = set()
         self._skipped = {FACTORS}  # where no layer turns
+        pooling = f"{file.metadata.get('general.architecture')}.pooling_type"
+        self.classified = file.metadata.get(pooling) == RANK  # whether the file may have a classifier
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
@@ -155,9 +158,8 @@ class Tensors:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
         used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
-        rest = (
-            {name for name in self._file.tensors if not name.startswith((*TOWERS, CLASSIFIER))} - used - self._skipped
-        )
+        elsewhere = (*TOWERS, CLASSIFIER) if self.classified else TOWERS
+        rest = {name for name in self._file.tensors if not name.startswith(elsewhere)} - used - self._skipped
         rest = {name for name in rest if not name.endswith(OF_ACTIVATIONS) and not self._is_neutral(name)}
         scaled = sorted(name for name in rest if name.endswith(OF_MATRICES))
         if scaled and len(scaled) == len(rest):

@@ -4,6 +4,7 @@ All adapters of a matrix lie in one pair A [R, K] and B [M, R], in columns of th
 each row wants of each column, so that rows of one step may have different adapters. The model knows nothing of it.
 Matrices of experts have pairs A [E, R, K] and B [E, M, R], whose products go by the same routing.
 Of the embedding, the row of a token gets B (s · A[id]), with A [V, R]; a head that is the same matrix gets nothing.
+Of a matrix of which one row is added to every token, that row gets B s, with B [D, R].
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class LowRank:
 
 
 class AdaptedOps:
-    """The vocabulary, with adapters in `embed`, products and those of experts; all other ops are those of `ops`."""
+    """The vocabulary, with adapters in `embed`, `shift_columns`, products and those of experts; the rest is `ops`."""
 
     def __init__(self, ops: Any, factors: Mapping[str, LowRank], scales: Any) -> None:
         self._ops = ops
@@ -65,6 +66,11 @@ class AdaptedOps:
         low = g.mul(g.embed(factors.a, ids), self._scales)
         y = g.linear(low, factors.b, scale=scale, add=g.embed(weight, ids, scale=scale))
         return y if norm is None else g.layer_norm(y, norm.weight, norm.bias, norm.eps)
+
+    def shift_columns(self, x: Any, weight: Weight) -> Any:
+        g = self._ops
+        factors, y = self._pair(weight), g.shift_columns(x, weight)
+        return y if factors is None else g.linear(self._scales, factors.b, add=y)
 
     def linear(
         self,
@@ -185,7 +191,8 @@ class AdaptedOps:
 def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
     """The matrix of the file that a weight is, or has rows of, and which."""
     if isinstance(weight, RowRange):
-        return weight.source, range(weight.first, weight.first + weight.shape[0])
+        count = weight.shape[0] if len(weight.shape) > 1 else 1  # no adapter is of a vector
+        return weight.source, range(weight.first, weight.first + count)
     if isinstance(weight, HeadSlice) and len(weight.shape) == 2:
         name, whole = adapted_rows(weight.parts[0])
         return name, [whole[n] for rows in (weight.rows, *weight.more) for n in _numbers(rows)]

@@ -18,6 +18,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.adapted import adapted_rows
+from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import Alternating
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
@@ -101,11 +102,12 @@ def adapted(model: str, specs, adapter=None, **how):
         return GpuRunner(Device(adapter), file, load_model(file), adapters=adapters, **how)
 
 
-def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunner:
+def merged(model: str, adapters: Adapters, wanted: dict[str, float], **how) -> HostRunner:
     """The same model with its matrices changed."""
+    how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         file.apart = adapters.apart
-        runner = HostRunner(file, load_model(file), slots=4, chunk_size=16, context=256, kv="f32")
+        runner = HostRunner(file, load_model(file), **how)
     weights = dict(runner._weights)
     for weight in runner.model.weights:
         parts = weight.parts if isinstance(weight, Alternating) else (weight,)
@@ -116,7 +118,7 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunn
                     a, b = one.factors[name]
                     more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[list(rows)] @ a
                     changed = weights[weight.name] = np.array(weights[weight.name])
-                    changed[place :: len(parts)] += more
+                    changed[place :: len(parts)] += more.reshape(changed[place :: len(parts)].shape)
     runner._weights = weights
     return runner
 
@@ -130,6 +132,30 @@ def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
     found = prefill(runner, ids)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)  # float32 sums in another order, over the layers
     assert np.abs(found - plain).max() > 0.1
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("model", ["jina-bert-v3", "nomic-bert-moe"])
+def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
+    """That of the types of tokens, too, whose first row is added to every token."""
+    parts, how = ("token_embd", "token_types", "attn_q", "attn_qkv", "ffn_up"), {"chunk_size": 64}
+    specs = [(write(tmp_path, model, "first", parts=parts), 0.5), write(tmp_path, model, "second", seed=1, parts=parts)]
+    runner, ids = adapted(model, specs, adapter if on_gpu else None, **how), ids_of(40)
+    batch = Batch.of([(0, 0, ids)], every=True)
+    expected = merged(model, runner.adapters, {"first": 0.5, "second": 1.0}, **how).hidden(batch)
+    np.testing.assert_allclose(runner.hidden(batch), expected, rtol=4e-3, atol=4e-3)
+    types = [(write(tmp_path / "types", model, "types", parts=("token_types",)), 1.0)]
+    plain = merged(model, runner.adapters, {}, **how).hidden(batch)
+    assert np.abs(adapted(model, types, **how).hidden(batch) - plain).max() > 0.1
+    runner.close()
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_rows_of_positions_cannot_be_adapted(model, tmp_path):
+    """Nothing would add what an adapter has for them."""
+    path = write(tmp_path, model, "one", parts=("position_embd",))
+    with pytest.raises(BadInput, match=r"adapts 'position_embd\.weight'"):
+        adapted(model, path)
 
 
 def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):

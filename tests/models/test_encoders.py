@@ -11,6 +11,7 @@ from rwkv_gpu.gguf.mixes import KEPT
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import MODELS, is_encoder, load_model
 from rwkv_gpu.ops.batch import Batch
+from tests.engine import test_split
 from tests.gguf.parts import Parts, take_apart
 from tests.gguf.writer import BOOL, F32, STRING, U32, written
 from tests.golden.record import ENCODERS, LONG_ENCODERS
@@ -223,3 +224,12 @@ def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
     whole.set(f"{arch}.{KEY}", BOOL, False)
     with pytest.raises(UnsupportedModel, match=why):
         loaded(tmp_path, whole)
+
+
+@pytest.mark.parametrize("name", ["tiny-bert", "dense-gemma-embedding"])
+def test_an_encoder_may_be_split_over_devices(name, monkeypatch):
+    monkeypatch.setitem(test_split.OPTIONS, "chunk_size", 64)
+    monkeypatch.setitem(test_split.OPTIONS, "context", 64)
+    ids, expected = record_of(name)
+    with test_split.split(name, test_split.in_three(name)) as runner:
+        assert rms(runner.hidden(Batch.of([(0, 0, ids)], every=True)) - expected) < SAME

@@ -15,7 +15,7 @@ from rwkv_gpu.errors import BadFile, RwkvGpuError
 from rwkv_gpu.gguf.fields import Fields
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.loader import host_weights
-from rwkv_gpu.models.registry import MODELS, load_model
+from rwkv_gpu.models.registry import MODELS, is_encoder, load_model
 from rwkv_gpu.models.transformer import Transformer
 from tests.gguf.parts import Parts, take_apart
 from tests.gguf.writer import BOOL, F32, F64, I64, STRING, U64, written
@@ -64,14 +64,14 @@ def declared(arch: str) -> bool:
 
 
 def logits_of(path: Path, loaded: dict[str, dict[str, np.ndarray]] | None = None) -> np.ndarray:
-    """The logits of a file; `loaded` has weights of others with the same tensors, and gets those of this one."""
+    """The logits of a file, or embeddings; `loaded` has weights of others with the same tensors, and gets its own."""
     loaded = {} if loaded is None else loaded
     with GGUFFile.open(path) as file:
         model = load_model(file)
         which = repr(model.weights)
         if which not in loaded:
             loaded[which] = host_weights(file, parameters_of(file, model))
-    return feed(OnCpu(model, loaded[which]), [5, 6, 7], [2, 1])
+    return feed(OnCpu(model, loaded[which]), [5, 6, 7], [3] if is_encoder(model) else [2, 1])
 
 
 @pytest.mark.parametrize("arch", MODELS)
@@ -124,7 +124,7 @@ def test_positions_turn_finitely_at_every_corner_of_the_ranges(values, tmp_path)
         ("rope.scaling.yarn_beta_fast", 1e308, "found 1e\\+308"),
         ("rope.scaling.yarn_beta_slow", 33.0, "found 33.0, expected a finite number from 0.001 to 32.0"),
         ("rope.scaling.attn_factor", 0.0, "found 0.0"),
-        ("attention.layer_norm_rms_epsilon", 0.0, "found 0.0, expected a finite number from 1e-12"),
+        ("attention.layer_norm_rms_epsilon", 0.0, "found 0.0, expected a finite number from 9e-13"),
     ],
 )
 def test_a_number_out_of_range_is_refused_by_its_key(key, value, says, tmp_path):

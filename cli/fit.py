@@ -19,7 +19,7 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import drafts_of
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
@@ -83,8 +83,12 @@ def command(
         drafts = stack.enter_context(
             drafts_of(False, None if draft_path is None else Path(draft_path), draft_tokens, file, target)
         )
-        wanted = Wanted(file, target, Beside(adapters, drafts.model), offload, chunk_size)
-        options: CacheOptions = {"context": context, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most}
+        asked = None if chunk_size == "auto" else chunk_size
+        rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
+        wanted = Wanted(file, target, Beside(adapters, drafts.model), offload, rows or "auto")
+        options: CacheOptions = {
+            "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
+        }  # fmt: skip
         names = device_names(device)
         shares, choices = shares_of(split, len(names)), choices_of(names)
         if len(names) > 1:

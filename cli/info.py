@@ -14,7 +14,7 @@ from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
 from rwkv_gpu.models.registry import load_model
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
@@ -59,8 +59,10 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
 
 def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
     """The context that fits, and what the model needs: on the device, or on several together."""
-    wanted = Wanted(file, load_model(file), chunk_size=DEFAULT_CHUNK)
-    options: CacheOptions = {"slots": DEFAULT_SEQUENCES}
+    model = load_model(file)
+    rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
+    wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)
+    options: CacheOptions = {"slots": DEFAULT_SEQUENCES, "context": context, "tokens": tokens}
     if len(choices) == 1:
         result = measure(wanted, choices[0], options)
         return result.context, describe(result, choices[0])[0]

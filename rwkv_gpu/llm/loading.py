@@ -34,7 +34,7 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import Choice
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
-from ..models.registry import MODELS, is_encoder, load_model
+from ..models.registry import MODELS, Model, is_encoder, load_model
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
@@ -202,10 +202,7 @@ def load(
             initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(lookup, draft_path, draft_tokens, gguf, model))
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
-        if is_encoder(model):  # whose texts take one step each
-            context = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
-            chunk = max(chunk or DEFAULT_CHUNK, context)
-            tokens = tokens or chunk + PAGE * sequences  # of a step, whose texts may each end at the start of a page
+        chunk, context, tokens = room_of(model, sequences, chunk, context, tokens)
         choices = choices_of(names)
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
@@ -274,6 +271,17 @@ def load(
         states = None if exchange is None else exchange(model_file, form, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
         return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states, pooling)
+
+
+def room_of(
+    model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
+) -> tuple[int | None, int | None, int | None]:
+    """Rows of a step, tokens of a sequence and of all: as asked, and of an encoder whole texts in a step."""
+    if not is_encoder(model):
+        return chunk, context, tokens
+    longest = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
+    rows = max(chunk or DEFAULT_CHUNK, longest)
+    return rows, longest, tokens or rows + PAGE * sequences  # each text may end at the start of a page
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) -> Path:

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
@@ -12,7 +13,7 @@ from tests.engine.test_adapters import write
 from tests.gguf.corpus import BAD
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import ARRAY, F64, I32, STRING
-from tests.golden_files import NAMES, golden
+from tests.golden_files import NAMES, OWN, golden
 
 
 def run(*arguments: object):
@@ -58,6 +59,14 @@ def test_fit_says_yes_with_the_numbers(adapter, device):
     data = json.loads(run("fit", path, "--device", name, "--json").stdout)
     assert data["fits"] is True
     assert data["needed"] > 3_500_000
+
+
+def test_fit_says_what_an_encoder_takes_whose_texts_are_whole_in_a_step(adapter):
+    path = OWN / "tiny-bert.gguf"
+    data = json.loads(run("fit", path, "--device", adapter.index, "--chunk-size", 8, "--json").stdout)
+    with rwkv_gpu.load(path, device=adapter.index, chunk_size=8) as llm:
+        assert (data["context"], data["state"]) == (llm.context, llm.info.memory.state)
+        assert llm.info.chunk_size == llm.context
 
 
 def test_fit_says_no_with_the_numbers(monkeypatch):

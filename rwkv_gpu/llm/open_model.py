@@ -171,9 +171,18 @@ class OpenModel:
             found.append(self._ids(ids, name=f"documents[{at}]"))
         return found
 
-    def _texts(self, name: str, texts: Sequence[Prompt]) -> list[list[int]]:
-        """The tokens of texts that embeddings are made of, in which special tokens count as such."""
-        return [self._ids(text, name=f"{name}[{at}]", parse=True) for at, text in enumerate(texts)]
+    def _texts(self, name: str, texts: Sequence[Prompt], *, truncate: bool = False) -> list[list[int]]:
+        """The tokens of texts that embeddings are made of, in which special tokens count as such.
+
+        With `truncate`, what is too long loses its end, before the token that ends a text.
+        """
+        found = []
+        for at, text in enumerate(texts):
+            ids = self._tokens(text, f"{name}[{at}]", parse=True)
+            if truncate and self.context is not None and len(ids) > self.context:
+                ids[self.context - 1 :] = ids[-1:] if self.tokenizer.add_eos else [ids[self.context - 1]]
+            found.append(self._ids(ids, name=f"{name}[{at}]"))
+        return found
 
     # ------------------------------------------------------------ inside
 
@@ -213,16 +222,10 @@ class OpenModel:
         return validate.token_ids(name, prompt)
 
     def _ids(
-        self,
-        prompt: Prompt,
-        truncate: Truncate | None = None,
-        answer: int = 0,
-        *,
-        name: str = "prompt",
-        parse: bool = False,
+        self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
     ) -> list[int]:
         """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
-        ids = self._tokens(prompt, name, parse=parse)
+        ids = self._tokens(prompt, name)
         if (
             validate.one_of("truncate", truncate, "left")
             and self.context is not None

@@ -127,14 +127,19 @@ class OpenAIMethods(OpenModel):
         vectors = self._driver.work(self.embedding_work(ids, dimensions))
         return self.embedding_reply(ids, vectors, model, encoding_format)
 
-    def prepare_embedding(self, input: Prompts, encoding_format: str = "float") -> list[list[int]]:
-        """Checks and tokenises what `create_embedding` takes, and computes nothing."""
+    def prepare_embedding(
+        self, input: Prompts, encoding_format: str = "float", *, truncate: bool = False
+    ) -> list[list[int]]:
+        """Checks and tokenises what `create_embedding` takes, and computes nothing.
+
+        What is too long is refused, or, with `truncate`, loses its end.
+        """
         if encoding_format not in ("float", "base64"):
             raise BadInput(f"encoding_format is {encoding_format!r}; it must be float or base64")
         texts = prompts_of("input", input)
         if len(texts) > MOST_TEXTS:
             raise BadInput(f"input has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
-        return self._texts("input", texts)
+        return self._texts("input", texts, truncate=truncate)
 
     def embedding_reply(
         self, ids: Sequence[Sequence[int]], vectors: Floats, model: str | None, encoding_format: str

@@ -136,8 +136,8 @@ OLLAMA_GENERATE = Fields(
     },
 )
 OLLAMA_EMBED = Fields(
-    frozenset({"model", "input", "keep_alive", "dimensions"}),
-    {**COMMON_IGNORED, **_OLLAMA_IGNORED, "options": "embeddings have no settings here"},
+    frozenset({"model", "input", "keep_alive", "dimensions", "truncate"}),
+    {**COMMON_IGNORED, "options": "embeddings have no settings here"},
 )
 
 _LLAMA_IGNORED = {

@@ -360,7 +360,10 @@ async def embed(service: Service, call: Call) -> Response:
     if fields["input"] in ("", []):  # Ollama loads the model then
         served, _ = await service.use(call, name)
         return Whole({"model": served.name, "embeddings": []})
-    _, ids, vectors = await service.embed(call, name, fields["input"], dimensions=fields.get("dimensions"))
+    truncate = _truncate(fields)
+    _, ids, vectors = await service.embed(
+        call, name, fields["input"], dimensions=fields.get("dimensions"), truncate=truncate
+    )
     return Whole(
         {
             "model": call.notes["model"], "embeddings": [vector.tolist() for vector in vectors],
@@ -375,8 +378,16 @@ async def embeddings(service: Service, call: Call) -> Response:
     prompt = call.body.get("prompt")
     if not isinstance(prompt, str):
         raise ApiError(400, "prompt is missing; it must be a string", param="prompt")
-    _, _, vectors = await service.embed(call, model_name({**call.body}), prompt)
+    _, _, vectors = await service.embed(call, model_name({**call.body}), prompt, truncate=_truncate(call.body))
     return Whole({"embedding": vectors[0].tolist()})
+
+
+def _truncate(fields: Mapping[str, Any]) -> bool:
+    """Whether texts that are too long lose their end; else they are refused."""
+    truncate = fields.get("truncate", True)
+    if not isinstance(truncate, bool):
+        raise ApiError(400, f"truncate is {truncate!r}; it must be true or false", param="truncate")
+    return truncate
 
 
 def _now() -> str:

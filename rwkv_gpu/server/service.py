@@ -196,12 +196,19 @@ class Service:
                 yield "cache_free_states", "Free recurrent states", name, now.free_states
 
     async def embed(
-        self, call: Call, model: str | None, texts: Any, form: str = "float", dimensions: Any = None
+        self,
+        call: Call,
+        model: str | None,
+        texts: Any,
+        form: str = "float",
+        dimensions: Any = None,
+        *,
+        truncate: bool = False,
     ) -> tuple[LLM, list[list[int]], Floats]:
         """The vectors of texts, with the model and the tokens of the texts."""
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
-        ids = await self.work(lambda: llm.prepare_embedding(texts, form))
+        ids = await self.work(lambda: llm.prepare_embedding(texts, form, truncate=truncate))
         work = llm.embedding_work(ids, dimensions)
         await self._turn(call, ticket, llm, ids, 1)
         return llm, ids, await self._compute(served, llm, work)

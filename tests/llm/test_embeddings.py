@@ -129,6 +129,17 @@ def test_a_text_beyond_the_context_is_refused_and_a_step_has_room_for_any_other(
         assert len(llm.create_embedding([[5] * 64])["data"]) == 1
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_is_too_long_may_lose_its_end_and_no_token_that_ends_a_text(tmp_path, ends):
+    path = changed(tmp_path, "tiny-bert", ggml__add_eos_token=ends)
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        whole = llm.tokenize("a long text " * 50, special=True)
+        [ids] = llm.prepare_embedding("a long text " * 50, truncate=True)
+        assert len(whole) > len(ids) == llm.context
+        assert ids == ([*whole[: llm.context - 1], llm.tokenizer.eos] if ends else whole[: llm.context])
+        assert llm.prepare_embedding("a", truncate=True) == llm.prepare_embedding("a")
+
+
 # ---------------------------------------------------------------- ranking
 
 

@@ -291,6 +291,12 @@ def test_ollama_embeddings(llama):
     assert llama.post("/api/embed", {"input": []})["embeddings"] == []
     found = llama.post("/api/embed", {"model": "tiny", "input": ["hello", "world"]})
     assert len(found["embeddings"]) == 2 and found["prompt_eval_count"] > 0
+    long = "a long text " * 2000
+    assert llama.request("POST", "/api/embed", {"input": long, "truncate": False})[0] == 400
+    assert llama.request("POST", "/api/embed", {"input": long, "truncate": 1})[0] == 400
+    cut = llama.post("/api/embed", {"input": long})
+    assert cut["prompt_eval_count"] == llama.llm.context
+    assert llama.post("/api/embeddings", {"prompt": long})["embedding"] == pytest.approx(cut["embeddings"][0], abs=1e-5)
     one = llama.post("/api/embeddings", {"model": "tiny", "prompt": "hello"})
     assert one["embedding"] == pytest.approx(found["embeddings"][0], abs=1e-5)
 

@@ -18,7 +18,7 @@ from ..gpu.loader import place_weights
 from ..gpu.plan import Slice
 from ..gpu.virtual import VirtualDevice
 from ..kernels.tuning import Tuning
-from ..models.registry import load_generator
+from ..models.registry import load_model
 from ..ops.adapted import AdaptedOps
 from ..ops.dispatch import UnplacedDispatch
 from ..ops.graph import Graph
@@ -127,7 +127,7 @@ def dispatches_of(
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
     """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
     file.apart = adapters.apart
-    device, model = VirtualDevice(can), load_generator(file)
+    device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
     config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)
     weights = place_weights(device, parameters_of(file, model), lambda nbytes, _: device.buffer(nbytes, "weights"))

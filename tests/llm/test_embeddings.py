@@ -6,8 +6,8 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.errors import BadFile, BadInput, ContextFull
-from tests.gguf.parts import take_apart
-from tests.gguf.writer import BOOL, STRING, U32, written
+from tests.gguf.parts import Row, take_apart
+from tests.gguf.writer import ARRAY, BOOL, STRING, U32, written
 from tests.golden_files import OWN
 
 
@@ -154,6 +154,28 @@ def test_what_is_read_is_the_query_and_a_document(tmp_path):
     with rwkv_gpu.load(path, device="cpu") as llm:
         assert llm.prepare_ranking("a{document}", ["b"]) == [llm.tokenize("Q ab D b ?")]
     assert scores.shape == (2,) and scores[0] != scores[1]
+
+
+def test_a_bert_with_words_of_its_own_reads_texts_and_pairs(tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"▁{word}" for word in ("the", "sea", "wide", "un", "?", *letters))]
+    words += ["known", *letters]
+    words += [f"▁[unused{number}]" for number in range(288 - len(words))]
+    whole = take_apart((OWN / "ranking-bert.gguf").read_bytes())
+    whole.rows = [row for row in whole.rows if b"tokenizer.ggml" not in row.name or b"type_count" in row.name]
+    whole.set("tokenizer.ggml.model", STRING, b"bert")
+    whole.rows.append(Row(b"tokenizer.ggml.tokens", ARRAY, [word.encode() for word in words], STRING))
+    for number, role in enumerate(("padding", "bos", "seperator", "unknown")):
+        whole.set(f"tokenizer.ggml.{role}_token_id", U32, number)
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu") as llm:
+        cut = [[words[token] for token in ids] for ids in llm.prepare_ranking("The SEA", ["wide unknown", "é"])]
+        assert cut == [
+            ["[CLS]", "▁the", "▁sea", "[SEP]", "▁wide", "▁un", "known"],
+            ["[CLS]", "▁the", "▁sea", "[SEP]", "▁e"],
+        ]
+        [ids] = llm.prepare_embedding("the sea?")
+        assert [words[token] for token in ids] == ["[CLS]", "▁the", "▁sea", "▁?", "[SEP]"]
+        np.testing.assert_array_equal(llm.embed("The SEA ?"), llm.embed("the sea?"))
 
 
 def test_what_cannot_be_ranked_is_refused():

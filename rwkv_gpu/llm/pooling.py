@@ -68,7 +68,7 @@ class Pooling:
     @classmethod
     def of(cls, file: GGUFFile, *, encoder: bool) -> "Pooling":
         """As the file has it; the mean where it does not say."""
-        arch, tensors = file.str("general.architecture"), _Tensors(file)
+        arch = file.str("general.architecture")
         kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
         if kind != RANK:
             return cls(kind or MEAN)
@@ -78,6 +78,7 @@ class Pooling:
         else:
             kind = LAST
         eps = file.float(f"{arch}.attention.layer_norm_epsilon", default=1e-5)
+        tensors = _Tensors(file)
         inner, norm, out = tensors.affine("cls"), tensors.vector("cls.norm.weight"), tensors.affine("cls.output")
         return cls(kind, Classifier(inner, arch == NORMED_GELU, norm, eps, out, arch in PROBABLE))
 

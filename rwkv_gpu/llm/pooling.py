@@ -10,12 +10,13 @@ import numpy.typing as npt
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.planes import dequantise_rows
+from ..models.tensors import RANK
 from ..text.tokenizer import Tokenizer
 from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-NONE, MEAN, FIRST, LAST, RANK = range(5)  # as `pooling_type` numbers them
+NONE, MEAN, FIRST, LAST = range(4)  # as `pooling_type` numbers them; RANK is the next
 PROBABLE = "qwen3", "qwen3vl"  # whose answers are probabilities of labels
 NORMED_GELU = "modern-bert"  # whose classifier has a GELU where others have tanh
 RANK_TEMPLATE = "tokenizer.chat_template.rerank"

@@ -145,6 +145,7 @@ class Few:
     width: int = MANY
     least: int = 0  # rows and columns of W
     floats_above: int = 0  # rows of x; up to so many have to be rounded by whatever makes them
+    joins: bool = False  # whether columns are cut into as many parts as gain
 
     def sizes(self) -> Iterator[Size]:
         """Those that it is for, x rounded by whatever makes it first."""
@@ -157,7 +158,14 @@ class Few:
     def config(self, can: Capabilities) -> GemmConfig:
         """Its shape on a device."""
         fragments = min(MOST_FRAGMENTS, -(-min(self.rows, self.block) // can.fragment))
-        return self.kernel(can.fragment, can.subgroup_size, self.subgroups, fragments, max_workgroups=self.workgroups)
+        return self.kernel(
+            can.fragment,
+            can.subgroup_size,
+            self.subgroups,
+            fragments,
+            max_workgroups=self.workgroups,
+            joined_parts=0 if self.joins else 1,
+        )
 
 
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
@@ -192,12 +200,12 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 # by 256 4 to 10, not taken up.
 LONG = 3584
 FEW_ON_MATRIX_UNITS = (
-    Few(more_than=4, rows=16, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132),
-    Few(more_than=16, rows=64, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132),
-    Few(more_than=8, rows=16, out=16383, least=2048, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+    Few(more_than=4, rows=16, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),
+    Few(more_than=16, rows=64, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),
+    Few(more_than=8, rows=16, out=16383, least=2048, kernel=subgroup_gemm, subgroups=16, workgroups=132, joins=True),
     Few(
         more_than=4, rows=16, out=16383, least=768, floats_above=16,
-        kernel=subgroup_gemm, subgroups=16, workgroups=132,
+        kernel=subgroup_gemm, subgroups=16, workgroups=132, joins=True,
     ),
     Few(
         more_than=4, rows=16, out=33792, least=2048, floats_above=8,
@@ -208,7 +216,7 @@ FEW_ON_MATRIX_UNITS = (
         kernel=subgroup_gemm, subgroups=19, workgroups=132,
     ),
     Few(more_than=4, rows=16, least=2048, floats_above=8, kernel=subgroup_gemm, subgroups=8, workgroups=264),
-    Few(more_than=16, rows=32, kernel=subgroup_gemm, subgroups=16, workgroups=132),
+    Few(more_than=16, rows=32, kernel=subgroup_gemm, subgroups=16, workgroups=132, joins=True),
     Few(more_than=32, rows=64, least=2560, kernel=subgroup_gemm, subgroups=8, workgroups=132, block=64),
     Few(more_than=32, rows=64, out=4096, kernel=subgroup_gemm, subgroups=16, workgroups=132),
     Few(more_than=32, rows=64, kernel=subgroup_gemm, subgroups=8, workgroups=132, block=64),

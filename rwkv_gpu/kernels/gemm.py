@@ -36,6 +36,7 @@ from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
 from .parts import (
     BIAS,
+    COLUMNS_OF_SUMS,
     DECODED_WEIGHTS,
     DECODING,
     EPILOGUE,
@@ -62,6 +63,7 @@ from .parts import (
     STATISTICS,
     SUM,
     SUMS_LEFT,
+    SUMS_OF_WORKGROUP,
     TABLE,
     TILE_OF_SUBGROUP,
     TILE_OF_WORKGROUP,
@@ -354,7 +356,7 @@ GEMM_MATRIX = GemmKernel(
         FURTHER_COLUMNS,
     ),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile", "lib/matrix_units/sums", HALVES, TILE_OF_WORKGROUP),
-    core=(SUMS_LEFT,),
+    core=(SUMS_LEFT, SUMS_OF_WORKGROUP),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_matrix_trials,
@@ -400,7 +402,7 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     op="linear",
     holes=(FORMAT, *TILED, BIAS, DECODED_WEIGHTS),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
-    core=(HALVES, SUMS_LEFT),
+    core=(HALVES, SUMS_LEFT, SUMS_OF_WORKGROUP),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_skinny_matrix_trials,
@@ -425,24 +427,27 @@ def _barrier(config: GemmConfig) -> str:
 
 
 def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Subgroups that have rows of their own, and that share out columns, in one round of workgroups and in several."""
+    """Subgroups with rows of their own, that share out columns, in one round of workgroups and several, in parts."""
     every = {
-        "subgroup": (8, 1, 2),
-        "subgroup_columns": (8, 1, MANY),
-        "subgroup_rounds": (3, 2, 1),
-        "subgroup_high": (2, 4, 4),
-        "subgroup_single": (1, 1, 2),
+        "subgroup": (8, 1, 2, 1),
+        "subgroup_columns": (8, 1, MANY, 1),
+        "subgroup_rounds": (3, 2, 1, 1),
+        "subgroup_high": (2, 4, 4, 1),
+        "subgroup_single": (1, 1, 2, 1),
+        "subgroup_parts": (8, 1, 6, 3),
+        "subgroup_high_parts": (2, 4, 4, 2),
     }
     return _by_subgroups(subgroup_gemm, can, every)
 
 
 def _by_subgroups(
-    kernel: Callable[..., GemmConfig], can: Capabilities, every: Mapping[str, tuple[int, int, int]]
+    kernel: Callable[..., GemmConfig], can: Capabilities, every: Mapping[str, tuple[int, int, int, int]]
 ) -> dict[str, GemmConfig]:
-    """Configurations of so many subgroups, fragments of x and workgroups at most."""
+    """Configurations of so many subgroups, fragments of x, workgroups at most, and parts of columns."""
     return {
-        name: kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
-        for name, (subgroups, fragments, most) in every.items()
+        name: kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most, joined_parts=parts)
+        for name, (subgroups, fragments, most, parts) in every.items()
+        if parts == 1 or can.coherent
     }
 
 
@@ -457,7 +462,7 @@ def _candidates_by_subgroups(
     if can.fragment and 4 < rows <= 4 * can.fragment:
         fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
         for subgroups, most in ways:
-            config = kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+            config = kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most, joined_parts=0)
             if config.runs_on(can):
                 yield config
 
@@ -478,6 +483,7 @@ SUBGROUP_GEMM = replace(
         *(_whole(hole) for hole in SKINNY_GEMM_MATRIX.holes),
         Hole("barrier", (SUBGROUP_BARRIER, WORKGROUP_BARRIER)),
         UNIT,
+        COLUMNS_OF_SUMS,
         KEPT_SUMS,
         FURTHER_COLUMNS,
     ),
@@ -493,14 +499,16 @@ SUBGROUP_GEMM = replace(
 
 
 def _line_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Each way to share columns, fragments of W and of x, in one round of workgroups and in several."""
+    """Each way to share columns, fragments of W and of x, in one round of workgroups and in several, in parts."""
     every = {
-        "line_columns": (8, 1, MANY),
-        "line_pairs": (8, 1, 2),
-        "line_rounds": (3, 2, 1),
-        "line_two": (16, 2, 2),
-        "line_high": (2, 4, 4),
-        "line_single": (1, 1, 2),
+        "line_columns": (8, 1, MANY, 1),
+        "line_pairs": (8, 1, 2, 1),
+        "line_rounds": (3, 2, 1, 1),
+        "line_two": (16, 2, 2, 1),
+        "line_high": (2, 4, 4, 1),
+        "line_single": (1, 1, 2, 1),
+        "line_parts": (8, 1, 6, 3),
+        "line_high_parts": (2, 4, 4, 2),
     }
     return _by_subgroups(line_gemm, can, every)
 

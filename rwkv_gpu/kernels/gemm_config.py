@@ -6,7 +6,7 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -49,6 +49,7 @@ class GemmConfig:
     fragments_of_x: int = 4
     columns: int = 64  # that gemm_matrix stages at a time
     pairs: int = 1  # of fours of each chunk of x that line_gemm stages at a time
+    joined_parts: int = 1  # that columns are cut into, which the last workgroup of some rows joins; 0: as many as gain
 
     @property
     def entry(self) -> "GemmKernel":
@@ -330,30 +331,89 @@ def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, 
 
 
 def subgroup_gemm(
-    fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
+    fragment: int,
+    subgroup_width: int,
+    subgroups: int,
+    fragments_of_x: int = 1,
+    *,
+    max_workgroups: int,
+    joined_parts: int = 1,
 ) -> GemmConfig:
     """Few rows of x on matrix units: each subgroup has rows of W of its own, by about so many workgroups."""
     tile = MatrixTile(1, fragments_of_x, subgroups, 1, 1, columns=128)
     config = gemm_matrix(fragment, subgroup_width, tile)
-    return replace(config, kernel="linear/subgroup_gemm", max_workgroups=max_workgroups)
+    return replace(config, kernel="linear/subgroup_gemm", max_workgroups=max_workgroups, joined_parts=joined_parts)
 
 
-def spread_rows(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig:
+MOST_PARTS = 8
+
+
+class Waits(NamedTuple):
+    """What takes as long as an H200 decodes and multiplies so many fragments of W by 256 columns, 0.17 us each."""
+
+    stage: float  # for each stage, whatever the subgroups do
+    x: float  # and for each further x, where subgroups share out columns
+    joining: float  # to join parts
+    part: float  # and for each of them
+    fragment: float  # and for each fragment of W in a workgroup
+
+
+def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:
     """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
 
     Where these are few, several subgroups share out the columns of each.
     """
-    blocks = sum(-(-count // config.fragment) for count in rows)
     most = config.wg // config.subgroup_width
     stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns of a subgroup, in two steps
-    for rounds in range(1, blocks + 1):
-        along_m = -(-blocks // (config.max_workgroups * rounds))
+
+    def shapes(high: int) -> Iterator[GemmConfig]:
         for along_k in (4, 2, 1):
-            lanes = config.subgroup_width * along_m * along_k
-            found = replace(config, wg=lanes, r=along_m * config.fragment, columns=stage * along_k, max_workgroups=MANY)
-            if along_m * along_k <= most and found.workgroup_bytes <= memory:
-                return found
-    raise AssertionError(f"{config} wants too much memory")
+            lanes = config.subgroup_width * high * along_k
+            found = replace(config, wg=lanes, r=high * config.fragment, columns=stage * along_k)
+            if high * along_k <= most and found.workgroup_bytes <= memory:
+                yield found
+
+    return _spread(config, rows, width, Waits(3.75, 0.25, 0, 10, 0), shapes)
+
+
+def _spread(
+    config: GemmConfig,
+    rows: Sequence[int],
+    width: int,
+    waits: Waits,
+    shapes: Callable[[int], Iterator[GemmConfig]],
+) -> GemmConfig:
+    """The best for so many rows; `shapes` are those for so many fragments of W in a workgroup, the best first."""
+    blocks = [-(-count // config.fragment) for count in rows]
+    found = []
+    for parts in (config.joined_parts,) if config.joined_parts else range(1, MOST_PARTS + 1):
+        for rounds in range(1, parts * sum(blocks) + 1):
+            high = _high(blocks, config.max_workgroups * rounds // parts)
+            shape = next(shapes(high), None) if high else None
+            if shape is not None:
+                found.append((_work(shape, high, width, parts, rounds, waits), parts, shape))
+                break
+    assert found, f"{config} wants too much memory"
+    _, parts, shape = min(found, key=lambda one: one[:2])
+    return replace(shape, joined_parts=parts, max_workgroups=MANY)
+
+
+def _high(blocks: Sequence[int], workgroups: int) -> int:
+    """The fewest fragments of W for each of so many workgroups, none of which has some of two matrices; or 0."""
+    if workgroups < len(blocks):
+        return 0
+    high = -(-sum(blocks) // workgroups)
+    while sum(-(-count // high) for count in blocks) > workgroups:
+        high += 1
+    return high
+
+
+def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, waits: Waits) -> float:
+    """What a multiprocessor has to do, so that ways to share can be compared."""
+    along_k = _along_k(config)
+    stages = -(-width // (config.columns * parts))
+    a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
+    return rounds * stages * a_stage + (waits.joining + waits.part * parts + waits.fragment * high) * (parts > 1)
 
 
 def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
@@ -368,10 +428,18 @@ def subgroup_bytes(config: GemmConfig) -> int:
 
 
 def line_gemm(
-    fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
+    fragment: int,
+    subgroup_width: int,
+    subgroups: int,
+    fragments_of_x: int = 1,
+    *,
+    max_workgroups: int,
+    joined_parts: int = 1,
 ) -> GemmConfig:
     """The same for long rows, of which each subgroup loads whole lines of memory."""
-    config = subgroup_gemm(fragment, subgroup_width, subgroups, fragments_of_x, max_workgroups=max_workgroups)
+    config = subgroup_gemm(
+        fragment, subgroup_width, subgroups, fragments_of_x, max_workgroups=max_workgroups, joined_parts=joined_parts
+    )
     return replace(config, kernel="linear/line_gemm", columns=LINE)
 
 
@@ -394,16 +462,15 @@ SHARES = (
 MOST_EIGHTS = 16  # vec4s of x of a lane: with more, registers spill
 
 
-def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int) -> GemmConfig:
+def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, memory: int) -> GemmConfig:
     """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
 
     Two fragments of W want many registers, above all in short runs, and gain where they share several of x.
     """
     most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
-    blocks = sum(-(-count // config.fragment) for count in rows)
     most = config.wg // config.subgroup_width
-    for rounds in range(1, blocks + 1):
-        high = -(-blocks // (config.max_workgroups * rounds))  # fragments of W of a workgroup
+
+    def shapes(high: int) -> Iterator[GemmConfig]:
         for highest, along_k, own, pairs, copies in SHARES:
             subgroups = high // own * along_k
             found = replace(
@@ -414,13 +481,13 @@ def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int)
                 columns=LINE * along_k,
                 pairs=pairs,
                 prefetch_depth=copies,
-                max_workgroups=MANY,
             )
             eights = along_k * 8 * pairs * config.tb  # of x, that all lanes have on their way
             fits = high <= highest and high % own == 0 and own <= most_own and subgroups <= most
             if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
-                return found
-    raise AssertionError(f"{config} wants too much memory")
+                yield found
+
+    return _spread(config, rows, width, Waits(1, 0.9, 3, 0, 1), shapes)
 
 
 def line_tile(config: GemmConfig) -> dict[str, Constant]:
@@ -436,6 +503,7 @@ def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
         "FT": config.fragments_of_x,
         "ALONG_K": _along_k(config),
         "STAGE": config.columns,
+        "PARTS": config.joined_parts,
         "AT_ONCE": 1,
     }
 

@@ -91,6 +91,9 @@ SUMS_LEFT, SUMS_ROUNDED = "lib/matrix_units/sums_left", "lib/matrix_units/sums_r
 SUMS_TO_NORM = "lib/matrix_units/sums_to_norm"
 TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
 NEXT_OF_BLOCK = "moe/block_next/norm"  # the same, of experts summed where they are multiplied
+# Whether a workgroup has all columns of its rows, or parts of them are joined by the last one.
+SUMS_OF_WORKGROUP, SUMS_OF_PARTS = "lib/matrix_units/sums_of_workgroup", "lib/matrix_units/sums_of_parts"
+COLUMNS_OF_SUMS = Hole("columns of sums", (SUMS_OF_WORKGROUP, SUMS_OF_PARTS))
 KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM))
 
 # How lanes of a workgroup come together.
@@ -155,6 +158,7 @@ PART_NEEDS: dict[str, Needs] = {
     "sampling/subtotal_subgroup": Needs(subgroup=True),
     "recurrence/row_sum/subgroup": Needs(subgroup=True),
     "attention/result/last_workgroup": Needs(coherent=True, buffers=10),
+    SUMS_OF_PARTS: Needs(coherent=True),
     "sampling/last_workgroup": Needs(coherent=True, buffers=9),
     "sampling/list_coherent": Needs(coherent=True, buffers=9),
 }

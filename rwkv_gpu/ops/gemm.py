@@ -1,6 +1,7 @@
 """The kernel of a `Gemm`: which one fits its matrices, and what that kernel can do on the way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..gpu.plan import Slice
 from ..gpu.weights import Shard
@@ -16,6 +17,8 @@ DIRECT_WORDS = "linear/gemv_single_pass", "linear/gemv_int", "linear/skinny_gemm
 DIRECT_WORDS_BUFFERS = 16  # that a device can bind where no dispatch lacks one for a second binding of W
 PICKED_WORDS = "formats/vec4s"  # the part of a format that picks words out of vec4s
 EMITS_STATISTICS = "linear/gemv_single_pass", "linear/gemv_int"
+SEVERAL = 2  # rows of x
+JOINING_BUFFERS = 2  # what workgroups have found, and how many are done
 STATISTICS_BYTES = 8  # of what a subgroup finds of a row while it norms it
 
 
@@ -66,7 +69,15 @@ def fit(
 ) -> tuple[GemmConfig, Staged | Pieces | None]:
     """The same config as these matrices need it, and how it keeps rows of x in workgroup memory."""
     shards = shards or shards_of(op, target)[: len(op.products)]
+    if config.joined_parts != 1 and not joins_parts(op, target):
+        config = replace(config, joined_parts=1)
     return staging(config, shards, op.widths, result_of(op), target.can.max_workgroup_memory)
+
+
+def joins_parts(op: Gemm, target: Target) -> bool:
+    """Whether workgroups can leave what they found of parts of the columns to the last of them."""
+    joins, buffers = target.tuning.last_workgroup_joins and target.can.coherent, buffers_of(op, SEVERAL, target)
+    return joins and buffers + JOINING_BUFFERS <= target.can.max_storage_buffers
 
 
 def whole(op: Gemm, target: Target) -> bool:

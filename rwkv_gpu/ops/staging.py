@@ -74,9 +74,9 @@ def staging(
     if config.kernel == "linear/skinny_gemm":
         return _in_pieces(config, widths)
     if config.kernel == "linear/subgroup_gemm":
-        return spread_rows(config, [shard.rows for shard in shards], memory), None
+        return spread_rows(config, [shard.rows for shard in shards], max(widths), memory), None
     if config.kernel == "linear/line_gemm":
-        return spread_lines(config, [shard.rows for shard in shards], shards[0].run, memory), None
+        return spread_lines(config, [shard.rows for shard in shards], max(widths), shards[0].run, memory), None
     if config.kernel != "linear/gemv_int":
         return config, None
     fitted = _fitted(config, widths)

@@ -162,10 +162,13 @@ def test_whatever_makes_x_rounds_it_for_matrix_units(fast_device, kind):
     check_with_and_without(fast_device, "round_in_producer", ROUNDED[kind])
 
 
-@pytest.mark.parametrize("kind", ["a product", "a sum that is normed", "attention"])
-def test_fewer_rows_than_a_fragment_are_rounded_for_matrix_units(fast_device, kind):
+@pytest.mark.parametrize(
+    ("kind", "parts"), [("a product", 1), ("a sum that is normed", 1), ("a sum that is normed", 2), ("attention", 1)]
+)
+def test_fewer_rows_than_a_fragment_are_rounded_for_matrix_units(fast_device, kind, parts):
     can = fast_device.capabilities
-    config = subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 1, max_workgroups=MANY)
+    size = can.subgroup_size or 32
+    config = subgroup_gemm(can.fragment or 16, size, 4, 1, max_workgroups=MANY, joined_parts=parts)
     few = replace(ROUNDED[kind], rows=5, config=lambda _: config)
     check_with_and_without(fast_device, "round_in_producer", few)
 

@@ -24,12 +24,12 @@ from ..gemm import (
 )
 from ..graph import Node
 from ..nodes import Conv1d, ConvolutionPrologue, Gemm, JoinedColumns, NormPrologue, TokenShiftPrologue
-from ..quantising import quantise_for, x_start
+from ..quantising import BY_SUBGROUPS, quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm, scales_of_pairs
 from . import adapters
 from .context import Lowering
-from .matrix_units import on_matrix_units
+from .matrix_units import joined_sums, on_matrix_units
 from .quantising import STORES_QUANTISED, quantise
 from .table import Placed, Table
 
@@ -200,23 +200,25 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
 def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) -> None:
     """One dispatch for all matrices; with several parts it writes the sums of each."""
     assert op.config is not None
+    split = parts > 1
     shards = [one.shard for one in bound.placed]
     config, staged = fit(op, op.config, to.target, shards)
     assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
     t_blocks = -(-node.rows // config.tb)
     integers = op.quantises if op.quantises and op.quantises.size else None
     owned = owned_blocks(config, node.rows, shards[0].rows) if integers else 1
+    parts *= config.joined_parts
     each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // (t_blocks * parts)))
     constant = not takes(config.kernel, "linear/table/uniform")
     few = constant or config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
     table = Table.of(bound.placed, each, t_blocks, node.rows, parts, few)
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
-    epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
+    epilogue = ["linear/epilogue/partial_sums"] if split else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
     if bound.joined:
         table = table.joining(bound.joined)
     constants = config.constants | table.constants | bound.seam
-    constants |= _epilogue_constants(to, op if parts == 1 or not op.adds_to_sums else replace(op, adapters=None))
+    constants |= _epilogue_constants(to, replace(op, adapters=None) if split and op.adds_to_sums else op)
     if integers:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= integers.constants | {"OWNED": owned}
@@ -234,6 +236,10 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         linked.append(JOINED if bound.joined else SINGLE)
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)
+    if config.kernel in BY_SUBGROUPS:
+        joined_parts, joined = joined_sums(config, table.blocks * t_blocks)
+        linked += joined_parts
+        operands |= joined
     if config.kernel in EMITS_STATISTICS:
         linked.append("linear/row_statistics/emit" if op.emits else "linear/row_statistics/no_emit")
         operands |= {"statistics": op.emits.value} if op.emits else {}

@@ -1,6 +1,9 @@
 """What kernels link, and are specialised by, that multiply float16 on matrix units."""
 
 from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
 
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
@@ -12,6 +15,8 @@ from ...kernels.parts import (
     NO_COLUMNS,
     ROUNDING_IN_UNITS,
     SUMS_LEFT,
+    SUMS_OF_PARTS,
+    SUMS_OF_WORKGROUP,
     SUMS_ROUNDED,
     SUMS_TO_NORM,
     TILE_OF_SUBGROUP,
@@ -21,6 +26,7 @@ from ...kernels.parts import (
 from ...kernels.registry import takes
 from ..nodes import Gemm
 from ..quantising import BY_SUBGROUPS, X_BY_FRAGMENTS, fragments_of
+from ..values import CachedTensor, Operand, Value
 
 Linked = tuple[list[str], dict[str, Constant]]
 
@@ -32,7 +38,7 @@ def on_matrix_units(op: Gemm, rows: int, config: GemmConfig, shard: Shard, width
     parts = _decoded_fours(shard) if by_lines else [decoded_weights(shard)]
     parts += _further_columns(op, config)
     if by_lines:
-        constants["STAGES"] = -(-max(widths) // config.columns)
+        constants["STAGES"] = -(-max(widths) // (config.columns * config.joined_parts))
     if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(rows, config.fragment)
     if config.kernel in BY_SUBGROUPS:
@@ -40,6 +46,16 @@ def on_matrix_units(op: Gemm, rows: int, config: GemmConfig, shard: Shard, width
         parts += own_parts
         constants |= own_constants
     return parts, constants
+
+
+def joined_sums(config: GemmConfig, blocks: int) -> tuple[list[str], dict[str, Operand]]:
+    """Where sums of so many blocks meet, each of a workgroup or of several that have parts of its columns."""
+    if config.joined_parts == 1:
+        return [SUMS_OF_WORKGROUP], {}
+    found = Value((blocks * config.tb, config.r * config.joined_parts))
+    count = blocks * config.fragments_of_w * config.fragments_of_x
+    none_done = CachedTensor(("none done", count), partial(np.zeros, count, np.uint32))
+    return [SUMS_OF_PARTS], {"found": found, "done": none_done}
 
 
 def _most_asked(op: Gemm, config: GemmConfig) -> int:

@@ -29,13 +29,14 @@ struct AdapterColumns {
 // What a lane stages of a step; zeros beyond the last column.
 fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
     let own = output_of(matrix.bias);
+    let here = own.adapted == 1u && part == 0u;     // where columns are cut into parts, the first has these, too
     var asked: AdapterColumns;
     for (var n = 0u; n < B_LOADS; n++) {
         let e = n * LANES_OF_TILE + lane_of_tile(lane);
         let row = min(first_row_of_tile() + e / EIGHTS_OF_HALF, matrix.rows - 1u) + matrix.bias - own.first;
         let at = (step_at * TILES + tile_of()) * EIGHTS_OF_HALF + e % EIGHTS_OF_HALF;
         let near = b[own.b + row * B_STRIDE + min(at, B_STRIDE - 1u)];
-        asked.b[n] = select(vec4u(), near, at < B_STRIDE && own.adapted == 1u);
+        asked.b[n] = select(vec4u(), near, at < B_STRIDE && here);
     }
     for (var n = 0u; n < LOW_LOADS; n++) {
         let e = n * WG + lane;
@@ -44,7 +45,7 @@ fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
         let at = (step_at * TILES + e / (LOW_FOURS_OF_ROW * TB)) * FOURS_OF_HALF + of_row % FOURS_OF_HALF;
         let first = select(own.low, own.second, of_row >= FOURS_OF_HALF);
         let near = low[first + t * COLUMN_FOURS + min(at, COLUMN_FOURS - 1u)];
-        asked.low[n] = select(vec4f(), near, at < COLUMN_FOURS && own.adapted == 1u);
+        asked.low[n] = select(vec4f(), near, at < COLUMN_FOURS && here);
     }
     return asked;
 }

@@ -36,7 +36,8 @@ const X_EIGHTS = ALONG_K * 8u * PAIRS * TB;     // of x in a unit
 const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
-// FRAGMENTS: so many times S rows has each x. STAGES: of the longest rows of W.
+const ALL_COLUMNS = PARTS * STAGES * STAGE;
+// FRAGMENTS: so many times S rows has each x. STAGES: of a part of the longest rows of W. ALL_COLUMNS: of all parts.
 const_assert TB == FT * S && S % 8u == 0u;
 const_assert STAGE == ALONG_K * CHUNKS * 32u;
 const_assert UNITS * PAIRS == 4u && COPIES <= 2u;
@@ -59,6 +60,7 @@ var<private> row0: u32;
 var<private> t0: u32;
 var<private> own0: u32;     // the first row of a subgroup
 var<private> own_tile: u32; // its tile
+var<private> own_place: u32;    // where a lane puts what it decodes first
 var<private> slot: u32;     // its place among those of the same rows
 var<private> line: u32;     // a lane of it
 
@@ -81,6 +83,7 @@ fn run(group: u32, lane: u32) {
     slot = subgroup / ALONG_M;
     own0 = row0 + subgroup % ALONG_M * FM * S;
     own_tile = subgroup * FM * S * STRIDE;
+    own_place = own_tile + permuted(line / CHUNKS) * STRIDE + line % CHUNKS;
     multiply(lane);
 }
 
@@ -187,19 +190,21 @@ fn multiply_tile(
 }
 
 // The row of a subgroup whose chunk a lane loads as its n-th.
-fn row_of(n: u32) -> u32 {
-    let r = (n * SUBGROUP + line) / CHUNKS;
-    return r % 2u * 4u + r / 2u % 2u + r / 4u % 2u * 2u + r / 8u * 8u;
-}
+fn row_of(n: u32) -> u32 { return permuted(line / CHUNKS) + row_beyond(n); }
+
+// How far it is beyond that of the first: `permuted` moves bits, of which a lane and n have different ones.
+fn row_beyond(n: u32) -> u32 { return permuted(n * SUBGROUP / CHUNKS); }
+
+fn permuted(r: u32) -> u32 { return r % 2u * 4u + r / 2u % 2u + r / 4u % 2u * 2u + r / 8u * 8u; }
 
 // The number in its row of the chunk that a lane loads of a stage.
-fn chunk_at(at: u32) -> u32 { return (at * ALONG_K + slot) * CHUNKS + line % CHUNKS; }
+fn chunk_at(at: u32) -> u32 { return ((part * STAGES + at) * ALONG_K + slot) * CHUNKS + line % CHUNKS; }
 
 // The first run of that chunk. Beyond the end it is the last.
 fn run_at(n: u32, at: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
     let row = select(min(own0 + row_of(n), matrix.rows - 1u), own0 + row_of(n), matrix.rows % R == 0u);
-    let chunk = select(min(chunk_at(at), chunks - 1u), chunk_at(at), matrix.k == STAGES * STAGE);
+    let chunk = select(min(chunk_at(at), chunks - 1u), chunk_at(at), matrix.k == ALL_COLUMNS);
     return (row * chunks + chunk) * RUNS;
 }
 
@@ -215,7 +220,7 @@ fn chunks_at(at: u32) -> Chunks {
 
 fn scales_of(raw: ptr<function, Chunks>, at: u32) -> Scales {
     var scales: Scales;
-    let within = matrix.k == STAGES * STAGE || chunk_at(at) * 32u < matrix.k;
+    let within = matrix.k == ALL_COLUMNS || chunk_at(at) * 32u < matrix.k;
     for (var n = 0u; n < LOADS; n++) {
         for (var p = 0u; p < RUNS; p++) {
             scales[n][p] = select(vec2f(), scale_of((*raw)[n][p], run_at(n, at) + p) * W_SCALE, within);
@@ -230,7 +235,7 @@ fn decode(raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, fo
     meet();
     for (var n = 0u; n < LOADS; n++) {
         let weights = four_of((*raw)[n][p], run_at(n, at) + p, four % (RUN / 4u), (*scales)[n][p]);
-        w_tile[own_tile + row_of(n) * STRIDE + line % CHUNKS] = weights;
+        w_tile[own_place + row_beyond(n) * STRIDE] = weights;
     }
     meet();
 }
@@ -241,8 +246,8 @@ fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     var eights: Eights;
     for (var n = 0u; n < X_LOADS; n++) {
         let e = min(n * WG + lane, X_EIGHTS - 1u);
-        let own = (at * ALONG_K + slot_of(e)) * 4u + step_of(e);
-        let near = select(min(own, steps - 1u), own, matrix.k == STAGES * STAGE);
+        let own = ((part * STAGES + at) * ALONG_K + slot_of(e)) * 4u + step_of(e);
+        let near = select(min(own, steps - 1u), own, matrix.k == ALL_COLUMNS);
         let t = t0 + e / (2u * PAIRS) % TB;
         let four = e / PAIRS % 2u * 4u + unit * PAIRS + e % PAIRS;
         eights[n] = x[matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + four];

@@ -71,14 +71,14 @@ fn run(group: u32, lane: u32) {
     if table.t_blocks * table.parts > 1u {
         if lane == 0u {
             let on = t0 < step.rows && part < table.parts;
-            bounds = select(vec4u(), vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, 0u, 0u), on);
+            bounds = vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, u32(on), 0u);
         }
         // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-        let own = workgroupUniformLoad(&bounds).xy;
-        if own.x >= own.y {
+        let own = workgroupUniformLoad(&bounds);
+        if own.z == 0u {
             return;
         }
-        here = own;
+        here = own.xy;
     }
     let subgroup = lane / SUBGROUP;
     line = lane % SUBGROUP;

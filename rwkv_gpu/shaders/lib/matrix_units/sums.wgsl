@@ -6,16 +6,18 @@
 // needs linear/gemm_matrix: put
 // needs epilogue: epilogue_inputs
 // needs kept sums: keep
+// needs columns of sums: last_of_all, sums_at
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;
 const_assert FT <= 4u && FT != 3u;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
 
-const OF_A_LANE = (AT_ONCE * S * S * ALONG_M * ALONG_T / PER_OUT + WG - 1u) / WG;
+const AT_A_TIME_OF_ALL = AT_ONCE * S * S * ALONG_M * ALONG_T;      // sums of all subgroups
+const OF_A_LANE = (AT_A_TIME_OF_ALL / PER_OUT + WG - 1u) / WG;
 const ASKED = min(OF_A_LANE, MOST_ASKED);
 
-var<workgroup> y_tile: array<f32, AT_ONCE * S * S * ALONG_M * ALONG_T * ALONG_K>;
+var<workgroup> y_tile: array<f32, AT_A_TIME_OF_ALL * ALONG_K>;
 
 fn fragment_at(subgroup: u32, i: u32, j: u32) -> u32 {
     return (subgroup * AT_ONCE + (j * FM + i) % AT_ONCE) * S * S;
@@ -45,6 +47,9 @@ fn put_fragments(first: u32, count: u32, lane: u32) {
         }
         if base == 0u {
             workgroupBarrier();
+            if last_of_all(first, lane) == 0u {
+                return;
+            }
         }
         for (var i = 0u; i < ASKED; i++) {
             let n = base + (i * WG + lane) * PER_OUT;
@@ -73,14 +78,19 @@ fn place_in_tile(first: u32, n: u32) -> vec2u {
     return vec2u(m, (subgroup / ALONG_M * FT + (first + held) / FM) * S + e / S);
 }
 
-// The sum and, of pairs, the one of the next row.
-fn sums_at(n: u32) -> vec2f {
-    let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
-    let held = n / (S * S * ALONG_M * ALONG_T);
+// The sum over the columns of a workgroup and, of pairs, the one of the next row.
+fn own_sums(n: u32) -> vec2f {
     var sums = vec2f();
     for (var k = 0u; k < ALONG_K; k++) {
-        let at = ((k * ALONG_M * ALONG_T + subgroup) * AT_ONCE + held) * S * S + n % (S * S);
+        let at = tile_place(n, k);
         sums += vec2f(y_tile[at], y_tile[at + PER_OUT - 1u]);
     }
     return sums;
+}
+
+// Where it lies of the subgroup that has the k-th share of the columns.
+fn tile_place(n: u32, k: u32) -> u32 {
+    let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
+    let held = n / (S * S * ALONG_M * ALONG_T);
+    return ((k * ALONG_M * ALONG_T + subgroup) * AT_ONCE + held) * S * S + n % (S * S);
 }

@@ -1,0 +1,66 @@
+// A workgroup has one of PARTS parts of the columns of its rows, and leaves its sums to whoever of these is done last: no
+// workgroup waits for another. They are added up in the same order whoever it is, so the result is the same each time.
+// needs lib/matrix_units/sums: own_sums, tile_place
+@group(0) @binding(19) @coherent var<storage, read_write> found: array<vec4f>;  // [blocks of rows, fragments, PARTS, sums / 4]
+@group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // [blocks of rows, fragments] workgroups; again 0 at the end
+
+const FOURS_OF_ALL = AT_A_TIME_OF_ALL / 4u;
+const FOURS_OF_A_LANE = (FOURS_OF_ALL + WG - 1u) / WG;
+
+var<workgroup> is_last: u32;
+
+// Whether a workgroup is it. Before, its sums are in workgroup memory; then, those of all parts.
+fn last_of_all(first: u32, lane: u32) -> u32 {
+    let block = (matrix.block + row0 / R) * table.t_blocks + t0 / TB;
+    let place = block * (FM * FT / AT_ONCE) + first / AT_ONCE;
+    let start = place * PARTS * FOURS_OF_ALL;
+    for (var n = lane; n < FOURS_OF_ALL; n += WG) {
+        let own = vec4f(own_sums(4u * n).x, own_sums(4u * n + 1u).x, own_sums(4u * n + 2u).x, own_sums(4u * n + 3u).x);
+        found[start + part * FOURS_OF_ALL + n] = own;
+    }
+    workgroupBarrier();
+    storageBarrier();
+    if lane == 0u {
+        let before = atomicAdd(&done[place], 1u);
+        is_last = u32(before + 1u == PARTS);
+        if is_last == 1u {
+            atomicStore(&done[place], 0u);
+        }
+    }
+    workgroupBarrier();
+    storageBarrier();
+    let last = workgroupUniformLoad(&is_last);
+    if last == 1u {
+        add_up(start, lane);
+    }
+    return last;
+}
+
+// All is asked for before any of it is waited for.
+fn add_up(start: u32, lane: u32) {
+    var fours: array<vec4f, FOURS_OF_A_LANE * PARTS>;
+    for (var i = 0u; i < FOURS_OF_A_LANE; i++) {
+        let n = min(i * WG + lane, FOURS_OF_ALL - 1u);
+        for (var p = 0u; p < PARTS; p++) {
+            fours[i * PARTS + p] = found[start + p * FOURS_OF_ALL + n];
+        }
+    }
+    for (var i = 0u; i < FOURS_OF_A_LANE; i++) {
+        let n = i * WG + lane;
+        var sum = vec4f();
+        for (var p = 0u; p < PARTS; p++) {
+            sum += fours[i * PARTS + p];
+        }
+        if n < FOURS_OF_ALL {
+            for (var c = 0u; c < 4u; c++) {
+                y_tile[tile_place(4u * n + c, 0u)] = sum[c];
+            }
+        }
+    }
+    workgroupBarrier();
+}
+
+fn sums_at(n: u32) -> vec2f {
+    let at = tile_place(n, 0u);
+    return vec2f(y_tile[at], y_tile[at + PER_OUT - 1u]);
+}

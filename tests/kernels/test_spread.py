@@ -1,0 +1,59 @@
+"""How workgroups share the rows and columns of a matrix on matrix units."""
+
+from dataclasses import replace
+
+import pytest
+
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import LINE, GemmConfig, spread_lines, spread_rows
+
+H200 = replace(LIMITS["h200"], fragment=16)
+PROCESSORS, MEMORY = 132, 48 << 10
+
+
+def spread(outs: list[int], width: int, parts: int, rows: int = 16) -> GemmConfig:
+    config = default_tuning(H200).gemm_config(rows, out=sum(outs), width=width, packed=True, quantised=True)
+    config = replace(config, joined_parts=parts)
+    if config.kernel == "linear/line_gemm":
+        return spread_lines(config, outs, width, 32, MEMORY)
+    return spread_rows(config, outs, width, MEMORY)
+
+
+def workgroups(config: GemmConfig, outs: list[int]) -> int:
+    return sum(-(-out // config.r) for out in outs) * config.joined_parts
+
+
+@pytest.mark.parametrize(
+    ("outs", "width", "cut"),
+    [
+        ([5120], 17920, True),  # down of Phi-4
+        ([35840], 5120, False),  # its gate and up, 17 fragments for each processor
+        ([4096], 14336, True),  # down of Llama 8B: as even as a whole, by twice as many subgroups
+        ([2560], 10240, True),  # value of RWKV-7 2.9B
+        ([2560], 2560, False),  # its output, which is too short
+        ([2048], 2048, False),
+    ],
+)
+def test_columns_are_cut_where_that_gains(outs, width, cut):
+    found = spread(outs, width, 0)
+    assert (found.joined_parts > 1) == cut
+    assert workgroups(found, outs) <= PROCESSORS
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("outs", [[5120, 1280, 1280], [4096, 1024, 1024], [8192, 4096, 32, 32], [5120]])
+def test_no_workgroups_are_left_for_a_round_of_their_own(outs, parts):
+    """None has rows of two matrices, so that each matrix may want one more."""
+    found = spread(outs, 4096, parts)
+    assert found.joined_parts == parts
+    assert not PROCESSORS < workgroups(found, outs) < 1.5 * PROCESSORS
+
+
+@pytest.mark.parametrize("rows", [16, 32])
+def test_all_parts_have_columns(rows):
+    for width in range(4096, 32768, 1024):
+        found = spread([5120], width, 0, rows)
+        stages = -(-width // (found.columns * found.joined_parts))
+        assert (found.joined_parts - 1) * stages * found.columns < width
+        assert found.columns % LINE == 0

@@ -2,7 +2,8 @@
 
 Run by `benchmarks.peers` in any Python that has llama_cpp; imports nothing of ours. Steps are those of llama-bench: a
 prompt in pieces of `chunk` tokens with the logits of the last one, or a token at a time for each sequence, waiting for
-each step. Batches are laid out before the clock starts: what is timed is llama.cpp's alone.
+each step. An encoder embeds texts, as many in a step as are `together`; llama.cpp pools them. Batches are laid out
+before the clock starts: what is timed is llama.cpp's alone.
 """
 
 import argparse
@@ -53,6 +54,7 @@ class Step:
     def __init__(self, rows: list) -> None:
         n, ids = len(rows), ctypes.POINTER(lib.llama_seq_id)
         tokens, positions, sequences, logits = zip(*rows, strict=True)
+        self.sequences = max(sequences) + 1
         self._sequences = (lib.llama_seq_id * n)(*sequences)
         size = ctypes.sizeof(lib.llama_seq_id)
         start = ctypes.addressof(self._sequences)
@@ -75,6 +77,12 @@ def prompt(ids: list, sequence: int, start: int, size: int, every: bool = False)
 def decode(ids: list, start: int) -> list:
     """A token of each sequence in a step; the logits of all."""
     return [Step([(id, start + at, s, True) for s, id in enumerate(each)]) for at, each in enumerate(zip(*ids))]  # noqa: B905
+
+
+def texts(ids: list, together: int) -> list:
+    """So many whole texts in a step, each a sequence; an embedding of every token, of which pooling makes one."""
+    some = [ids[at : at + together] for at in range(0, len(ids), together)]
+    return [Step([(id, i, s, True) for s, text in enumerate(each) for i, id in enumerate(text)]) for each in some]
 
 
 class Override(ctypes.Structure):
@@ -111,21 +119,23 @@ class Peer:
             raise SystemExit(f"llama.cpp cannot load {lora}")
         self.threads = threads
         self.rollback = 0  # rows that a recurrent state can go back
-        self.shape = None  # sequences, tokens of a step, positions of a sequence
+        self.shape = None  # sequences, tokens of a step, positions of a sequence, whether it embeds
         self.context = None
         self.depth = None  # to which all sequences are filled
 
     def open(self, work: dict) -> None:
         """A context with room for the workload."""
         length = -(-(work["depth"] + work["tokens"] + 1) // 256) * 256
-        shape = work["batch"], max(FILL, work["chunk"], work["batch"]), length
+        together = work.get("together", work["batch"])
+        shape = together, max(FILL, work["chunk"], together), length, work.get("kind") == "embed"
         if shape == self.shape:
             return
         if self.context:
             lib.llama_free(self.context)
         params = lib.llama_context_default_params()
-        params.n_seq_max = work["batch"]
-        params.n_ctx = work["batch"] * length
+        params.n_seq_max = together
+        params.n_ctx = together * length
+        params.embeddings = shape[3]
         params.n_batch = params.n_ubatch = shape[1]
         params.n_rs_seq = self.rollback
         params.type_k = params.type_v = self.kv
@@ -146,6 +156,8 @@ class Peer:
     def run(self, work: dict, ids: list) -> float:
         """Seconds of one pass, from the depth on."""
         self.open(work)
+        if work["kind"] == "embed":
+            return self.embed(work, ids)[0]
         self.rewind(work["batch"], work["depth"])
         reading = work["kind"] == "pp"
         steps = prompt(ids[0], 0, work["depth"], work["chunk"]) if reading else decode(ids, work["depth"])
@@ -156,6 +168,28 @@ class Peer:
                 lib.llama_synchronize(self.context)
         lib.llama_synchronize(self.context)
         return time.perf_counter() - start
+
+    def embed(self, work: dict, ids: list) -> tuple:
+        """Seconds of one pass over texts, and the vectors of the last step as llama.cpp has pooled them."""
+        self.open(work)
+        memory = lib.llama_get_memory(self.context)  # which has those with layers as a decoder's
+        steps = texts(ids, work["together"])
+        start = time.perf_counter()
+        for step in steps:
+            if memory:
+                lib.llama_memory_clear(memory, False)
+            self.step(step)
+            pooled = [lib.llama_get_embeddings_seq(self.context, s) for s in range(step.sequences)]
+        return time.perf_counter() - start, pooled
+
+    def vectors(self, work: dict, ids: list) -> list:
+        """What it makes of each text, of length one."""
+        found, size = [], lib.llama_model_n_embd_out(self.model)
+        for at in range(0, len(ids), work["together"]):
+            for vector in self.embed(work, ids[at : at + work["together"]])[1]:
+                length = sum(x * x for x in vector[:size]) ** 0.5
+                found.append([x / length for x in vector[:size]])
+        return found
 
     def rewind(self, batch: int, depth: int) -> None:
         """Brings every sequence to the depth: cut off there, or, where a state cannot be cut, filled anew."""
@@ -227,8 +261,13 @@ def main() -> None:
     say_loaded()
     for line in sys.stdin:
         asked = json.loads(line)
-        seconds = peer.turn(**asked["turn"]) if "turn" in asked else peer.run(asked["work"], asked["ids"])
-        print(json.dumps({"seconds": seconds}), flush=True)
+        if "vectors" in asked:
+            answer = {"vectors": peer.vectors(**asked["vectors"])}
+        elif "turn" in asked:
+            answer = {"seconds": peer.turn(**asked["turn"])}
+        else:
+            answer = {"seconds": peer.run(**asked)}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,15 @@
     python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan -p 512 -n 64 -b 1,16
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 -t pp64,512,2048 -t tg32@512,4096x1,16
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 --lora none --lora attention --lora all
+    python -m benchmarks.peers bge-m3-f16 --peer python3 -t pp512 -t pp32x1,16
 
 A peer is a Python that can import llama_cpp, where need be with a folder that `benchmarks/build_peer.sh` made. A
 synthetic NAME in place of a file is written to a temporary one first. Rows are printed as they are measured; a peer
 that ends, or that takes too long, is left out of those that follow. With several `--lora` or `--kv` each has a row, and
 all are measured in turns. llama.cpp applies adapters to whole batches, so all sequences have the same one.
+
+An encoder embeds: pp32x16 is 16 texts of 32 tokens, as many in a step as fit the chunk, pooled by both. First a line
+says how near the vectors of both are.
 """
 
 import itertools
@@ -20,8 +24,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
+import numpy as np
 
-from rwkv_gpu.cli.bench import runner_for
+from rwkv_gpu.cli.bench import pool_of, runner_for, works_of
 from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.engine.gpu_runner import GpuRunner
@@ -29,12 +34,14 @@ from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
 from rwkv_gpu.measure.synthetic import named, noise, write
-from rwkv_gpu.measure.workload import Workload, workloads
+from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .sides import Ended, Ours, Peer, Side, Spec
 from .variants import NONE, Variant, variants
 
+TOKENS = 64  # that are generated, unless others are asked for
 Test = tuple[str, list[int], list[int], list[int]]  # kind, tokens, depths, batches
 TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
 
@@ -49,13 +56,25 @@ def read_test(text: str) -> Test:
     return kind, tokens, depths, batches
 
 
-def asked(given: Sequence[Test], chunks: list[int]) -> list[Workload]:
+def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list[Workload]:
     """The workloads of tests, in the order given."""
     works = []
     for kind, tokens, depths, batches in given:
         prompts, said = (tokens, [0]) if kind == "pp" else ([0], tokens)
-        works += workloads(prompts, said, depths, batches, chunks)
+        works += works_of(model, prompts, said, depths, batches, chunks)
     return works
+
+
+def compare(sides: list[Side], work: Workload) -> None:
+    """Says how near the vectors of the others are to those of the first; a peer that ends leaves `sides`."""
+    first = np.array(sides[0].vectors(work))
+    for side in sides[1:]:
+        try:
+            cosines = np.sum(first * side.vectors(work), axis=1)  # all are of length one
+            click.echo(f"{side.name}: vectors have a cosine of {cosines.min():.6f} or more with ours")
+        except Ended as end:
+            click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)
+            sides.remove(side)
 
 
 def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
@@ -100,7 +119,7 @@ def row(work: Workload, rates: Rates, variant: Variant | None = None, first: Rat
     ours, *theirs = (
         shown(each) + changed(base, each) for base, each in itertools.zip_longest(first, rates, fillvalue=[])
     )
-    cells = [work.name, str(work.chunk) if work.kind == "pp" else "", str(work.batch)]
+    cells = [work.name, "" if work.kind == "tg" else str(work.chunk), str(work.batch)]
     cells += [ours] if variant is None else [variant.name, ours]
     for cell, each in zip(theirs, rates[1:], strict=True):
         cells += [cell, f"{statistics.mean(rates[0]) / statistics.mean(each):.2f}" if each else ""]
@@ -156,7 +175,7 @@ def heading(names: Sequence[str], several: bool = False) -> str:
 @click.argument("model")
 @click.option("--peer", "specs", type=Spec.read, multiple=True, required=True, metavar="[NAME=]PYTHON[:FOLDER]")
 @click.option("-p", "--prompt", type=numbers, default="512")
-@click.option("-n", "--tokens", type=numbers, default="64")
+@click.option("-n", "--tokens", type=numbers, help=f"By default {TOKENS}.")
 @click.option("-d", "--depth", type=numbers, default="0")
 @click.option("-b", "--batch", type=numbers, default="1")
 @click.option(
@@ -167,7 +186,7 @@ def heading(names: Sequence[str], several: bool = False) -> str:
     multiple=True,
     help="pp64,512@4096 or tg32@512x1,16; instead of -p -n -d -b.",
 )
-@click.option("--chunk-size", type=numbers, default="512")
+@click.option("--chunk-size", type=numbers, help="As of `rwkv-gpu bench`, of both.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5)
 @click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
 @click.option("--settle", default=1.0, help="Seconds that all work before a test is timed; 0 for a processor.")
@@ -203,11 +222,11 @@ def main(
     model: str,
     specs: Sequence[Spec],
     prompt: list[int],
-    tokens: list[int],
+    tokens: list[int] | None,
     depth: list[int],
     batch: list[int],
     tests: Sequence[Test],
-    chunk_size: list[int],
+    chunk_size: list[int] | None,
     repeats: int,
     threads: int,
     settle: float,
@@ -223,9 +242,13 @@ def main(
 ) -> None:
     """Measures MODEL, a file or a synthetic name, by us and by every peer."""
     begin = time.monotonic()
-    works = asked(tests, chunk_size) if tests else workloads(prompt, tokens, depth, batch, chunk_size)
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))
+        file = stack.enter_context(GGUFFile.open(path))
+        kind = load_model(file)
+        if tokens is None and not is_encoder(kind):
+            tokens = [TOKENS]
+        works = asked(kind, tests, chunk_size) if tests else works_of(kind, prompt, tokens, depth, batch, chunk_size)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         offload = Offload.of(cpu_moe=cpu_moe, gpu_memory=gpu_memory)
         every = variants(kv, lora)
@@ -245,12 +268,14 @@ def main(
             room = {"offload": offload, "kv": variant.kv, "adapters": adapters}
             for name, each in zip(ours, units, strict=True):
                 runner = stack.enter_context(runner_for(file, works, device, matrix_units=each, **room))
-                sides.append(Ours(name + variant.suffix, runner))
+                sides.append(Ours(name + variant.suffix, runner, pool_of(file, works)))
         place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
         click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
         sides += loaded(peers)
         up = {side.name for side in sides}
         names = ours + [spec.name for spec in specs if any(spec.name + one.suffix in up for one in every)]
+        if works[0].kind == "embed":
+            compare(sides, works[0])
         click.echo(heading(names, several=len(every) > 1))
         for work in works:
             if time.monotonic() - begin > seconds:

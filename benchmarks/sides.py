@@ -13,7 +13,7 @@ import numpy as np
 
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.runner import Runner
-from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
+from rwkv_gpu.measure.bench import Pool, timed, warm_up
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.ops.batch import Batch
 
@@ -39,6 +39,9 @@ class Side(Protocol):
     def run(self, work: Workload) -> float:
         """Seconds of one pass."""
 
+    def vectors(self, work: Workload) -> list[list[float]]:
+        """What an encoder makes of each text, of length one."""
+
 
 def begun(work: Workload) -> Workload:
     """The first tokens of a decode, or all of a prompt, whose plans are made for its length."""
@@ -48,12 +51,13 @@ def begun(work: Workload) -> Workload:
 class Ours:
     """rwkv-gpu, in this process."""
 
-    def __init__(self, name: str, runner: Runner) -> None:
+    def __init__(self, name: str, runner: Runner, pool: Pool = len) -> None:
         self.name = name
         self._runner = runner
+        self._pool = pool
 
     def prepare(self, work: Workload) -> None:
-        self._runner.chunk_size = max(work.chunk, work.batch)
+        self._runner.chunk_size = max(work.chunk, work.together)
         if isinstance(self._runner, GpuRunner):
             warm_up(self._runner, work, self._steps(work))
 
@@ -62,8 +66,13 @@ class Ours:
             self.run(begun(work))
 
     def run(self, work: Workload) -> float:
-        once = on_gpu if isinstance(self._runner, GpuRunner) else on_host
-        return once(self._runner, work, self._steps(work)).seconds
+        return timed(self._runner, work, self._steps(work), self._pool).seconds
+
+    def vectors(self, work: Workload) -> list[list[float]]:
+        self.prepare(work)
+        found: list[Any] = []
+        timed(self._runner, work, self._steps(work), lambda rows: found.append(self._pool(rows)))
+        return found
 
     def _steps(self, work: Workload) -> list[Batch]:
         """Every row has each adapter as it was loaded."""
@@ -90,6 +99,12 @@ class Spec:
     def called(self, name: str) -> "Spec":
         """The same by another name."""
         return dataclasses.replace(self, name=name)
+
+
+def pass_of(work: Workload) -> dict[str, Any]:
+    """What a peer needs to know for a pass."""
+    ids = [[int(i) for i in row] for row in work.ids()]
+    return {"work": dataclasses.asdict(work) | {"together": work.together}, "ids": ids}
 
 
 class Peer:
@@ -123,8 +138,10 @@ class Peer:
         self.run(begun(work))
 
     def run(self, work: Workload) -> float:
-        ids = [[int(i) for i in row] for row in work.ids()]
-        return self.asked({"work": dataclasses.asdict(work), "ids": ids})["seconds"]
+        return self.asked(pass_of(work))["seconds"]
+
+    def vectors(self, work: Workload) -> list[list[float]]:
+        return self.asked({"vectors": pass_of(work)})["vectors"]
 
     def turn(self, kept: list[int], asked: list[int]) -> float:
         """Seconds to the first token of a prompt, where it holds what was computed before."""

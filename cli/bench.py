@@ -1,6 +1,6 @@
-"""`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size."""
+"""`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size; of encoders, texts per second."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.offload import ON_GPU, Offload
-from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.engine.runner import Logits, Runner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.engine.split_layout import choices_of, device_names, shares_of
 from rwkv_gpu.errors import BadInput
@@ -20,14 +20,16 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
+from rwkv_gpu.llm.pooling import Pooling
 from rwkv_gpu.llm.split_loading import load_split
-from rwkv_gpu.measure.bench import bench, needed
+from rwkv_gpu.measure.bench import Pool, bench, needed
 from rwkv_gpu.measure.energy import find_meter
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
-from rwkv_gpu.measure.workload import Workload, workloads
-from rwkv_gpu.models.registry import load_generator
+from rwkv_gpu.measure.workload import Workload, embeddings, workloads
+from rwkv_gpu.models.registry import ENCODER, Model, is_encoder, load_model, refuse_encoder
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
@@ -46,23 +48,31 @@ from .options import (
 from .page import Page, variable
 from .tables import print_text
 
+TOKENS = 128  # that are generated, unless others are asked for
 
-def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
+
+def counts(*names: str, help: str, default: str | None = None, shown: str | bool = True) -> Callable[..., Any]:
     """An option of `bench` that is a list of counts. The name in the environment is its own: others mean one number."""
     name = "RWKV_GPU_BENCH_" + variable(next(name for name in names if name.startswith("--")))
     return click.option(
-        *names, type=numbers, default=default, show_default=True, metavar="N,...", envvar=name, help=help
+        *names, type=numbers, default=default, show_default=shown, metavar="N,...", envvar=name, help=help
     )
 
 
 @click.command("bench", cls=Page, epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
 @model_arguments(default=None)
 @synthetic_option
-@counts("-p", "--prompt", "--n-prompt", default="512", help="Prompt lengths, in tokens; 0 skips prompts.")
-@counts("-n", "--tokens", "--n-gen", default="128", help="Tokens to generate; 0 skips generation.")
+@counts("-p", "--prompt", "--n-prompt", default="512", help="Lengths of prompts or texts, in tokens; 0 skips prompts.")
+@counts("-n", "--tokens", "--n-gen", shown=str(TOKENS), help="Tokens to generate; 0 skips generation.")
 @counts("-d", "--depth", "--n-depth", default="0", help="Tokens in the context before the measurement.")
-@counts("-b", "--batch", default="1", help="Batch size: sequences decoded at the same time, not llama-bench's -b.")
-@counts("--chunk-size", default="512", help="Prompt tokens per step; llama-bench calls it -b.")
+@counts(
+    "-b", "--batch", default="1",
+    help="Batch size: sequences decoded, or texts embedded, at the same time; not llama-bench's -b.",
+)  # fmt: skip
+@counts(
+    "--chunk-size", shown=f"{DEFAULT_CHUNK}, or more for whole texts",
+    help="Tokens per step of a prompt, or of texts; llama-bench calls it -b.",
+)  # fmt: skip
 @click.option(
     "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
     help="Times that each measurement is repeated.",
@@ -86,10 +96,10 @@ def command(
     model: str | None,
     synthetic: str | None,
     prompt: list[int],
-    tokens: list[int],
+    tokens: list[int] | None,
     depth: list[int],
     batch: list[int],
-    chunk_size: list[int],
+    chunk_size: list[int] | None,
     repeats: int,
     layers_per_submit: int,
     look_ahead: int,
@@ -103,17 +113,17 @@ def command(
 ) -> None:
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
+    An embedding model embeds batches of whole texts, and texts per second are shown, too.
+
     Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system
     reports the energy: NVML, the hwmon of AMD's and Intel's cards, RAPL for the processor, and on macOS powermetrics,
     which needs sudo.
     """
-    if min(*chunk_size, *batch) < 1:
-        raise BadInput("a chunk size and a batch size must be at least 1")
-    works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
     settings |= {"matrix_units": matrix_units, "offload": offload, "split": split}
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
+        works = works_of(load_model(file), prompt, tokens, depth, batch, chunk_size)
         runner = running.enter_context(runner_for(file, works, device, tuned=tuned, **settings))
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
@@ -124,7 +134,7 @@ def command(
             print_text(heading(subject, place, repeats))
         rows = []
         meter = running.enter_context(found) if (found := find_meter(place.device)) else None
-        for result in bench(runner, works, repeats, roofline, meter):
+        for result in bench(runner, works, repeats, roofline, meter, pool_of(file, works)):
             rows.append(row(subject, place, result))
             if output == "jsonl":  # as they come
                 click.echo(RENDER[output](rows[-1:]))
@@ -143,6 +153,56 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
         yield file
 
 
+def works_of(
+    model: Model,
+    prompt: Sequence[int],
+    tokens: Sequence[int] | None,
+    depth: Sequence[int],
+    batch: Sequence[int],
+    chunk_size: Sequence[int] | None,
+) -> list[Workload]:
+    """What is measured of a model; an encoder embeds, and does nothing else."""
+    if min(*(chunk_size or [1]), *batch) < 1:
+        raise BadInput("a chunk size and a batch size must be at least 1")
+    if not is_encoder(model):
+        return workloads(prompt, [TOKENS] if tokens is None else tokens, depth, batch, chunk_size or [DEFAULT_CHUNK])
+    refuse_decode({"-n": tokens, "--depth": depth})
+    return texts_of(model, prompt, batch, chunk_size)
+
+
+def texts_of(
+    model: Model, prompt: Sequence[int], batch: Sequence[int], chunk_size: Sequence[int] | None
+) -> list[Workload]:
+    """What is measured of an encoder, in steps of as many tokens as those of an `LLM`."""
+    if model.context and max(prompt) > model.context:
+        raise BadInput(
+            f"texts of {max(prompt):,} tokens are longer than the {model.context:,} that the model was trained on"
+        )
+    rows, _, _ = room_of(model, max(batch), None, None)
+    return embeddings(prompt, batch, chunk_size or [rows or DEFAULT_CHUNK])
+
+
+def refuse_decode(options: Mapping[str, Sequence[int] | None]) -> None:
+    """Whoever gives these options, more than 0, wants what an encoder does not have."""
+    wanted = [name for name, given in options.items() if any(given or ())]
+    if wanted:
+        raise BadInput(f"{ENCODER}; leave out {' and '.join(wanted)}")
+
+
+def pool_of(file: GGUFFile, works: Sequence[Workload]) -> Pool:
+    """How the host makes vectors of texts, where any are embedded."""
+    if all(work.kind != "embed" for work in works):
+        return len
+    pooling = Pooling.of(file, encoder=True)
+
+    def vector(rows: Logits) -> object:
+        pool = pooling.begun()
+        pool.take(rows)
+        return pool.vector()
+
+    return vector
+
+
 @contextmanager
 def runner_for(
     file: GGUFFile,
@@ -159,7 +219,9 @@ def runner_for(
     """The model, loaded with just the memory that the workloads need."""
     slots, context, tokens, rows = needed(works)
     room |= {"slots": slots, "context": context, "tokens": tokens}
-    model, names = load_generator(file), device_names(device)
+    model, names = load_model(file), device_names(device)
+    if any(work.kind != "embed" for work in works):
+        refuse_encoder(model)
     shares, choices = shares_of(split, len(names)), choices_of(names)
     choice = choices[0]
     if len(choices) > 1:

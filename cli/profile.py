@@ -1,6 +1,8 @@
 """`rwkv-gpu profile`: the time of every dispatch of a model."""
 
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -17,9 +19,10 @@ from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
-from .bench import opened, runner_for
+from .bench import opened, refuse_decode, runner_for, texts_of
 from .options import (
     device_option,
     json_option,
@@ -42,7 +45,7 @@ from .texts import write_text
     envvar="RWKV_GPU_PROFILE_PROMPT", help="Tokens of a prefill step; 0 skips prefill.",
 )  # fmt: skip
 @click.option(
-    "-b", "--batch", type=numbers, default="1", show_default=True, metavar="N,...",
+    "-b", "--batch", type=numbers, show_default="1", metavar="N,...",
     envvar="RWKV_GPU_PROFILE_BATCH", help="Sequences of a decode step; 0 skips decode.",
 )  # fmt: skip
 @click.option(
@@ -67,7 +70,7 @@ def command(
     model: str | None,
     synthetic: str | None,
     prompt: list[int],
-    batch: list[int],
+    batch: list[int] | None,
     depth: list[int],
     repeats: int,
     trace_path: Path | None,
@@ -78,12 +81,14 @@ def command(
     device: str,
     as_json: bool,
 ) -> None:
-    """Time every dispatch of prefill and decode steps, compared with what the device can do."""
-    works = [Workload("pp", p, d, 1, p) for d in depth for p in prompt if p]
-    works += [Workload("tg", 1, d, b, b) for d in depth for b in batch if b]
-    if not works:
-        raise BadInput("nothing to profile: --prompt or --batch must be above 0")
-    with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv, matrix_units=matrix_units) as runner:
+    """Time every dispatch of prefill and decode steps, compared with what the device can do.
+
+    Of an embedding model it is a step that embeds one text.
+    """
+    with ExitStack() as running:
+        file = running.enter_context(opened(model, synthetic))
+        works = steps_of(load_model(file), prompt, batch, depth)
+        runner = running.enter_context(runner_for(file, works, device, kv=kv, matrix_units=matrix_units))
         if not isinstance(runner, GpuRunner):
             where = "a model over several devices" if isinstance(runner, SplitRunner) else "the cpu device"
             raise BadInput(f"{where} cannot be profiled; name one GPU by --device, see `rwkv-gpu devices`")
@@ -106,6 +111,18 @@ def command(
         click.echo(data)
     else:
         print_text(text)
+
+
+def steps_of(model: Model, prompt: Sequence[int], batch: Sequence[int] | None, depth: Sequence[int]) -> list[Workload]:
+    """The steps that are timed, each a workload."""
+    if is_encoder(model):
+        refuse_decode({"-b": batch, "--depth": depth})
+        return texts_of(model, prompt, [1], None)
+    works = [Workload("pp", p, d, 1, p) for d in depth for p in prompt if p]
+    works += [Workload("tg", 1, d, b, b) for d in depth for b in ([1] if batch is None else batch) if b]
+    if not works:
+        raise BadInput("nothing to profile: --prompt or --batch must be above 0")
+    return works
 
 
 def _text(subject: Subject, place: Place, profiles: list[Profiled]) -> str:

@@ -4,14 +4,14 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..engine.device_sampling import draw_row
 from ..engine.gpu_runner import GpuRunner
-from ..engine.runner import Output, Runner
+from ..engine.runner import Logits, Output, Runner
 from ..engine.sampling_params import SamplingParams
 from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan
@@ -22,7 +22,9 @@ from .energy import Meter
 from .roofline import Roofline
 from .workload import Workload
 
-OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain"}  # what the last step of a prompt gives, and each of decode
+# What the last step of a prompt gives, each of decode, and each of embeddings.
+OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain", "embed": "hidden"}
+Pool = Callable[[Logits], object]  # makes one vector of all tokens of a text, [T, D]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Result:
         return statistics.mean(self.rates)
 
     @property
+    def texts_per_second(self) -> float | None:
+        """The mean of embeddings; None of what has no whole texts."""
+        return self.rate / self.workload.tokens if self.workload.kind == "embed" else None
+
+    @property
     def deviation(self) -> float:
         """Their standard deviation; 0 for a single pass."""
         return statistics.stdev(self.rates) if len(self.passes) > 1 else 0.0
@@ -105,20 +112,20 @@ def bench(
     repeats: int,
     roofline: Roofline | None = None,
     meter: Meter | None = None,
+    pool: Pool = len,
 ) -> Iterator[Result]:
-    """Each workload: once to warm up, then `repeats` times, with the energy that these take."""
+    """Each workload: once to warm up, then `repeats` times, with the energy that these take.
+
+    `pool` is the work of the host on every text that is embedded.
+    """
     for work in works:
-        runner.chunk_size = max(work.chunk, work.batch)  # a plan for just so many rows
+        runner.chunk_size = max(work.chunk, work.together)  # a plan for just so many rows
         steps = work.steps()
-        if isinstance(runner, GpuRunner):
-            cost: Cost | None = warm_up(runner, work, steps)
-            before = meter.joules() if meter else 0.0
-            passes = [on_gpu(runner, work, steps) for _ in range(repeats)]
-        else:
-            cost = None
-            on_host(runner, work, steps)
-            before = meter.joules() if meter else 0.0
-            passes = [on_host(runner, work, steps) for _ in range(repeats)]
+        cost = warm_up(runner, work, steps) if isinstance(runner, GpuRunner) else None
+        if cost is None:
+            timed(runner, work, steps, pool)
+        before = meter.joules() if meter else 0.0
+        passes = [timed(runner, work, steps, pool) for _ in range(repeats)]
         joules = meter.joules() - before if meter else None
         yield Result(work, tuple(passes), cost, roofline, joules)
 
@@ -133,8 +140,7 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
         cost = plan.cost(step.rows, len(step.outputs), spans(step))
         nbytes, flops = nbytes + cost[0], flops + cost[1]
     for step in (steps[0], steps[-1]):
-        rewind(runner, replace(work, depth=step.segments[0].start))
-        run(runner, work, [step], 0)
+        timed(runner, replace(work, depth=step.segments[0].start), [step])
     return Cost(len(steps), len(plan.dispatches), per_layer(plan), nbytes, flops)
 
 
@@ -142,6 +148,24 @@ def per_layer(plan: Plan) -> float:
     """Dispatches inside of layers, by layer."""
     layers = [dispatch.name.split("/")[0] for dispatch in plan.dispatches if dispatch.name.startswith("blk.")]
     return len(layers) / max(1, len(set(layers)))
+
+
+def timed(runner: Runner, work: Workload, steps: list[Batch], pool: Pool = len) -> Timing:
+    """One pass, wherever the model runs."""
+    if work.kind == "embed":
+        return embed(runner, work, steps, pool)
+    return on_gpu(runner, work, steps) if isinstance(runner, GpuRunner) else on_host(runner, work, steps)
+
+
+def embed(runner: Runner, work: Workload, steps: list[Batch], pool: Pool = len) -> Timing:
+    """One pass over texts, as `Engine.hidden` has it: each step waits for its rows, which the host pools."""
+    rewind(runner, work)
+    begin, host = time.perf_counter(), time.thread_time()
+    for step in steps:
+        rows = runner.hidden(step)
+        for segment in step.segments:
+            pool(rows[segment.first :][: segment.count])
+    return Timing(time.perf_counter() - begin, time.thread_time() - host)
 
 
 def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int | None = None) -> Timing:
@@ -210,7 +234,8 @@ def spans(step: Batch) -> list[tuple[int, int]]:
 def needed(works: Iterable[Workload]) -> tuple[int, int, int, int]:
     """Sequences, positions of one, positions of all, and rows of a step that a runner must have room for."""
     sizes = [
-        (work.batch, work.end, work.batch * -(-work.end // PAGE) * PAGE, max(work.chunk, work.batch)) for work in works
+        (work.together, work.end, work.together * -(-work.end // PAGE) * PAGE, max(work.chunk, work.together))
+        for work in works
     ]
     slots, context, tokens, rows = np.array(sizes).max(axis=0).tolist()
     return slots, context, tokens, rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..engine.gpu_runner import GpuRunner
 from ..gpu.profile import Profile, StepTime, profile_plan
-from .bench import OUTPUT, Timing, greedy, on_gpu, rewind, spans
+from .bench import OUTPUT, Timing, greedy, rewind, spans, timed
 from .roofline import Roofline
 from .workload import Workload
 
@@ -27,7 +27,7 @@ class Profiled:
     def name(self) -> str:
         """pp512 @ d4096, or tg b16 @ d4096"""
         work = self.workload
-        head = f"pp{work.tokens}" if work.kind == "pp" else f"tg b{work.batch}"
+        head = f"tg b{work.batch}" if work.kind == "tg" else f"pp{work.tokens}"
         return head + (f" @ d{work.depth}" if work.depth else "")
 
     def share(self, step: StepTime) -> float:
@@ -48,10 +48,10 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
     for work in works:
         runner.chunk_size = max(work.chunk, work.batch)
         [step] = work.steps()
-        on_gpu(runner, work, [step])  # compiles, and makes the room
-        for _ in range(int(SETTLE / on_gpu(runner, work, [step]).seconds)):
-            on_gpu(runner, work, [step])
-        times: list[Timing] = [on_gpu(runner, work, [step]) for _ in range(replays)]
+        timed(runner, work, [step])  # compiles, and makes the room
+        for _ in range(int(SETTLE / timed(runner, work, [step]).seconds)):
+            timed(runner, work, [step])
+        times: list[Timing] = [timed(runner, work, [step]) for _ in range(replays)]
         rewind(runner, work)
         batch = runner.prepare(step)
         plan = runner.plan_for(batch, OUTPUT[work.kind])

@@ -99,12 +99,14 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
     """One result with all that is known of it."""
     work, cost = result.workload, result.cost
     known = facts(subject, place) | {
-        "test": work.name, "n_prompt": work.tokens if work.kind == "pp" else 0,
+        "test": work.name, "n_prompt": 0 if work.kind == "tg" else work.tokens,
         "n_gen": work.tokens if work.kind == "tg" else 0, "depth": work.depth, "batch": work.batch,
-        "chunk_size": work.chunk if work.kind == "pp" else None,
+        "chunk_size": None if work.kind == "tg" else work.chunk,
         "tokens_per_second": round(result.rate, 4), "stddev": round(result.deviation, 4),
         "samples": [round(rate, 4) for rate in result.rates],
     }  # fmt: skip
+    if result.texts_per_second is not None:
+        known["texts_per_second"] = round(result.texts_per_second, 4)
     if result.tokens_per_joule is not None:
         known["tokens_per_joule"] = round(result.tokens_per_joule, 4)
     if cost is not None:
@@ -129,12 +131,13 @@ def heading(subject: Subject, place: Place, repeats: int) -> str:
     return f"{subject}\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
 
 
-ENERGY = "tok/J"  # left out where nobody tells
+TEXTS, ENERGY = "texts/s", "tok/J"  # left out where no row has a figure
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "test": lambda r: str(r["test"]),
     "chunk": lambda r: str(r["chunk_size"] or ""),
     "batch": lambda r: str(r["batch"]),
     "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
+    TEXTS: lambda r: _digits(r["texts_per_second"]) if "texts_per_second" in r else "",
     ENERGY: lambda r: _digits(r["tokens_per_joule"]) if "tokens_per_joule" in r else "",
     "dispatches": lambda r: str(r.get("dispatches", "")),
     "per layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
@@ -148,8 +151,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 def markdown(rows: Sequence[Row]) -> str:
     """A table with its columns aligned, to be read as it is."""
     columns = {name: [column(one) for one in rows] for name, column in COLUMNS.items()}
-    if not any(columns[ENERGY]):
-        del columns[ENERGY]
+    for name in (TEXTS, ENERGY):
+        if not any(columns[name]):
+            del columns[name]
     cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = [" | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..gguf.header import Value
+from .encoder_shapes import ENCODERS, MEAN
 from .hybrid_shapes import HYBRIDS
 from .mixture_shapes import MIXTURES
 from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, norm, rwkv_vocabulary, whole
@@ -90,6 +91,7 @@ class Transformer:
     head_norms: bool = False
     after: bool = False  # whether branches are normed after their matrices, too
     fused: bool = False  # whether q, k, v are one matrix, and gate and up another
+    projection: int = 0  # of an encoder: numbers between the two matrices that embeddings go through at the end
     keys: Mapping[str, Value] = field(default_factory=dict)  # of the metadata, beyond those of all
 
     def tensors(self, quant: Quant) -> Tensors:
@@ -102,6 +104,9 @@ class Transformer:
             fine = quant.head if self._finer(i) else quant.matrices
             yield from self._attention(f"blk.{i}.attn", quant.matrices, fine)
             yield from self._feed(f"blk.{i}.ffn", quant.matrices, fine)
+        if self.projection:
+            yield "dense_2.weight", (self.projection, self.width), quant.matrices
+            yield "dense_3.weight", (self.width, self.projection), quant.matrices
 
     def _finer(self, layer: int) -> bool:
         """Where llama.cpp's mixes spend more bits: the first and last eighth, and every third between."""
@@ -136,7 +141,7 @@ class Transformer:
         else:
             yield f"{at}_gate{end}.weight", (*each, self.inner, self.width), plain
             yield f"{at}_up{end}.weight", (*each, self.inner, self.width), plain
-        yield f"{at}_down{end}.weight", (*each, self.width, self.inner), fine
+        yield f"{at}_down{end}.weight", (*each, self.width, self.inner), whole(fine, self.inner)
         if self.after:
             yield f"{at.removesuffix('ffn')}post_ffw_norm.weight", (self.width,), "F32"
 
@@ -253,6 +258,10 @@ MINISTRAL3_KEYS: Mapping[str, Value] = {
     "rope.scaling.original_context_length": 16384, "rope.scaling.yarn_log_multiplier": 1.0,
     "attention.temperature_scale": 0.1,
 }  # fmt: skip
+EMBEDDING_GEMMA_KEYS: Mapping[str, Value] = {
+    "context_length": 2048, "attention.sliding_window": 512, "rope.freq_base": 1e6, "pooling_type": MEAN,
+    "dense_2_feat_in": 768, "dense_2_feat_out": 3072, "dense_3_feat_in": 3072, "dense_3_feat_out": 768,
+}  # fmt: skip
 
 
 def gemma3(layers: int, width: int, inner: int, heads: int, kv_heads: int, size: int) -> Transformer:
@@ -285,6 +294,22 @@ SHAPES: dict[str, Shape] = {
     "phi4-14.7b": Transformer("phi3", 40, 5120, 17920, 40, 10, 128, 100352, fused=True),
     "ministral3-8.5b": Transformer("mistral3", 34, 4096, 14336, 32, 8, 128, 131072, keys=MINISTRAL3_KEYS),
     "mixtral-8x7b-46.7b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 32000, experts=8, used=2),
+    "embeddinggemma-300m": Transformer(
+        "gemma-embedding",
+        24,
+        768,
+        1152,
+        3,
+        1,
+        256,
+        262144,
+        tied=True,
+        head_norms=True,
+        after=True,
+        projection=3072,
+        keys=EMBEDDING_GEMMA_KEYS,
+    ),
+    **ENCODERS,
     **MIXTURES,
     **RECURRENT,
     **HYBRIDS,

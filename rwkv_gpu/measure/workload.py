@@ -1,4 +1,4 @@
-"""What is measured: prompts and decodes of given lengths, as batches of steps."""
+"""What is measured: prompts, decodes and embeddings of given lengths, as batches of steps."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,13 +11,16 @@ from ..ops.batch import Batch
 from ..ops.memory import MAX_SEGMENTS
 
 FIRST_ID, LAST_ID = 3, 250  # token ids that every vocabulary has
+LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # of kinds, as llama-bench calls them
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A prompt read in chunks, or tokens said one by one by several sequences, from a depth on."""
+    """A prompt read in chunks, tokens said one by one by several sequences, from a depth on, or texts that an encoder
+    embeds, each whole in a step.
+    """
 
-    kind: str  # pp, or tg, as llama-bench calls them
+    kind: str  # pp, tg or embed
     tokens: int  # of each sequence
     depth: int
     batch: int  # sequences
@@ -26,12 +29,17 @@ class Workload:
     @property
     def name(self) -> str:
         """As llama-bench writes it: tg128 @ d512"""
-        return f"{self.kind}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
+        return f"{LABELS[self.kind]}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
 
     @property
     def total(self) -> int:
         """Tokens of all sequences."""
         return self.tokens * self.batch
+
+    @property
+    def together(self) -> int:
+        """Sequences of a step: all, or as many whole texts as fit."""
+        return min(self.batch, self.chunk // self.tokens, MAX_SEGMENTS) if self.kind == "embed" else self.batch
 
     @property
     def end(self) -> int:
@@ -46,6 +54,10 @@ class Workload:
     def steps(self) -> list[Batch]:
         """The batches, in order."""
         ids = self.ids()
+        if self.kind == "embed":
+            starts = range(0, self.batch, self.together)
+            texts = [ids[at : at + self.together] for at in starts]
+            return [Batch.of([(slot, 0, text) for slot, text in enumerate(some)], every=True) for some in texts]
         each = self.chunk if self.kind == "pp" else 1
         return [
             Batch.of([(slot, self.depth + at, ids[slot][at : at + each]) for slot in range(self.batch)])
@@ -68,3 +80,11 @@ def workloads(
     if not prefill + decode:
         raise BadInput("nothing to measure: give a prompt (-p) or tokens to generate (-n) above 0")
     return prefill + decode
+
+
+def embeddings(prompts: Sequence[int], batches: Sequence[int], chunks: Sequence[int]) -> list[Workload]:
+    """Texts of every length by batch and chunk; a step has room for one text at least."""
+    works = [Workload("embed", p, 0, b, max(c, p)) for p, b, c in itertools.product(prompts, batches, chunks) if p]
+    if not works:
+        raise BadInput("nothing to measure: give a length of texts (-p) above 0")
+    return works

@@ -4,16 +4,20 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.cost import ContextCost
-from rwkv_gpu.measure.bench import bench, needed
+from rwkv_gpu.measure.bench import bench, needed, timed
 from rwkv_gpu.measure.roofline import measure_roofline
-from rwkv_gpu.measure.workload import Workload, workloads
+from rwkv_gpu.measure.workload import Workload, embeddings, workloads
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.vocabulary import PAGE
 from tests.golden_files import OWN
@@ -21,6 +25,7 @@ from tests.measure.test_synthetic import TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
 
 MODEL = str(OWN / "tiny-rwkv7.gguf")
+ENCODER = str(OWN / "tiny-bert.gguf")  # trained on 64 positions
 
 
 @pytest.mark.parametrize("window", [0, 5])
@@ -90,12 +95,82 @@ def test_every_output_tells_the_same_numbers(adapter, device):
         ([MODEL, "-b", "1,x"], "not a list of whole numbers"),
         ([MODEL, "-p", "0", "-n", "0"], "nothing to measure"),
         ([MODEL, "-b", "65"], "over the 64 sequences"),
+        ([MODEL, "--chunk-size", "0"], "must be at least 1"),
+        ([ENCODER, "-n", "4"], "is an encoder: it makes embeddings of texts, and has no next tokens; leave out -n"),
+        ([ENCODER, "-p", "8", "-d", "0,8"], "leave out --depth"),
+        ([ENCODER, "-p", "0"], "nothing to measure"),
+        ([ENCODER, "-p", "65"], "texts of 65 tokens are longer than the 64"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_a_line(given, told):
     result = CliRunner().invoke(cli, ["bench", *given, "--device", "cpu"])
     assert result.exit_code == 2
     assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_texts_are_whole_and_as_many_as_fit_share_a_step():
+    works = embeddings([8, 0, 40], [1, 5], [16, 24])
+    assert [(work.name, work.batch, work.chunk) for work in works] == [
+        ("pp8", 1, 16), ("pp8", 1, 24), ("pp8", 5, 16), ("pp8", 5, 24),
+        ("pp40", 1, 40), ("pp40", 1, 40), ("pp40", 5, 40), ("pp40", 5, 40),
+    ]  # fmt: skip
+    assert [step.rows for step in works[2].steps()] == [16, 16, 8]
+    assert [step.rows for step in works[3].steps()] == [24, 16]
+    assert [step.rows for step in works[-1].steps()] == [40] * 5
+    assert needed(works[2:4]) == (3, 8, 3 * PAGE, 24)
+    assert [len(step.segments) for step in embeddings([1], [130], [512])[0].steps()] == [64, 64, 2]
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_pass_over_texts_takes_the_steps_of_an_engine_and_pools_the_same_rows(fast_device, device):
+    """What is measured is what `LLM.embed` does, but for the tokenizer."""
+    [work] = embeddings([12], [5], [30])
+    with GGUFFile.open(ENCODER) as file:
+        options = {"slots": 5, "context": 64, "chunk_size": work.chunk}
+        model = load_model(file)
+        runner = (
+            GpuRunner(fast_device, file, model, **options) if device == "gpu" else HostRunner(file, model, **options)
+        )
+    steps, pooled = [], []
+    run = runner.run
+    runner.run = lambda batch, what: (steps.append((batch.ids.tolist(), batch.outputs, what)), run(batch, what))[1]
+    timed(runner, work, work.steps(), pooled.append)
+    ours, steps[:] = steps[:], []
+    expected = [rows for _, rows in Engine(runner).hidden(work.ids())]
+    # A text that is left over is a step of its own in both.
+    assert ours == steps
+    assert [len(ids) for ids, _, _ in steps] == [24, 24, 12]
+    assert len(pooled) == len(expected) == 5
+    for rows, same in zip(pooled, expected, strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_of_an_encoder_every_output_has_tokens_and_texts_a_second(adapter, device):
+    given = ["bench", ENCODER, "-p", "8,60", "-b", "1,10", "-r", "2"]
+    given += ["--device", "cpu" if device == "cpu" else str(adapter.index)]
+    outputs = {}
+    for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):
+        result = CliRunner().invoke(cli, [*given, "-o", output])
+        assert result.exit_code == 0, result.output
+        outputs[output] = result.stdout
+    rows = json.loads(outputs["json"])
+    assert [(row["test"], row["batch"]) for row in rows] == [("pp8", 1), ("pp8", 10), ("pp60", 1), ("pp60", 10)]
+    for row in rows:
+        assert (row["n_gen"], row["chunk_size"]) == (0, 512)  # the room that an LLM of it has
+        assert row["texts_per_second"] == pytest.approx(row["tokens_per_second"] / row["n_prompt"], rel=1e-3)
+        assert ("dispatches" in row) == (device == "gpu")
+    heads, _, *lines = [[cell.strip() for cell in line.split("|")] for line in outputs["md"].splitlines()[-6:]]
+    texts = [line[heads.index("texts/s")] for line in lines]
+    assert all(float(text.replace(",", "")) > 0 for text in texts)
+    if device == "cpu":
+        told = list(csv.DictReader(io.StringIO(outputs["csv"])))
+        told += [json.loads(line) for line in outputs["jsonl"].splitlines()]
+        assert [row["test"] for row in told] == [row["test"] for row in rows] * 2
+        assert all(float(row["texts_per_second"]) > 0 for row in told)
+    else:
+        assert rows[0]["bytes_per_token"] > rows[1]["bytes_per_token"]  # ten texts share the weights of a step
 
 
 def test_a_runner_has_room_for_the_largest_workload_not_for_all_sequences_at_the_deepest():

@@ -1,5 +1,6 @@
 """Comparing with others: what is asked, in which order, and who drops out."""
 
+import re
 import sys
 
 import click
@@ -11,21 +12,28 @@ from benchmarks.peers import asked, main, measure, read_test
 from benchmarks.sides import Ended, Spec, begun
 from benchmarks.variants import variants
 from rwkv_gpu.engine.adapters import adapters_of
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.models.registry import Model, load_model
 from tests.golden_files import OWN
 
 WORK = Workload("tg", 4, 0, 2, 2)
 
 # Answers as peer_llama.py does, but for batches over 2: there it ends or sleeps, by MANNER.
+# Its vectors all point to one side.
 PEER = """
 import json, sys, time
 print(json.dumps({"devices": ["a GPU"]}), flush=True)
 for line in sys.stdin:
-    work = json.loads(line)["work"]
+    asked = json.loads(line)
+    work = asked.get("vectors", asked)["work"]
     if work["batch"] > 2:
         sys.exit(7) if "MANNER" == "end" else time.sleep(60)
-    print(json.dumps({"seconds": 0.001 * work["tokens"] * work["batch"]}), flush=True)
+    answer = {"seconds": 0.001 * work["tokens"] * work["batch"]}
+    if "vectors" in asked:
+        answer = {"vectors": [[1.0] + [0.0] * 63 for _ in asked["vectors"]["ids"]]}
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -49,13 +57,49 @@ class Fake:
         return 0.5
 
 
+def tiny(name: str) -> Model:
+    with GGUFFile.open(OWN / f"tiny-{name}.gguf") as file:
+        return load_model(file)
+
+
 def test_tests_are_measured_in_the_order_they_are_asked_for():
-    works = asked([read_test(text) for text in ("tg32@512x1,16", "pp64,512", "tg8")], [128])
+    works = asked(tiny("llama"), [read_test(text) for text in ("tg32@512x1,16", "pp64,512", "tg8")], [128])
     assert [(work.name, work.batch) for work in works] == [
         ("tg32 @ d512", 1), ("tg32 @ d512", 16), ("pp64", 1), ("pp512", 1), ("tg8", 1),
     ]  # fmt: skip
     with pytest.raises(click.BadParameter, match="nothing like"):
         read_test("512")
+
+
+def test_of_an_encoder_prompts_are_batches_of_texts():
+    works = asked(tiny("bert"), [read_test(text) for text in ("pp60", "pp8,16x1,20")], None)
+    shapes = [(work.kind, work.tokens, work.batch, work.together) for work in works]
+    assert shapes[:3] == [("embed", 60, 1, 1), ("embed", 8, 1, 1), ("embed", 8, 20, 20)]
+    with pytest.raises(BadInput, match="has no next tokens"):
+        asked(tiny("bert"), [read_test("tg8")], None)
+
+
+def test_of_an_encoder_the_vectors_of_both_are_compared_and_then_timed(tmp_path, monkeypatch):
+    script = tmp_path / "peer.py"
+    script.write_text(PEER.replace("MANNER", "end"))
+    monkeypatch.setattr(sides, "SCRIPT", script)
+    given = [str(OWN / "tiny-bert.gguf"), "--peer", f"X={sys.executable}", "-r", "2", "--settle", "0"]
+    result = CliRunner().invoke(main, [*given, "--device", "cpu", "-t", "pp8x2,3"])
+    assert result.exit_code == 0, result.output
+    [near] = re.findall(r"llama.cpp X: vectors have a cosine of (-?[\d.]+) or more with ours", result.stdout)
+    assert abs(float(near)) < 0.9  # of length one, and not all to that side
+    _, _, two, three = [
+        [cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines() if line[:1] == "|"
+    ]
+    assert two[1:4] == ["pp8", "512", "2"]
+    assert two[5] == "1,000.0 ± 0.0"
+    assert three[5] == "–"
+    assert "ended with 7" in result.stderr
+
+    first = CliRunner().invoke(main, [*given, "--device", "cpu", "-t", "pp8x3"])  # which ends at the vectors
+    assert first.exit_code == 0, first.output
+    assert "ended with 7" in first.stderr
+    assert first.stdout.splitlines()[-1].startswith("| pp8 | 512 | 3 | ")
 
 
 def test_sides_make_ready_settle_and_are_timed_in_turns():

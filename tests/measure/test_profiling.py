@@ -72,6 +72,26 @@ def test_what_is_saved_is_what_is_shown(adapter, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_of_an_encoder_the_step_of_a_text_is_profiled(adapter):
+    model = str(OWN / "tiny-nomic-bert.gguf")
+    given = ["profile", model, "-p", "24", "-r", "1", "--device", str(adapter.index), "--json"]
+    result = CliRunner().invoke(cli, given)
+    assert result.exit_code == 0, result.output
+    [one] = json.loads(result.stdout)["profiles"]
+    assert (one["test"], one["tokens"], one["batch"]) == ("pp24", 24, 1)
+    calls = {step["name"]: step["calls"] for step in one["steps"]}
+    assert calls["blk.*/kv attention"] == 2  # in each layer, and no logits at the end
+    assert not any("output.weight" in name or "token_embd ge" in name for name in calls)
+
+
+@pytest.mark.parametrize(("option", "told"), [("-b", "leave out -b"), ("-d", "leave out --depth")])
+def test_an_encoder_has_no_decode_to_profile(option, told):
+    result = CliRunner().invoke(cli, ["profile", str(OWN / "tiny-bert.gguf"), "-p", "8", option, "2"])
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_numpy_cannot_be_profiled():
     result = CliRunner().invoke(cli, ["profile", str(OWN / "tiny-rwkv7.gguf"), "--device", "cpu"])
     assert result.exit_code == 2

@@ -9,12 +9,13 @@ import pytest
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.measure.encoder_shapes import ENCODERS, Bert, NomicBert
 from rwkv_gpu.measure.hybrid_shapes import Experts, Heads, Hybrid, Mamba
 from rwkv_gpu.measure.mixture_shapes import Gemma4, Routed
 from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Latent, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
-from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.models.registry import is_encoder, load_model
 
 TINY = RWKV7(2, 256, 8, 8, 8, 16, vocabulary=300)
 TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2, head_norms=True)
@@ -29,19 +30,40 @@ TINIES = {
     "gpt-oss": Routed("gpt-oss", 2, 96, 300, Heads(4, 2, 32), Experts(4, 2, 64)),
     "gemma4": Gemma4(4, 256, 256, 4, 2, 1, 2, 64, 32, 2, Experts(4, 2, 32), True, 300, 32, 64),
     "rwkv7": TINY, "rwkv6": RWKV6(2, 512, 8, 16, vocabulary=300), "qwen3moe": TINY_MIXTURE, "latent": TINY_LATENT,
+    "bert": Bert(2, 96, 256, 4, 300), "nomic-bert": NomicBert(2, 256, 256, 4, 300), "embeddinggemma": Transformer(
+        "gemma-embedding", 2, 256, 288, 4, 1, 64, 300, tied=True, head_norms=True, after=True, projection=512
+    ),
     "hybrid": TINY_HYBRID, "delta nets": DeltaNets(
         "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
     ),
 }  # fmt: skip
+# Of encoders, whose names have no size or a round one: millions of parameters, as their pages have it.
+MILLIONS = {
+    "all-minilm-l6-v2": 22.6, "bge-large-en-v1.5": 334, "bge-m3": 567, "nomic-embed-text-v1.5": 137,
+    "embeddinggemma-300m": 308,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in MILLIONS])
 def test_every_shape_is_a_model_of_the_size_in_its_name(name):
     with open_synthetic(name) as file:
         load_model(file)
         parameters = sum(np.prod(tensor.shape) for tensor in file.tensors.values())
     [billions] = re.findall(r"-([\d.]+)b", name)
     assert parameters / 1e9 == pytest.approx(float(billions), rel=0.05, abs=0.1)  # gpt-oss-20b has 20.9
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+@pytest.mark.parametrize("name", MILLIONS)
+def test_every_encoder_is_one_of_its_size(name, quant):
+    with open_synthetic(f"{name}-{quant}") as file:
+        assert is_encoder(load_model(file))
+        parameters = sum(np.prod(tensor.shape) for tensor in file.tensors.values())
+    assert parameters / 1e6 == pytest.approx(MILLIONS[name], rel=0.005)
+
+
+def test_the_sizes_of_all_encoders_are_looked_at():
+    assert ENCODERS.keys() <= MILLIONS.keys()
 
 
 @pytest.mark.parametrize(

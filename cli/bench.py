@@ -20,7 +20,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK, ENCODER_CONTEXT, room_of
 from rwkv_gpu.llm.pooling import Pooling
 from rwkv_gpu.llm.split_loading import load_split
 from rwkv_gpu.measure.bench import Pool, bench, needed
@@ -70,7 +70,7 @@ def counts(*names: str, help: str, default: str | None = None, shown: str | bool
     help="Batch size: sequences decoded, or texts embedded, at the same time; not llama-bench's -b.",
 )  # fmt: skip
 @counts(
-    "--chunk-size", shown=f"{DEFAULT_CHUNK}, or more for whole texts",
+    "--chunk-size", shown=f"{DEFAULT_CHUNK}; of an encoder {ENCODER_CONTEXT}",
     help="Tokens per step of a prompt, or of texts; llama-bench calls it -b.",
 )  # fmt: skip
 @click.option(

@@ -353,7 +353,7 @@ class Waits(NamedTuple):
 
     stage: float  # for each stage, whatever the subgroups do
     x: float  # and for each further x, where subgroups share out columns
-    joining: float  # to join parts
+    joining: float  # to join parts, for each fragment of x
     part: float  # and for each of them
     fragment: float  # and for each fragment of W in a workgroup
 
@@ -413,7 +413,8 @@ def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, wa
     along_k = _along_k(config)
     stages = -(-width // (config.columns * parts))
     a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
-    return rounds * stages * a_stage + (waits.joining + waits.part * parts + waits.fragment * high) * (parts > 1)
+    joining = waits.joining + waits.part * parts + waits.fragment * high if parts > 1 else 0
+    return rounds * (stages * a_stage + joining * config.fragments_of_x)
 
 
 def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:

@@ -71,7 +71,7 @@ OPTIONAL = (
     "draft_tokens",
 )
 DEFAULT_CHUNK = 512
-ENCODER_CONTEXT = 2048  # at most, unless more is asked for
+ENCODER_CONTEXT = 2048  # at most, unless more is asked for; and the rows of a step, which has several texts
 ALIASES = {
     "model": "path",  # vLLM
     "model_path": "path",  # llama-cpp-python
@@ -276,11 +276,14 @@ def load(
 def room_of(
     model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
 ) -> tuple[int | None, int | None, int | None]:
-    """Rows of a step, tokens of a sequence and of all: as asked, and of an encoder whole texts in a step."""
+    """Rows of a step, tokens of a sequence and of all: as asked, and of an encoder whole texts in a step.
+
+    Several together, where no chunk size but the default is asked for: a text of 512 alone leaves a GPU idle.
+    """
     if not is_encoder(model):
         return chunk, context, tokens
     longest = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
-    rows = max(chunk or DEFAULT_CHUNK, longest)
+    rows = max(ENCODER_CONTEXT if chunk in (None, DEFAULT_CHUNK) else chunk, longest)
     return rows, longest, tokens or rows + PAGE * sequences  # each text may end at the start of a page
 
 

@@ -41,6 +41,12 @@ def test_columns_are_cut_where_that_gains(outs, width, cut):
     assert workgroups(found, outs) <= PROCESSORS
 
 
+@pytest.mark.parametrize(("out", "width"), [(128256, 4096), (65536, 2048)])
+def test_a_vocabulary_is_not_cut(out, width):
+    """Of which there are many rounds, each of which would join its parts."""
+    assert spread([out], width, 0).joined_parts == 1
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("outs", [[5120, 1280, 1280], [4096, 1024, 1024], [8192, 4096, 32, 32], [5120]])
 def test_no_workgroups_are_left_for_a_round_of_their_own(outs, parts):

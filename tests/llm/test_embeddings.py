@@ -6,6 +6,9 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.errors import BadFile, BadInput, ContextFull
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.llm.loading import room_of
+from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import Row, take_apart
 from tests.gguf.writer import ARRAY, BOOL, STRING, U32, written
 from tests.golden_files import OWN
@@ -119,6 +122,13 @@ def test_an_encoder_generates_nothing():
                 call()
     with pytest.raises(BadInput, match=wants):
         rwkv_gpu.load(OWN / "quiet-llama.gguf", device="cpu", draft=OWN / "tiny-bert.gguf")
+
+
+@pytest.mark.parametrize(("chunk", "rows"), [(512, 2048), (None, 2048), (256, 512), (1024, 1024)])
+def test_a_step_has_several_texts_unless_less_is_asked_for(chunk, rows):
+    """And a whole text in any case."""
+    with GGUFFile.open(OWN / "tiny-bert.gguf") as file:
+        assert room_of(load_model(file), 4, chunk, 512)[:2] == (rows, 512)
 
 
 def test_a_text_beyond_the_context_is_refused_and_a_step_has_room_for_any_other():

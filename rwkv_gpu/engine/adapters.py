@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, printable
 from ..gguf.file import GGUFFile, TensorInfo
-from ..gguf.planes import dequantise_rows
 from ..models.registry import Model
 from ..ops.adapted import LowRank, adapted_rows
 from ..ops.vocabulary import Alternating, Weight
@@ -111,9 +110,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
 
 
 def _floats(file: GGUFFile, tensor: TensorInfo) -> Array:
-    shape = tensor.shape if len(tensor.shape) > 1 else (1, *tensor.shape)
-    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(math.prod(shape[:-1]), -1)
-    values: Array = dequantise_rows(tensor.format, raw).reshape(shape).astype(np.float32)
+    values: Array = file.values(tensor) if len(tensor.shape) > 1 else file.values(tensor)[None]
     if not np.isfinite(values).all():
         raise BadFile(f"{file.path}: tensor '{tensor.name}' holds NaN or infinity; convert the adapter again")
     return values

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, printable
-from ..gguf.file import GGUFFile, TensorInfo
-from ..gguf.planes import dequantise_rows
+from ..gguf.file import GGUFFile
 from ..models.registry import Model
 from .adapters import kind_of
 from .torch_file import is_torch_file, read_torch_file
@@ -49,7 +48,7 @@ def _of_gguf(path: Path, architecture: str) -> StateArrays:
         own = printable(file.str("general.architecture"), 60)
         if own != architecture:
             raise BadInput(f"{path}: is a state of '{own}', and the model is '{architecture}'; take another state")
-        return {tensor.name: _floats(file, tensor) for tensor in file.tensors.values()}
+        return {tensor.name: file.values(tensor) for tensor in file.tensors.values()}
 
 
 def _of_torch(path: Path) -> StateArrays:
@@ -58,11 +57,6 @@ def _of_torch(path: Path) -> StateArrays:
     if not any(TIME_STATE.fullmatch(name) for name in found):
         raise BadInput(f"{path}: has no tensor such as blocks.0.att.time_state; give a tuned state")
     return {TIME_STATE.sub(r"blk.\1.wkv", name): array for name, array in found.items()}
-
-
-def _floats(file: GGUFFile, tensor: TensorInfo) -> npt.NDArray[np.float32]:
-    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
-    return dequantise_rows(tensor.format, raw).reshape(tensor.shape).astype(np.float32)
 
 
 def digest_of(arrays: StateArrays | None) -> str:

@@ -14,10 +14,14 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
 from rwkv_gpu.errors import BadFile, BadInput, printable
 
 from .cursor import Value
 from .fields import REQUIRED, Fields
+from .planes import dequantise_rows
 from .scan import Header, TensorInfo, scan
 from .source import Source
 
@@ -72,6 +76,11 @@ class GGUFFile(Fields):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def values(self, tensor: TensorInfo) -> npt.NDArray[np.float32]:
+        """All of a small tensor as float32, in its shape: what the host computes with or looks at."""
+        raw = np.frombuffer(self.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
+        return dequantise_rows(tensor.format, raw).reshape(tensor.shape).astype(np.float32)
 
     def read(self, tensor: TensorInfo, start: int = 0, stop: int | None = None) -> bytes:
         """The stored bytes of a tensor, or those from start to stop."""

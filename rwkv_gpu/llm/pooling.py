@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
-from ..gguf.planes import dequantise_rows
 from ..models.tensors import RANK
 from ..text.tokenizer import Tokenizer
 from ..text.vocabulary import read_flag, read_id, read_name
@@ -159,16 +158,14 @@ class _Tensors:
         return Affine(matrix, self.vector(f"{name}.bias"))
 
     def vector(self, name: str) -> Floats | None:
-        return self._values(name, (self._width,))[0] if name in self._file.tensors else None
+        return self._values(name, (self._width,)) if name in self._file.tensors else None
 
     def _values(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """As rows. [rows, width]"""
         tensor = self._file.tensors[name]
         if tensor.shape != shape:
             found = f"found the shape {list(tensor.shape)}, expected {list(shape)}"
             raise BadFile(f"{self._file.path}: tensor '{name}': {found}")
-        raw = np.frombuffer(self._file.read(tensor), np.uint8)
-        values = dequantise_rows(tensor.format, raw.reshape(-1, tensor.format.row_bytes(shape[-1])))
+        values = self._file.values(tensor)
         if not np.isfinite(values).all():
             raise BadFile(f"{self._file.path}: tensor '{name}' has numbers that are not finite")
         return values

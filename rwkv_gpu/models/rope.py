@@ -6,13 +6,10 @@ Every number has a range in which the angles of all positions are finite; models
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
-from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Pairing, Rope, Weight, Yarn
 from .tensors import FACTORS, LONGEST_CONTEXT, Tensors
 
@@ -89,8 +86,7 @@ def _scale_factor(file: GGUFFile, key: str) -> float:
 def _factors(file: GGUFFile, tensors: Tensors, name: str, pairs: int) -> Weight:
     """What each frequency is divided by. The values are checked here: a zero or a NaN would spoil every answer."""
     weight = tensors.take(name, pairs)
-    tensor = file.tensors[name]
-    values = dequantise_rows(tensor.format, np.frombuffer(file.read(tensor), np.uint8)[None])[0]
+    values = file.values(file.tensors[name])
     wrong = ~((values >= DIVISOR[0]) & (values <= DIVISOR[1]))
     if wrong.any():
         expected = f"numbers from {DIVISOR[0]} to {DIVISOR[1]}"

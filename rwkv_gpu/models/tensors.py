@@ -6,12 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 9e-13, 1e-2  # of norms; models have 1e-12 (rounded, in BERT) to 1e-5, and 0 makes NaN of a row of zeros
@@ -138,8 +135,7 @@ class Tensors:
         if name not in self:
             return default
         self._checked(name, (1,))
-        tensor = self._file.tensors[name]
-        value = float(dequantise_rows(tensor.format, np.frombuffer(self._file.read(tensor), np.uint8)[None])[0, 0])
+        value = float(self._file.values(self._file.tensors[name])[0])
         if not math.isfinite(value):
             raise self.bad(f"tensor '{name}'", str(value), "a finite number")
         self.skip(name)
@@ -176,8 +172,7 @@ class Tensors:
         """Whether it is a scale that changes nothing."""
         if not name.endswith(OF_MATRICES):
             return False
-        tensor = self._file.tensors[name]
-        return bool((dequantise_rows(tensor.format, np.frombuffer(self._file.read(tensor), np.uint8)[None]) == 1).all())
+        return bool((self._file.values(self._file.tensors[name]) == 1).all())
 
     def dimension(self, name: str, axis: int, dimensions: int = 2) -> int:
         """A size that only the tensor has, such as the rank of a LoRA or the vocabulary."""

@@ -351,11 +351,11 @@ MOST_PARTS = 8
 class Waits(NamedTuple):
     """What takes as long as an H200 decodes and multiplies so many fragments of W by 256 columns, 0.17 us each."""
 
-    stage: float  # for each stage, whatever the subgroups do
-    x: float  # and for each further x, where subgroups share out columns
-    joining: float  # to join parts, for each fragment of x
-    part: float  # and for each of them
-    fragment: float  # and for each fragment of W in a workgroup
+    stage: float  # each stage, whatever its subgroups do
+    x: float  # and each further x of it, where subgroups share out columns
+    joining: float = 0  # parts, for each fragment of x
+    part: float = 0  # and each part
+    fragment: float = 0  # and each fragment of W in a workgroup
 
 
 def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:
@@ -373,7 +373,7 @@ def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int
             if high * along_k <= most and found.workgroup_bytes <= memory:
                 yield found
 
-    return _spread(config, rows, width, Waits(3.75, 0.25, 0, 10, 0), shapes)
+    return _spread(config, rows, width, Waits(stage=3.75, x=0.25, part=10), shapes)
 
 
 def _spread(
@@ -409,7 +409,7 @@ def _high(blocks: Sequence[int], workgroups: int) -> int:
 
 
 def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, waits: Waits) -> float:
-    """What a multiprocessor has to do, so that ways to share can be compared."""
+    """What a multiprocessor has to do, in the unit of `Waits`, so that ways to share can be compared."""
     along_k = _along_k(config)
     stages = -(-width // (config.columns * parts))
     a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
@@ -425,7 +425,7 @@ def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
 def subgroup_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, scales, bounds."""
     of_w = config.wg // config.subgroup_width * config.fragment * 80
-    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 4 * config.tb + 16
+    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + _words_bytes(config)
 
 
 def line_gemm(
@@ -488,7 +488,7 @@ def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, 
             if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
                 yield found
 
-    return _spread(config, rows, width, Waits(1, 0.9, 3, 0, 1), shapes)
+    return _spread(config, rows, width, Waits(stage=1, x=0.9, joining=3, fragment=1), shapes)
 
 
 def line_tile(config: GemmConfig) -> dict[str, Constant]:
@@ -513,7 +513,12 @@ def line_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: 32 columns of W, a unit of x and sums, with gaps, scales, whether it is needed."""
     of_w = config.r * _along_k(config) * 80
     of_x = config.columns // LINE * config.pairs * config.prefetch_depth * (config.tb * 144 + 16)
-    return of_w + of_x + _fragment_bytes(config) + 4 * config.tb + 16
+    return of_w + of_x + _fragment_bytes(config) + _words_bytes(config)
+
+
+def _words_bytes(config: GemmConfig) -> int:
+    """Of scales of x, of whether a workgroup is needed, and of whether it is the last of those that have parts."""
+    return 4 * config.tb + (16 if config.joined_parts == 1 else 32)
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:

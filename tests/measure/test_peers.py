@@ -91,7 +91,7 @@ def test_of_an_encoder_the_vectors_of_both_are_compared_and_then_timed(tmp_path,
     _, _, two, three = [
         [cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines() if line[:1] == "|"
     ]
-    assert two[1:4] == ["pp8", "512", "2"]
+    assert two[1:4] == ["pp8", "2048", "2"]
     assert two[5] == "1,000.0 ± 0.0"
     assert three[5] == "–"
     assert "ended with 7" in result.stderr
@@ -99,7 +99,7 @@ def test_of_an_encoder_the_vectors_of_both_are_compared_and_then_timed(tmp_path,
     first = CliRunner().invoke(main, [*given, "--device", "cpu", "-t", "pp8x3"])  # which ends at the vectors
     assert first.exit_code == 0, first.output
     assert "ended with 7" in first.stderr
-    assert first.stdout.splitlines()[-1].startswith("| pp8 | 512 | 3 | ")
+    assert first.stdout.splitlines()[-1].startswith("| pp8 | 2048 | 3 | ")
 
 
 def test_sides_make_ready_settle_and_are_timed_in_turns():

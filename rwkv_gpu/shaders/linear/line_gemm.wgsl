@@ -6,7 +6,8 @@
 // the subgroup multiplies, waiting for nobody. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
 // fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
 // subgroups may be one apart. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero. The next
-// stage of W and the next pairs of x are on their way in registers meanwhile.
+// stage of W and the next pairs of x are on their way in registers meanwhile. A workgroup may have one of PARTS parts of the
+// columns (`lib/matrix_units/sums_of_parts`).
 //
 // Rows that are written side by side are four apart, so that they begin in different banks.
 // needs decoded four: four_of

@@ -4,7 +4,8 @@
 // float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. x is in
 // workgroup memory, STAGE columns at a time, for all of them. Sums of unlike columns meet once, in the end. Beyond the end of
 // a row, W is zero. The next stage is on its way in registers meanwhile: of W by STEP columns, each of which is asked for as
-// soon as the one before it in the same registers is multiplied.
+// soon as the one before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns
+// (`lib/matrix_units/sums_of_parts`).
 //
 // Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which
 // decode such a pair, write side by side, and eight neighbouring rows begin in different banks.

@@ -7,7 +7,7 @@
 const FOURS_OF_ALL = AT_A_TIME_OF_ALL / 4u;
 const FOURS_OF_A_LANE = (FOURS_OF_ALL + WG - 1u) / WG;
 
-var<workgroup> is_last: u32;
+var<workgroup> is_last: vec4u;      // of 16 bytes, as loads of fragments want multiples of 16
 
 // Whether a workgroup is it. Before, its sums are in workgroup memory; then, those of all parts.
 fn last_of_all(first: u32, lane: u32) -> u32 {
@@ -22,14 +22,14 @@ fn last_of_all(first: u32, lane: u32) -> u32 {
     storageBarrier();
     if lane == 0u {
         let before = atomicAdd(&done[place], 1u);
-        is_last = u32(before + 1u == PARTS);
-        if is_last == 1u {
+        is_last = vec4u(u32(before + 1u == PARTS));
+        if is_last.x == 1u {
             atomicStore(&done[place], 0u);
         }
     }
     workgroupBarrier();
     storageBarrier();
-    let last = workgroupUniformLoad(&is_last);
+    let last = workgroupUniformLoad(&is_last).x;
     if last == 1u {
         add_up(start, lane);
     }

@@ -198,8 +198,8 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 # prompts of 64 gain 28% of Llama 8B, 33 of Falcon-H1 3B, 36 of RWKV-7 2.9B, 75 of Qwen3 0.6B and 80 of LFM2 1.2B, 64
 # sequences 28% of Llama 8B and 48 of RWKV-7 2.9B. By 128 rows small matrices do: 40 to 50% of a prompt of Falcon-H1 3B;
 # by 256 4 to 10, not taken up.
-# Parts of columns that are joined gain 9% of Phi-4 by 16 rows and 12 by 32, 3 of Ministral 3 8.5B, 5 of LFM2 1.2B by 16
-# and 10 of RWKV-7 2.9B by 32. Of more rows they were not tried.
+# Parts of columns that are joined gain 10% of Phi-4 by 16 rows and 12 by 32, 3 of Ministral 3 8.5B and 5 of LFM2 1.2B
+# by 16, and 10 of RWKV-7 2.9B by 32. Of more rows they were not tried.
 LONG = 3584
 FEW_ON_MATRIX_UNITS = (
     Few(more_than=4, rows=16, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),

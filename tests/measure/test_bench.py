@@ -14,6 +14,7 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import Adapter
 from rwkv_gpu.gpu.cost import ContextCost
 from rwkv_gpu.measure.bench import bench, needed, timed
 from rwkv_gpu.measure.roofline import measure_roofline
@@ -68,15 +69,21 @@ def test_the_roofline_is_within_reason(fast_device):
     assert roofline.seconds(roofline.bytes_per_second, 1) == 1
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_every_output_tells_the_same_numbers(adapter, device):
-    given = ["bench", MODEL, "-p", "8", "-n", "2", "-r", "2", "--chunk-size", "4,8"]
-    given += ["--device", "cpu" if device == "cpu" else str(adapter.index)]
+def every_output(given: list[str], adapter: Adapter, device: str) -> dict[str, str]:
+    """What bench prints in each format, on a GPU in two of them."""
+    given = [*given, "--device", "cpu" if device == "cpu" else str(adapter.index)]
     outputs = {}
     for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):
         result = CliRunner().invoke(cli, [*given, "-o", output])
         assert result.exit_code == 0, result.output
         outputs[output] = result.stdout
+    return outputs
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_every_output_tells_the_same_numbers(adapter, device):
+    given = ["bench", MODEL, "-p", "8", "-n", "2", "-r", "2", "--chunk-size", "4,8"]
+    outputs = every_output(given, adapter, device)
     rows = json.loads(outputs["json"])
     assert [(row["test"], row["chunk_size"]) for row in rows] == [("pp8", 4), ("pp8", 8), ("tg2", None)]
     assert all(len(row["samples"]) == 2 and row["tokens_per_second"] > 0 for row in rows)
@@ -149,12 +156,7 @@ def test_a_pass_over_texts_takes_the_steps_of_an_engine_and_pools_the_same_rows(
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_of_an_encoder_every_output_has_tokens_and_texts_a_second(adapter, device):
     given = ["bench", ENCODER, "-p", "8,60", "-b", "1,10", "-r", "2"]
-    given += ["--device", "cpu" if device == "cpu" else str(adapter.index)]
-    outputs = {}
-    for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):
-        result = CliRunner().invoke(cli, [*given, "-o", output])
-        assert result.exit_code == 0, result.output
-        outputs[output] = result.stdout
+    outputs = every_output(given, adapter, device)
     rows = json.loads(outputs["json"])
     assert [(row["test"], row["batch"]) for row in rows] == [("pp8", 1), ("pp8", 10), ("pp60", 1), ("pp60", 10)]
     for row in rows:

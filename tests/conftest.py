@@ -16,13 +16,16 @@ from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels import defaults
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.registry import gemm_trials
 from tests.process import alive_on_gpus, give_back_freed_memory, peak
 from tests.recording import KERNEL_OF
 
-# fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
-# number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
+# fast is what users get, but with small tiles on software Vulkan; checked keeps naga's bounds checks, so an index out
+# of bounds shows as a wrong number; portable pretends to the WebGPU defaults, so the plain variants are tested
+# wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
 # Of a test's cases one in so many runs in the modes that users do not get, but so many at least. Compiling with bounds
@@ -147,6 +150,15 @@ def one_thread_multiplies() -> None:
     blas = Blas()
     if blas.set_threads is not None:
         blas.set_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_tiles() -> Iterator[None]:
+    """On software Vulkan models multiply 4 rows of x at a time: 16, as in tests of kernels, take seconds to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SOFTWARE_LANES", "SOFTWARE_LANES_SHORT"):
+            patch.setattr(defaults, name, (*getattr(defaults, name)[:2], (MANY, 2, 4)))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

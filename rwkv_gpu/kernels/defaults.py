@@ -198,13 +198,14 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 # prompts of 64 gain 28% of Llama 8B, 33 of Falcon-H1 3B, 36 of RWKV-7 2.9B, 75 of Qwen3 0.6B and 80 of LFM2 1.2B, 64
 # sequences 28% of Llama 8B and 48 of RWKV-7 2.9B. By 128 rows small matrices do: 40 to 50% of a prompt of Falcon-H1 3B;
 # by 256 4 to 10, not taken up.
-# Parts of columns that are joined gain 10% of Phi-4 by 16 rows and 12 by 32, 3 of Ministral 3 8.5B and 5 of LFM2 1.2B
-# by 16, and 10 of RWKV-7 2.9B by 32. Of more rows they were not tried.
+# Parts of columns that are joined gain 10% of Phi-4 by 16 rows, 12 by 32 and 13 by 64, 4 of Gemma 3 12B by 16 and 7 by
+# 64, 3 of Llama 8B by 16 and 5 by 64, 3 of Ministral 3 8.5B and 5 of LFM2 1.2B by 16, and 10 of RWKV-7 2.9B by 32. Of
+# subgroup_gemm they gain nothing by more rows than 32.
 LONG = 3584
 FEW_ON_MATRIX_UNITS = (
     Few(more_than=4, rows=16, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),
     Few(more_than=16, rows=32, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),
-    Few(more_than=32, rows=64, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132),
+    Few(more_than=32, rows=64, least=LONG, kernel=line_gemm, subgroups=17, workgroups=132, joins=True),
     Few(more_than=8, rows=16, out=16383, least=2048, kernel=subgroup_gemm, subgroups=16, workgroups=132, joins=True),
     Few(
         more_than=4, rows=16, out=16383, least=768, floats_above=16,
@@ -246,25 +247,19 @@ BATCHES = (
 )
 
 
+# Rows of W and of x for a lane of software Vulkan, by up to so many rows of x. Two short runs to a step fill twice the
+# registers.
+SOFTWARE_LANES = (1, 4, 1), (2, 2, 2), (4, 2, 4), (8, 4, 8), (MANY, 4, 16)
+SOFTWARE_LANES_SHORT = (1, 2, 1), (2, 2, 2), (4, 2, 4), (8, 2, 8), (MANY, 2, 16)
+
+
 def _without_matrix_units(can: Capabilities) -> Tuning:
     if not can.subgroup:
         rows = ((tb, gemv(64, lanes_per_row, 4, tb)) for tb, lanes_per_row in ((1, 16), (2, 16), (4, 8)))
         return Tuning(64, 64, "workgroup", (*rows, (MANY, TILE)))
     if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
-        ladder = (
-            (1, gemm_lane(4, 1)),
-            (2, gemm_lane(2, 2)),
-            (4, gemm_lane(2, 4)),
-            (8, gemm_lane(4, 8)),
-            (MANY, gemm_lane(4, 16)),
-        )
-        # Two short runs to a step fill twice the registers.
-        short = (
-            (1, gemm_lane(2, 1)),
-            (2, gemm_lane(2, 2)),
-            (4, gemm_lane(2, 4)),
-            (8, gemm_lane(2, 8)),
-            (MANY, gemm_lane(2, 16)),
+        ladder, short = (
+            tuple((rows, gemm_lane(r, tb)) for rows, r, tb in way) for way in (SOFTWARE_LANES, SOFTWARE_LANES_SHORT)
         )
         experts, experts_short = (
             tuple((bound, expert_gemm_lane(r, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4), (MANY, 8)))

@@ -1,10 +1,11 @@
 """Attention in decode by every way to spread it: µs of a layer, looking back and joining, by how far it looks back.
 
     python -m benchmarks.attention [--device NAME] [--matrix-units] [--heads 32/8/128,16/8/128] [--batch 1] [--kv f16]
+    python -m benchmarks.attention --heads 32/8/128 --batch 16 --depths 200 --long 30000 --only "as it is"
 
 Heads are those of queries, of keys, and their size: those by themselves are of Llama 8B, Qwen3 0.6B, Qwen3-30B-A3B
 and TinyLlama; 64/8/64 are of gpt-oss, 40/10/128 of Phi-4. There are LAYERS layers of keys and values; the answer of
-one is the query of the next. Times are the GPU's own, the best of several replays. Where the answers of a way differ
+one is the query of the next. With `--long` the first sequence is that far in place of as far as the others. Times are the GPU's own, the best of several replays. Where the answers of a way differ
 from those of the first by more than FAR, its line says so.
 """
 
@@ -134,9 +135,16 @@ class Bench:
     """Layers of some heads over pages of so many sequences."""
 
     def __init__(
-        self, device: Device, heads: Heads, batch: int, context: int, kind: KVType = "f16", window: int = 0
+        self,
+        device: Device,
+        heads: Heads,
+        batch: int,
+        context: int,
+        kind: KVType = "f16",
+        window: int = 0,
+        long: int = 0,
     ) -> None:
-        self.device, self.heads, self.batch, self.window = device, heads, batch, window
+        self.device, self.heads, self.batch, self.window, self.long = device, heads, batch, window, long
         self.pages = context // PAGE
         self.position_bytes = heads.position_bytes(kind)
         pages = [_random_pages(heads, kind, batch * self.pages, seed) for seed in (0, 1)]
@@ -169,15 +177,19 @@ class Bench:
             y = g.attention(y, *given, Cache(f"kv{i}", heads.keys, heads.size), how)
         return g, {"y": y}
 
+    def positions(self, depth: int) -> list[int]:
+        """How far each sequence is."""
+        return [self.long or depth, *[depth] * (self.batch - 1)]
+
     def plan_pages(self, depth: int) -> int:
         """Of the plan that an engine would take."""
-        return SHORT_PAGES if depth < SHORT_PAGES * PAGE else self.pages
+        return SHORT_PAGES if max(self.positions(depth)) < SHORT_PAGES * PAGE else self.pages
 
     def inputs(self, depth: int) -> dict[str, npt.ArrayLike]:
         """Of a step of all sequences that far."""
-        each = -(-(depth + 1) // PAGE)
-        tables = {slot: list(range(slot * self.pages, slot * self.pages + each)) for slot in range(self.batch)}
-        batch = Batch.of([(slot, depth, [0]) for slot in tables]).placed(tables)
+        positions = self.positions(depth)
+        tables = {slot: [slot * self.pages + n for n in range(at // PAGE + 1)] for slot, at in enumerate(positions)}
+        batch = Batch.of([(slot, at, [0]) for slot, at in enumerate(positions)]).placed(tables)
         rng = np.random.default_rng(0)
         given = {name: rng.standard_normal(shape, np.float32) for name, shape in self.rows.items()}
         return {**given, **batch.arrays()}
@@ -203,11 +215,21 @@ def _random_pages(heads: Heads, kind: KVType, count: int, seed: int) -> npt.NDAr
 @click.option("--depths", default="0,64,512,4096")
 @click.option("--kv", default="f16", help="How keys and values are stored: f16, f32, q8, q4.")
 @click.option("--window", default=0)
+@click.option("--long", default=0, help="How far the first sequence is, if not as far as the others.")
 @click.option("--matrix-units", is_flag=True)
 @click.option("--rounds", default=4)
 @click.option("--only", default="", help="Ways whose name has one of these.")
 def main(
-    device: str, heads: str, batch: str, depths: str, kv: str, window: int, matrix_units: bool, rounds: int, only: str
+    device: str,
+    heads: str,
+    batch: str,
+    depths: str,
+    kv: str,
+    window: int,
+    long: int,
+    matrix_units: bool,
+    rounds: int,
+    only: str,
 ) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
@@ -217,7 +239,8 @@ def main(
         several = itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(",")), kv.split(","))
         for one, count, kind in several:
             print(f"\n{one}, batch {count}, {kind}: µs of a layer by depth")
-            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE, cast(KVType, kind), window)
+            context = -(-(max(*depth, long) + 1) // PAGE) * PAGE
+            bench = Bench(gpu, one, count, context, cast(KVType, kind), window, long)
             compare(bench, depth, rounds, only.split(","))
             bench.close()
 
@@ -231,8 +254,8 @@ def compare(bench: Bench, depths: list[int], rounds: int, only: list[str]) -> No
     for _, depth, (name, _) in itertools.product(range(rounds), depths, several):
         best[name, depth] = min(best[name, depth], bench.seconds(plans[name, depth], depth))
     first = {depth: plans[several[0][0], depth].read("y", bench.batch) for depth in depths}
-    seen = [min(depth + 1, bench.window or depth + 1) for depth in depths]
-    bound = [bench.batch * each * bench.position_bytes / 4.3e12 for each in seen]
+    seen = [sum(min(at + 1, bench.window or at + 1) for at in bench.positions(depth)) for depth in depths]
+    bound = [each * bench.position_bytes / 4.3e12 for each in seen]
     for name, seconds in {"depth": [d / 1e6 for d in depths], "at 4,300 GB/s": bound}.items():
         print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
     for name, _ in sorted(several, key=lambda one: sum(best[one[0], depth] for depth in depths)):

@@ -19,6 +19,7 @@ from .shader import Pipeline
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, where in it, bytes
+LENGTHS = "lengths"  # not bound, but among the counts: the positions of all sequences, and of the longest
 ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
 
 
@@ -125,6 +126,7 @@ class StepBuffer:
         header, picked = self._headers[step], self.HEADER // 4
         header[0], header[1], header[2] = rows, segments, outputs
         header[picked], header[picked + 1], header[picked + 2] = outputs, segments, outputs
+        header[4], header[5] = np.asarray(inputs.get(LENGTHS, (0, 0))).tolist()
         filled = self._filled[step]
         for name, view in self._views[step].items():
             if name in late:

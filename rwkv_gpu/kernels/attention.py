@@ -34,7 +34,9 @@ RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
-RUN_COUNT = Hole("run count", ("attention/partition", "attention/every_run"))
+CUT = Hole("cut", ("attention/partition", "attention/every_run"))
+RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
+RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
 SCORES = REACH, LOGIT, SINK  # what becomes of scores
 SCORES_OF_LAST = REACH_BACK, LOGIT  # of a row that is alone in its step
 
@@ -50,6 +52,7 @@ ATTENTION = Kernel(
         ANSWER.only("floats").maybe(),
         READ,
         *STORED,
+        RUN_COUNT.only("even"),
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
@@ -70,6 +73,8 @@ ATTENTION_DECODE = Kernel(
         GATE.maybe(),
         ANSWER.maybe(),
         READ,
+        RUN_COUNT,
+        RUNS_OF_ROWS,
         RESULT,
         SUM.only("subgroup"),
         PLAIN,
@@ -81,7 +86,7 @@ ATTENTION_DECODE = Kernel(
 ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
-    (*SCORES, PLAIN),
+    (*SCORES, RUN_COUNT.only("even"), PLAIN),
     (
         *("attention/block", "attention/blocks", "attention/blocks_of_segments"),
         *("attention/partition", "attention/softmax", "attention/vectors"),
@@ -97,6 +102,8 @@ ATTENTION_DECODE_MATRIX = Kernel(
         SINK.maybe(),
         GATE.maybe(),
         ANSWER.maybe(),
+        RUN_COUNT,
+        RUNS_OF_ROWS,
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
@@ -110,7 +117,7 @@ KV_WRITE = Kernel(
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
-    (RUN_COUNT, REACH_BACK, SINK, GATE, ANSWER, PLAIN),
+    (CUT, RUN_COUNT.maybe(), REACH_BACK, SINK, GATE, ANSWER, PLAIN),
     ("attention/run_sums", "attention/vectors", *ROUNDING_IN_UNITS),
     tolerance=CLOSE,
 )
@@ -145,6 +152,8 @@ LATENT_ATTENTION = Kernel(
         LATENT_QUERIES,
         QUERY_SCALE.but("late"),
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
+        RUN_COUNT,
+        RUNS_OF_ROWS.maybe(),  # not of rows of a prompt
         RESULT.only("whole", "partial"),
         *LATENT_REST,
         PLAIN,
@@ -155,7 +164,15 @@ LATENT_ATTENTION = Kernel(
 LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
-    (LATENT_QUERIES, QUERY_SCALE.but("late"), RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
+    (
+        LATENT_QUERIES,
+        QUERY_SCALE.but("late"),
+        RUN_COUNT,
+        RUNS_OF_ROWS.maybe(),
+        RESULT.only("whole", "partial"),
+        *LATENT_REST,
+        PLAIN,
+    ),
     ("attention/softmax", *LATENT_BLOCKS),
     core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
-from .attention import REACH, RUNS
+from .attention import REACH, RUN_COUNT, RUNS
 from .expert_config import (
     EXPERT_TILE,
     ExpertConfig,
@@ -147,6 +147,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         Hole("row", ("moe/rows/plain", "moe/rows/joined_runs", "moe/rows/prefetched")),
         ROWS.only("vec4").maybe(),
         REACH.only("window").maybe(),  # of runs
+        RUN_COUNT.maybe(),
         SUM.only("subgroup"),
         PLAIN,
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
+from .run_shares import MOST_RUNS, ONE, SPLIT_PAGES, RunShares
 from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
@@ -12,9 +13,7 @@ MOST_QUERIES = 16
 LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
 USUAL_SIZE = 128  # of a head, that as many lanes share as the tuning says; more lanes share larger ones
 NO_WINDOW = 1 << 31
-MOST_RUNS = 64  # of a context, in decode
 DRAFT_ROWS = 16  # of a step that verifies drafts
-SPLIT_PAGES = 16  # of a context that is worth splitting there
 SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
 # Positions that one workgroup reads sooner than several do that are joined: a layer of Llama 8B on an H200 takes 2 µs
 # less at 50 and 0.5 to 1 at 100; at 200 it would take 1 more.
@@ -35,7 +34,7 @@ class AttentionPartition:
     shared: int  # heads of a workgroup, all of one KV head
     rows: int = 1  # of a workgroup
     grain: int = PAGE  # a run of the context is a multiple of so many positions
-    runs: int = 1  # at most
+    shares: RunShares = ONE
     one_run: int = 0  # positions up to which there is one run
     lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
     lanes: int = 0  # of a workgroup of such lanes
@@ -50,6 +49,11 @@ class AttentionPartition:
         return cls(how.heads, cache.heads, cache.size, how.window or how.chunk, shared, reach=reach)
 
     @property
+    def runs(self) -> int:
+        """Of a row at most."""
+        return self.shares.most
+
+    @property
     def sizes(self) -> dict[str, Constant]:
         """What all kernels know."""
         return {"H": self.heads, "KV": self.kv_heads, "N": self.size, "PAGE": PAGE}
@@ -58,7 +62,7 @@ class AttentionPartition:
     def split(self) -> dict[str, Constant]:
         """What kernels know that attend, or reduce partial results."""
         reach = self.window or NO_WINDOW
-        return {"GRAIN": self.grain, "RUNS": self.runs, "ONE_RUN": self.one_run, "WINDOW": reach}
+        return {"GRAIN": self.grain, "ONE_RUN": self.one_run, "WINDOW": reach, **self.shares.constants}
 
     @property
     def pack(self) -> int:
@@ -67,7 +71,7 @@ class AttentionPartition:
 
     def run_pages(self, most: int) -> int:
         """The most pages that a run touches, of a sequence that has so many."""
-        run = self.grain * -(-(most * PAGE + self.grain) // (self.grain * self.runs))
+        run = self.grain * -(-(most * PAGE + self.grain) // (self.grain * self.shares.even))
         return min(most, max(run, self.one_run) // PAGE + 2)
 
 
@@ -91,7 +95,7 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
     if how.causal and rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
         grain = -(-tuning.attention_run // PAGE) * PAGE
         wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
-        return replace(whole, grain=grain, runs=min(wanted, -(-pages * PAGE // grain)))
+        return replace(whole, grain=grain, shares=RunShares.all_even(min(wanted, -(-pages * PAGE // grain))))
     return replace(whole, rows=most // shared)
 
 
@@ -99,7 +103,7 @@ def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, 
     """For a prompt on matrix units: where few workgroups have all its rows, the context in runs as in decode."""
     most = min(partition.window or NO_WINDOW, pages * PAGE)
     runs = min(MOST_RUNS, tuning.attention_matrix_groups // groups, -(-most // grain))
-    return replace(partition, grain=grain, runs=runs) if runs > SHORT_RUNS else partition
+    return replace(partition, grain=grain, shares=RunShares.all_even(runs)) if runs > SHORT_RUNS else partition
 
 
 def decode_partition(
@@ -108,9 +112,9 @@ def decode_partition(
     """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
     sharing = how.heads // cache.heads
     lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
-    shares = _sharing_keys(sharing, cache.size, tuning, can)
-    if shares is not None:
-        shared, lanes_per_key, lanes = shares
+    sharing_keys = _sharing_keys(sharing, cache.size, tuning, can)
+    if sharing_keys is not None:
+        shared, lanes_per_key, lanes = sharing_keys
         grain, groups = tuning.attention_run, min(tuning.attention_groups, tuning.decode_groups)
         if (
             lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
@@ -126,12 +130,15 @@ def decode_partition(
     joins = (
         lanes_per_key > 0 and tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
     )
-    if runs <= (1 if joins else SHORT_RUNS):
-        runs, joins = 1, False
+    shares = RunShares.all_even(runs)
+    if joins and not (how.window or how.chunk):
+        shares = RunShares.by_length(runs, rows, pages)
+    if shares.most <= (1 if joins else SHORT_RUNS):
+        shares, joins = ONE, False
     return replace(
         AttentionPartition.of(cache, how, shared),
         grain=grain,
-        runs=runs,
+        shares=shares,
         one_run=ONE_RUN if joins and ONE_RUN % grain == 0 else 0,
         lanes_per_key=lanes_per_key,
         lanes=lanes,
@@ -168,7 +175,8 @@ def matrix_decode_partition(
     wanted_runs = max(1, tuning.decode_matrix_groups * shared // (rows * how.heads))
     runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
     whole = AttentionPartition.of(cache, how, shared)
-    return MatrixDecodePartition(replace(whole, grain=grain, runs=runs, lanes=lanes), queries, key_tiles)
+    shares = RunShares.all_even(runs) if reach or runs == 1 else RunShares.by_length(runs, rows, pages)
+    return MatrixDecodePartition(replace(whole, grain=grain, shares=shares, lanes=lanes), queries, key_tiles)
 
 
 def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> int:

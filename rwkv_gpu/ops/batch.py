@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..gpu.plan import LENGTHS
 from .vocabulary import PAGE
 
 Pages = tuple[int, ...]
@@ -204,6 +205,7 @@ class BatchArrays:
             "segments": _segment_words(segments),
             "row_segment": self._same("row_segment", tuple([s.count for s in segments]), _numbers),  # [T]
             "output_rows": self._same("output_rows", batch.outputs, words),  # [R]
+            LENGTHS: _lengths(segments),
         }
         if batch.adapters is not None:
             arrays["adapters"] = batch.adapters
@@ -239,6 +241,12 @@ def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
         all_words += kept
         all_words += NONE_KEPT[len(kept) :]
     return words(all_words).reshape(-1, SEGMENT_WORDS)
+
+
+def _lengths(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
+    """The positions of all sequences, and of the longest. [2]"""
+    ends = [segment.end for segment in segments]
+    return words((sum(ends), max(ends, default=0)))
 
 
 def _numbers(counts: Sequence[int]) -> npt.NDArray[np.uint32]:

@@ -9,10 +9,14 @@ from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
 from .attention_partition import NO_WINDOW, SHORT_RUNS
+from .run_shares import ONE, RunShares
 from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # of a workgroup at most; 20 heads are those of GLM-4.7-Flash
 MOST_RUNS = 256  # of a context, in decode
+# Of long rows. A workgroup fills a multiprocessor: as many as there are for rows alike, though all but empty, cost 3 us
+# of a layer of GLM-4.7-Flash by 16 rows at 4,096.
+FURTHER_RUNS = 32
 PROMPT_CHUNK = 8  # vec4s of queries and keys that are staged at a time
 DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for every chunk
 DECODE_KEYS = 32
@@ -32,7 +36,7 @@ class LatentPartition:
     chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where all are
     lanes: int
     grain: int = PAGE  # a run of the context is a multiple of so many positions
-    runs: int = 1  # at most
+    shares: RunShares = ONE
     width_parts: int = 0  # subgroups that share out the width of a query tile on matrix units; 0 without those
 
     @property
@@ -44,9 +48,14 @@ class LatentPartition:
         }  # fmt: skip
 
     @property
+    def runs(self) -> int:
+        """Of a row at most."""
+        return self.shares.most
+
+    @property
     def split(self) -> dict[str, Constant]:
         """What kernels know that attend, or reduce partial results."""
-        return {"GRAIN": self.grain, "RUNS": self.runs, "ONE_RUN": 0, "WINDOW": NO_WINDOW}
+        return {"GRAIN": self.grain, "ONE_RUN": 0, "WINDOW": NO_WINDOW, **self.shares.constants}
 
 
 def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition:
@@ -68,7 +77,12 @@ def decode_partition(
     room = min(DECODE_BYTES, can.max_workgroup_memory)
     chunk = next(n for n in DECODE_CHUNKS if latent_bytes(queries, DECODE_KEYS, n) <= room)
     lanes = _lanes(queries, tuning, can)
-    return LatentPartition(heads, cache, queries, DECODE_KEYS, chunk, lanes, grain, runs if pages > SHORT_RUNS else 1)
+    shares = _shares(runs, rows, pages)
+    return LatentPartition(heads, cache, queries, DECODE_KEYS, chunk, lanes, grain, shares)
+
+
+def _shares(runs: int, rows: int, pages: int) -> RunShares:
+    return RunShares.by_length(runs, rows, pages, FURTHER_RUNS) if runs > 1 and pages > SHORT_RUNS else ONE
 
 
 def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
@@ -93,9 +107,8 @@ def matrix_decode_partition(
         return whole
     grain = -(-tuning.latent_run // whole.keys) * whole.keys
     blocks = rows * -(-heads // whole.queries)
-    return replace(
-        whole, grain=grain, runs=max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
-    )
+    runs = max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
+    return replace(whole, grain=grain, shares=_shares(runs, rows, pages))
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:

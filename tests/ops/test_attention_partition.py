@@ -32,8 +32,9 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
         if spread.lanes_per_key:
             assert size // 8 % spread.lanes_per_key == 0 and subgroup_width % spread.lanes_per_key == 0
             assert decode_bytes(spread.shared, size, spread.lanes // subgroup_width) <= memory
-        longest = -(-pages * PAGE // (spread.runs * spread.grain)) * spread.grain
-        assert longest * spread.runs >= pages * PAGE
+        even = spread.shares.even
+        longest = -(-pages * PAGE // (even * spread.grain)) * spread.grain
+        assert longest * even >= pages * PAGE
         assert spread.run_pages(pages) >= min(pages, max(longest, spread.one_run) // PAGE + 1)
         assert spread.one_run % spread.grain == 0 and (spread.one_run == 0 or spread.joins)
 

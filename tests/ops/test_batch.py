@@ -46,7 +46,7 @@ def test_an_array_is_made_anew_where_it_changes(following, changed):
     arrays = BatchArrays()
     before = {**arrays.of(decode([3, 1], 5))}
     after = arrays.of(following)
-    always = {"ids", "segments", "places", f"places.{WINDOW}"}
+    always = {"ids", "segments", "lengths", "places", f"places.{WINDOW}"}
     assert {name for name in before if before[name] is not after[name]} == changed | always
 
 

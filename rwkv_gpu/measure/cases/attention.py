@@ -31,6 +31,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("q4", 128, 8),
 )  # cache, head, query heads
 
+UNLIKE = (1100, 3, 150)  # positions of the rows of a step, of which the first has more runs than the others
 UNITS = "matrix units"
 CACHED = "turned norms, cached"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
@@ -70,6 +71,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             if count == 1:
                 yield _surrounded(name, tuning, step, start, on_units=name == UNITS)
                 yield from read_on_units(_trial(name, tuning, "f16", 64, 6, step, start, 1, False), 6 * 64, can)
+        yield _unlike(name, tuning)
         for what, option in OPTIONS.items():
             for step, (start, count) in STEPS.items():
                 if count == 1 or name == "own keys":
@@ -80,6 +82,26 @@ def cases(can: Capabilities) -> Iterator[Trial]:
                 yield _trial(name, tuning, stored, 64, 6, "whole text", 0, 150, False, what, option)
     if can.fragment:
         yield _trial(UNITS, plain, "f16", 64, 6, "few rows in runs", 700, 30, True)
+
+
+def unlike_rows() -> tuple[Batch, int]:
+    """A row of each of several sequences that are unlike in length, and the pages of all."""
+    each = [-(-(position + 1) // PAGE) for position in UNLIKE]
+    order = np.random.default_rng(1).permutation(sum(each) + 2).tolist()
+    tables = {slot: order[sum(each[:slot]) : sum(each[: slot + 1])] for slot in range(len(each))}
+    return Batch.of([(slot, position, [0]) for slot, position in enumerate(UNLIKE)]).placed(tables), sum(each) + 2
+
+
+def _unlike(name: str, tuning: Tuning) -> Trial:
+    """Six heads by two of keys, of rows that are unlike."""
+    heads, size, (batch, pages) = 6, 64, unlike_rows()
+    cache, how = Cache("kv", 2, size), Attention(heads, Rope("neox", size, 10000.0), size**-0.5)
+    past = [KV_FORMATS["f16"].store(normal(pages, PAGE, 2, size, seed=i)) for i in (1, 2)]
+    inputs = {n: normal(len(UNLIKE), h * size, seed=i) for i, (n, h) in enumerate((("q", heads), ("k", 2), ("v", 2)))}
+    return Trial(
+        "attention", "decode of unlike rows", name, tuning, lambda g, _, q, k, v: g.attention(q, k, v, cache, how),
+        inputs, {}, HALF_PAGES.result, Past(batch, {}, {"kv": (past[0], past[1])}, "f16"),
+    )  # fmt: skip
 
 
 def _surrounded(name: str, tuning: Tuning, step: str, start: int, *, on_units: bool) -> Trial:

@@ -17,7 +17,7 @@ from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
 from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
-from .attention import STEPS
+from .attention import STEPS, unlike_rows
 from .common import BY_NAME, normal, read_on_units
 
 POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
@@ -35,11 +35,11 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     kinds: tuple[KVType, ...] = "f32", "f16"
     for kind in kinds:
         for position in POSITIONS:
-            for step in STEPS if position == "neighbours" else ("next chunk",):
+            for step in (*STEPS, "unlike rows") if position == "neighbours" else ("next chunk",):
                 yield _attention("default", tuning, kind, step, position)
     if tuning.attention_on_matrix_units:
         plain = replace(tuning, attention_on_matrix_units=False)
-        for step in STEPS:
+        for step in (*STEPS, "unlike rows"):
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
@@ -49,26 +49,25 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
             yield from read_on_units(_by_head(name, own, config.tolerance.result, out=64), 3 * 64, can)
         if config.gathers_row:
-            yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
+            for step in ("long decode", "unlike rows"):
+                yield _joined(name, replace(own, attention_run=64), step, config.tolerance.result)
 
 
-def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """One row far into its context, whose runs the product by head behind attention joins."""
-    attends = _attention(name, tuning, "f32", "long decode", "no rope")
+def _joined(name: str, tuning: Tuning, step: str, allowed: float) -> Trial:
+    """Rows far into their context, whose runs the product by head behind attention joins."""
+    attends = _attention(name, tuning, "f32", step, "no rope")
 
     def says(g: Any, w: Any, **inputs: Any) -> Any:
         return g.head_linear(attends.says(g, w, **inputs), w["v_up"])
 
     weights = {**attends.weights, "v_up": Stored.random(BY_NAME["Q8_0"], 6, 24, 32)}
-    return replace(attends, op="head_linear", what="long decode", says=says, weights=weights, allowed=allowed)
+    return replace(attends, op="head_linear", what=step, says=says, weights=weights, allowed=allowed)
 
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str) -> Trial:
     """Six heads over latents of 48 dims, of which 16 rotate."""
-    (start, count), heads = STEPS[step], 6
-    dtype, pages = KV_FORMATS[kind].dtype, -(-(start + count) // PAGE)
-    order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
-    latents = normal(pages + 2, PAGE, 1, 48, seed=1).astype(dtype)
+    heads, (batch, pages) = 6, _rows(step)
+    latents = normal(pages, PAGE, 1, 48, seed=1).astype(KV_FORMATS[kind].dtype)
     widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}
 
     def says(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
@@ -78,10 +77,20 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
 
     return Trial(
         "latent_attention", f"{step}, {kind}, {position}", name, tuning, says,
-        {n: normal(count, width, seed=i) for i, (n, width) in enumerate(widths.items())},
+        {n: normal(batch.rows, width, seed=i) for i, (n, width) in enumerate(widths.items())},
         {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
-        Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (latents,)}, kind),
+        Past(batch, {}, {"kv": (latents,)}, kind),
     )  # fmt: skip
+
+
+def _rows(step: str) -> tuple[Batch, int]:
+    """Those of a step, and the pages of all."""
+    if step not in STEPS:
+        return unlike_rows()
+    start, count = STEPS[step]
+    pages = -(-(start + count) // PAGE)
+    order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
+    return Batch.of([(0, start, [0] * count)]).placed({0: order}), pages + 2
 
 
 def _by_head(name: str, tuning: Tuning, allowed: float, stride: int = 80, out: int = 70) -> Trial:

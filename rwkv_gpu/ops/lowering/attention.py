@@ -30,6 +30,7 @@ from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend
 from ..paged import factors_of, largest_power, rope_table
+from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
 from .context import Lowering
@@ -40,7 +41,6 @@ RUN_FRAGMENTS = 16  # of keys that a run has at least there
 LEAST_COLUMNS = 16  # vec4s of a head that a workgroup joins the runs of
 REDUCING_GROUPS = 128  # workgroups that joining runs is spread over, where heads are long enough
 LOG2E = math.log2(math.e)
-JOINING = "attention/partition", "attention/run_sums"  # parts that join runs
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that find the queries of a workgroup in a prompt
 
 
@@ -121,8 +121,8 @@ def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Oper
         "SHARED": units.partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles,
         "WG": units.partition.lanes, **matrix_units(to.can.fragment, to.can.subgroup_size),
     }  # fmt: skip
-    parts = ("attention/attention_decode_matrix", ("attention/softmax",))
-    return AttentionKernel(*parts, constants, {"q": q, "places": places})
+    parts = "attention/softmax", units.partition.shares.finding
+    return AttentionKernel("attention/attention_decode_matrix", parts, constants, {"q": q, "places": places})
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
@@ -190,6 +190,7 @@ def _attend_on_matrix_units(
             "attention/softmax",
             "attention/blocks",
             "attention/partition",
+            partition.shares.counting,
             *BLOCKS,
             *scores.parts,
             *sink.parts,
@@ -216,7 +217,7 @@ def _attend_on_matrix_units(
         context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
     )
     if partition.runs > 1:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), "attention/every_run")
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), every_run=True)
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
@@ -245,6 +246,7 @@ def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> 
         f"attention/cache/raw_{raw}",
         *_stored(fmt, partition.size, "read"),
         "lib/sum/subgroup",
+        partition.shares.finding,
     )
     return AttentionKernel("attention/attention_decode", parts, constants, {})
 
@@ -272,6 +274,7 @@ def _attend(
             *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts)),
             partition.reach,
             "attention/partition",
+            partition.shares.counting,
             f"attention/result/{result}",
             "lib/lanes/plain",
         ),
@@ -284,7 +287,7 @@ def _attend(
             "MAX_PAGES": to.memory.caches.max_pages,
         },
         {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables(op.cache)},
-        groups=blocks * partition.heads // partition.shared * partition.runs,
+        groups=partition.shares.count(blocks) * partition.heads // partition.shared,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode and not op.cached else 0,
         shared_bytes=_workgroup_bytes(to, partition),
@@ -307,6 +310,11 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
     return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
 
 
+def joining(shares: RunShares) -> tuple[str, ...]:
+    """The parts that join runs, of which a row has as many as its length wants."""
+    return "attention/partition", shares.counting, "attention/run_sums"
+
+
 def reduce_runs(
     to: Lowering,
     node: Node,
@@ -315,9 +323,10 @@ def reduce_runs(
     found: Value,
     y: Value,
     sink: Extra = PLAIN_ANSWER,
-    run_count: str = "attention/partition",
+    *,
+    every_run: bool = False,
 ) -> None:
-    """The runs of each head, by as many lanes for each vec4 as a workgroup has; `run_count` knows how many they are.
+    """The runs of each head, by as many lanes for each vec4 as a workgroup has: `every_run`, or as many as a row has.
 
     Workgroups share a head where a device would have few of them otherwise.
     """
@@ -336,8 +345,7 @@ def reduce_runs(
         cache.name,
         (
             "attention/split_reduce",
-            run_count,
-            "attention/run_sums",
+            *(("attention/every_run", "attention/run_sums") if every_run else joining(partition.shares)),
             partition.reach,
             *sink.parts,
             "lib/lanes/plain",

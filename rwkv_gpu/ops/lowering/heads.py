@@ -10,7 +10,6 @@ from ..nodes import HeadLinear, Quantise
 from ..quantising import UNIT, rounded_rows
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
-from .attention import JOINING
 from .context import Lowering, Runs
 from .matrix_units import w_exponent
 from .moe import decoded_parts, rounded_rows_of
@@ -69,7 +68,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
 def _reading(matrices: Matrices, config: ExpertConfig, stride: int, runs: Runs | None) -> tuple[str, ...]:
     """What reads rows of x, or joins the runs of them."""
     if runs is not None:
-        return "moe/rows/joined_runs", *JOINING, "attention/reach/window"
+        return "moe/rows/joined_runs", *runs.joining, "attention/reach/window"
     return _rows(matrices, stride), *matrices.reading(config)[1:]
 
 

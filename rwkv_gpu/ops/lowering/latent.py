@@ -16,7 +16,7 @@ from ..latent_partition import (
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
+from .attention import BLOCKS, PLAIN_ANSWER, joining, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
 
 
@@ -25,7 +25,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     heads, caches = op.how.heads, to.memory.caches
     partition = _partition(to, node, op)
     if to.shape.decode:
-        blocks = node.rows * -(-heads // partition.queries)
+        blocks = partition.shares.count(node.rows) * -(-heads // partition.queries)
     else:  # each sequence may end in a block that is not full
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
@@ -39,7 +39,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         (
             kernel,
             *(
-                ("attention/latent/single_rows", BLOCKS[0])
+                ("attention/latent/single_rows", BLOCKS[0], partition.shares.finding)
                 if to.shape.decode
                 else ("attention/latent/segments", *BLOCKS)
             ),
@@ -47,6 +47,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             f"attention/{query_scale}",
             f"attention/result/{result}",
             "attention/partition",
+            partition.shares.counting,
             "attention/reach/window",
             *(() if result == "partial" else PLAIN_ANSWER.parts),
             "lib/lanes/plain",
@@ -60,15 +61,15 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             **queries,
             **written,
         },
-        groups=blocks * partition.runs,
+        groups=blocks,
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
     if result == "partial" and op.leaves_runs:
-        to.runs[op.y] = Runs(found, op.cache, partition.split)
+        to.runs[op.y] = Runs(found, op.cache, partition.split, joining(partition.shares))
     elif result == "partial":
-        size, grain, runs = op.cache.latent, partition.grain, partition.runs
-        reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
+        size, grain, shares = op.cache.latent, partition.grain, partition.shares
+        reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, shares), found, op.y)
 
 
 def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:

@@ -18,6 +18,7 @@
 // needs result: finish, write
 // needs rope: is_second, pair_of, partner_of
 // needs rotation: rotated
+// needs runs of rows: run_at
 // needs scores: query_of, score_of
 // needs sum: group_sum
 // needs value norm: value_scale
@@ -82,12 +83,13 @@ struct Place {
 }
 
 fn run(group: u32, lane: u32) {
-    let t = group / (RUNS * SHARES);
+    let share = group % SHARES;             // neighbours read neighbouring memory
+    let place = run_at(group / SHARES, lane);
+    let t = place.x;
+    let number = place.y;
     if t >= step.rows {
         return;
     }
-    let share = group / RUNS % SHARES;
-    let number = group % RUNS;
     let head = share * SHARED / (H / KV);
     let asked = asked_of(t, share, head, lane);
     let position = places[t].x;

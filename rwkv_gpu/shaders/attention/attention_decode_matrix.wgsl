@@ -8,6 +8,7 @@
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs logit: logits_of
 // needs result: write
+// needs runs of rows: run_at
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4], rotated
@@ -57,9 +58,10 @@ var<private> kv_head: u32;
 var<private> line: u32;         // the lane
 
 fn run(group: u32, lane: u32) {
-    row = group / (SHARES * RUNS);
     let share = group % SHARES;             // neighbours read neighbouring memory
-    let number = group / SHARES % RUNS;
+    let place = run_at(group / SHARES, lane);
+    row = place.x;
+    let number = place.y;
     if lane == 0u {
         extent = vec4u();
         if row < step.rows {

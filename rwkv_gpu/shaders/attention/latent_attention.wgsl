@@ -7,7 +7,7 @@
 // needs attention/eight: Eight
 // needs attention/partition: cut_of
 // needs latent read: latent4, latent8
-// needs queries: block_of
+// needs queries: part_of
 // needs query scale: query_scale
 // needs result: write
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
@@ -45,8 +45,9 @@ var<workgroup> sums: array<vec4f, Q4>;                  // of the exponentials
 var<workgroup> fade: array<vec4f, Q4>;                  // what a new maximum makes of the sums before it
 
 fn run(group: u32, lane: u32) {
-    let block = block_of(group / RUNS);
-    let number = group % RUNS;
+    let own = part_of(group, lane);
+    let block = own.block;
+    let number = own.run;
     if block.count == 0u {
         return;
     }

@@ -8,7 +8,7 @@
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves
-// needs queries: block_of
+// needs queries: part_of
 // needs query scale: query_scale
 // needs result: write
 enable wgpu_cooperative_matrix;
@@ -67,8 +67,9 @@ var<private> subgroup: u32;
 var<private> subgroup_lane: u32;
 
 fn run(group: u32, lane: u32) {
-    block = block_of(group / RUNS);
-    let number = group % RUNS;
+    let own = part_of(group, lane);
+    block = own.block;
+    let number = own.run;
     let page = page_of(lane);
     if lane == 0u {
         let cut = cut_of(block.position, position_of(max(block.count, 1u) - 1u), number);

@@ -1,6 +1,7 @@
-// What a row sees, cut into at most RUNS runs of a multiple of GRAIN positions: as many to each as the length wants. Up to
-// ONE_RUN positions are one.
+// What a row sees, cut into runs of a multiple of GRAIN positions: as many to each as the length wants. Up to ONE_RUN positions
+// are one.
 // needs reach: first_seen
+// needs run count: most_runs
 struct Cut {
     start: u32,
     end: u32,   // behind the last position; not behind `start` where there is nothing
@@ -15,7 +16,8 @@ fn cut_of(first: u32, last: u32, number: u32) -> Cut {
 }
 
 fn run_size(length: u32) -> u32 {
-    let each = (length + RUNS * GRAIN - 1u) / (RUNS * GRAIN) * GRAIN;
+    let runs = most_runs(length);
+    let each = (length + runs * GRAIN - 1u) / (runs * GRAIN) * GRAIN;
     return select(each, ONE_RUN, length <= ONE_RUN);
 }
 

@@ -1,5 +1,5 @@
 // y[t, h] = sum_r e^(top_r - top) x_r / sum_r e^(top_r - top) sum_r      over runs r of the context; COLUMNS vec4s of HEADS heads for a workgroup
-// needs attention/partition: runs_of
+// needs cut: runs_of
 // needs attention/run_sums: all_parts, sum_runs
 // needs answer: answer
 // needs gate: gated

@@ -4,6 +4,8 @@ struct Step {
     segments: u32,  // sequences that the rows belong to
     outputs: u32,   // R, rows whose logits are asked for
     bucket: u32,    // rows that the plan is made for
+    positions: u32, // of all sequences, with these rows
+    longest: u32,   // of the longest
 }
 
 @group(0) @binding(0) var<uniform> step: Step;

@@ -5,8 +5,9 @@
 
 Heads are those of queries, of keys, and their size: those by themselves are of Llama 8B, Qwen3 0.6B, Qwen3-30B-A3B
 and TinyLlama; 64/8/64 are of gpt-oss, 40/10/128 of Phi-4. There are LAYERS layers of keys and values; the answer of
-one is the query of the next. With `--long` the first sequence is that far in place of as far as the others. Times are the GPU's own, the best of several replays. Where the answers of a way differ
-from those of the first by more than FAR, its line says so.
+one is the query of the next. With `--long` the first sequence is that far in place of as far as the others. Times are
+the GPU's own, the best of several replays. Where the answers of a way differ from those of the first by more than FAR,
+its line says so.
 """
 
 import itertools

@@ -147,7 +147,7 @@ EXPERT_GEMV_INT = ExpertKernel(
         Hole("row", ("moe/rows/plain", "moe/rows/joined_runs", "moe/rows/prefetched")),
         ROWS.only("vec4").maybe(),
         REACH.only("window").maybe(),  # of runs
-        RUN_COUNT.maybe(),
+        RUN_COUNT.only("even").maybe(),
         SUM.only("subgroup"),
         PLAIN,
     ),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
-from .run_shares import MOST_RUNS, ONE, SPLIT_PAGES, RunShares
+from .run_shares import MOST_RUNS, ONE, ROWS_BYTES, SPLIT_PAGES, RunShares
 from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
@@ -182,7 +182,7 @@ def matrix_decode_partition(
 def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> int:
     """Of workgroup memory there: keys or values, scores, exponentials, and what is known of each query."""
     keys = key_tiles * side
-    return 2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries + 16
+    return 2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries + 16 + ROWS_BYTES
 
 
 def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabilities) -> bool:

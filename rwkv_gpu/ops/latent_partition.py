@@ -9,7 +9,7 @@ from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
 from .attention_partition import NO_WINDOW, SHORT_RUNS
-from .run_shares import ONE, RunShares
+from .run_shares import ONE, ROWS_BYTES, RunShares
 from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # of a workgroup at most; 20 heads are those of GLM-4.7-Flash
@@ -74,7 +74,7 @@ def decode_partition(
     grain = -(-tuning.attention_run // DECODE_KEYS) * DECODE_KEYS
     wanted = min(MOST_RUNS, max(4, tuning.attention_groups // (rows * splits)))
     runs = min(wanted, -(-pages * PAGE // grain))
-    room = min(DECODE_BYTES, can.max_workgroup_memory)
+    room = min(DECODE_BYTES, can.max_workgroup_memory - ROWS_BYTES)
     chunk = next(n for n in DECODE_CHUNKS if latent_bytes(queries, DECODE_KEYS, n) <= room)
     lanes = _lanes(queries, tuning, can)
     shares = _shares(runs, rows, pages)
@@ -135,7 +135,7 @@ def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int, lanes: int
     """Of workgroup memory there: latents, sums of a fragment for each subgroup, pages, and what is known of queries."""
     keys = 2 * side
     stride = max(cache.size, cache.latent + keys) + 8
-    return 2 * keys * stride + 4 * (subgroups * side * side + lanes) + 12 * tiles * side + 32
+    return 2 * keys * stride + 4 * (subgroups * side * side + lanes) + 12 * tiles * side + 32 + ROWS_BYTES
 
 
 def latent_bytes(queries: int, keys: int, chunk: int) -> int:

@@ -8,6 +8,8 @@ MOST_RUNS = 64  # of a context
 SPLIT_PAGES = 16  # of a context that is worth more runs than others have
 MOST_FURTHER = 32  # runs of a long row beside those that every row has,
 FURTHER_OF_ALL = 512  # and of all rows if each had these: what they find has memory
+MOST_ROWS = 64  # that share further runs
+ROWS_BYTES = 4 * MOST_ROWS  # of workgroup memory that this takes
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class RunShares:
         """For rows of sequences that may have so many pages; as many runs more as rows alike have, or `further`."""
         further = further or even * rows
         each = min(MOST_FURTHER, FURTHER_OF_ALL // rows, further)
-        if rows == 1 or pages < SPLIT_PAGES or not each:
+        if not 1 < rows <= MOST_ROWS or pages < SPLIT_PAGES:
             return cls.all_even(even)
         return cls(even, even + each, further, rows)
 

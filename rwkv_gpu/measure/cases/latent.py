@@ -49,19 +49,18 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
             yield from read_on_units(_by_head(name, own, config.tolerance.result, out=64), 3 * 64, can)
         if config.gathers_row:
-            for step in ("long decode", "unlike rows"):
-                yield _joined(name, replace(own, attention_run=64), step, config.tolerance.result)
+            yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
 
 
-def _joined(name: str, tuning: Tuning, step: str, allowed: float) -> Trial:
-    """Rows far into their context, whose runs the product by head behind attention joins."""
-    attends = _attention(name, tuning, "f32", step, "no rope")
+def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
+    """One row far into its context, whose runs the product by head behind attention joins."""
+    attends = _attention(name, tuning, "f32", "long decode", "no rope")
 
     def says(g: Any, w: Any, **inputs: Any) -> Any:
         return g.head_linear(attends.says(g, w, **inputs), w["v_up"])
 
     weights = {**attends.weights, "v_up": Stored.random(BY_NAME["Q8_0"], 6, 24, 32)}
-    return replace(attends, op="head_linear", what=step, says=says, weights=weights, allowed=allowed)
+    return replace(attends, op="head_linear", what="long decode", says=says, weights=weights, allowed=allowed)
 
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str) -> Trial:

@@ -26,7 +26,6 @@ class Runs:
     found: Value  # [T, H, runs, N + 4]
     cache: Cache
     constants: Mapping[str, Constant]  # how the context is cut
-    joining: tuple[str, ...]  # the parts that join what was found
 
 
 class Lowering:

@@ -8,8 +8,10 @@ from ..graph import Node
 from ..moe import Matrices, head_config, matrices_of
 from ..nodes import HeadLinear, Quantise
 from ..quantising import UNIT, rounded_rows
+from ..run_shares import ONE
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
+from .attention import joining
 from .context import Lowering, Runs
 from .matrix_units import w_exponent
 from .moe import decoded_parts, rounded_rows_of
@@ -68,7 +70,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
 def _reading(matrices: Matrices, config: ExpertConfig, stride: int, runs: Runs | None) -> tuple[str, ...]:
     """What reads rows of x, or joins the runs of them."""
     if runs is not None:
-        return "moe/rows/joined_runs", *runs.joining, "attention/reach/window"
+        return "moe/rows/joined_runs", *joining(ONE), "attention/reach/window"  # of one row
     return _rows(matrices, stride), *matrices.reading(config)[1:]
 
 

@@ -16,7 +16,7 @@ from ..latent_partition import (
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, joining, reduce_runs, rope_operand, scale_of_queries
+from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
 
 
@@ -66,7 +66,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
     if result == "partial" and op.leaves_runs:
-        to.runs[op.y] = Runs(found, op.cache, partition.split, joining(partition.shares))
+        to.runs[op.y] = Runs(found, op.cache, partition.split)
     elif result == "partial":
         size, grain, shares = op.cache.latent, partition.grain, partition.shares
         reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, shares), found, op.y)

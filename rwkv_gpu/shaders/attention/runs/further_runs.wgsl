@@ -1,7 +1,7 @@
 // The row and the number of a run, by its number of all: EVEN of each of STEP_ROWS rows, and behind them the further ones of long
 // rows. Beyond the rows where there is none.
 // needs attention/runs/shared_out: is_unlike, most_runs
-var<workgroup> further_runs: array<u32, STEP_ROWS>;
+var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // of 16 bytes each four, as fragments lie beside them
 
 fn run_at(index: u32, lane: u32) -> vec2u {
     var found = vec2u(index / EVEN, index % EVEN);

@@ -21,7 +21,7 @@ PROMPT_CHUNK = 8  # vec4s of queries and keys that are staged at a time
 DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for every chunk
 DECODE_KEYS = 32
 DECODE_BYTES = 24 << 10  # of a workgroup there, so that processors have room for several
-QUERY_FRAGMENTS, SUM_FRAGMENTS = 9, 8  # of a subgroup on matrix units: more do not stay in registers
+QUERY_FRAGMENTS, SUM_FRAGMENTS = 18, 8  # of a subgroup on matrix units: more do not stay in registers
 LANES_PER_QUERIES = 16  # lanes that 4 queries have at least
 
 
@@ -117,13 +117,14 @@ def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: 
     wanted = tuning.attention_on_matrix_units and can.latents_on_matrix_units
     if not (wanted and side and can.subgroup_size):
         return None
-    for parts in (4, 2, 1) if size % side == latent % side == PAGE % (2 * side) == 0 else ():
-        subgroups = tiles * parts
+    for parts in (2, 1) if size % side == latent % side == PAGE % (2 * side) == 0 else ():
+        subgroups = tiles * 2 * parts  # by halves of the keys
         lanes = subgroups * can.subgroup_size
         if (
             size % (side * parts) == 0
             and size // (side * parts) <= QUERY_FRAGMENTS
             and tiles * -(-latent // (side * subgroups)) <= SUM_FRAGMENTS
+            and lanes % (2 * side) == 0
             and lanes <= can.max_invocations
             and matrix_bytes(cache, side, tiles, subgroups, lanes) <= can.max_workgroup_memory
         ):

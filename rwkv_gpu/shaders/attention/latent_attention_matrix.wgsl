@@ -2,9 +2,9 @@
 //
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
 // at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
-// queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
-// the columns. The next block is on its way meanwhile. Its loads must stay where they stand: `keys` is not written, but of a
-// buffer that may be, a compiler does not move them past a barrier, to where they are used.
+// queries, the two halves of the keys, and the width, of which lanes add up what parts have found. For the sum over latents,
+// subgroups share out the columns. The next block is on its way meanwhile. Its loads must stay where they stand: `keys` is not
+// written, but of a buffer that may be, a compiler does not move them past a barrier, to where they are used.
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs lib/matrix_units/halves: halves
@@ -26,21 +26,25 @@ const KEYS = 2u * S;
 const KEYS4 = KEYS / 4u;
 const SUBGROUPS = WG / SUBGROUP;
 const QUERY_TILES = Q / S;                  // one or two
-const WIDTH_PARTS = SUBGROUPS / QUERY_TILES;
+const WIDTH_PARTS = SUBGROUPS / QUERY_TILES / 2u;
 const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query that a subgroup has
 const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that it sums up
 const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
-const EIGHTS = KEYS * WIDTH8;
-const LOADS = (EIGHTS + WG - 1u) / WG;      // eights of a block that a lane copies
+const PER_LATENT = WG / KEYS;               // neighbouring lanes that copy a latent, so that whole lines of memory are read
+const LOADS = (WIDTH8 + PER_LATENT - 1u) / PER_LATENT;      // eights of a block that a lane copies
 const BATCH = 9u;                           // of these, those of which all are on their way at once
 const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
+// Whether they are asked for before this block is put down: where a context is cut into runs, it comes from memory, not from
+// a cache.
+const EARLY = RUNS > 1u;
 const PER_QUERY = WG / Q;                   // lanes
 const WHOLE_TABLE = MAX_PAGES <= WG;        // whether a lane for each has all pages of a sequence
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
 
 const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
 const_assert S % 8u == 0u && N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
-const_assert WIDTH_S <= 9u && QUERY_TILES * COLUMNS_S <= 8u;
+const_assert SUBGROUPS == QUERY_TILES * 2u * WIDTH_PARTS && WG == PER_LATENT * KEYS;
+const_assert WIDTH_S <= 18u && QUERY_TILES * COLUMNS_S <= 8u;
 const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
 const_assert SUBGROUP % PER_QUERY == 0u;
 
@@ -88,10 +92,12 @@ fn run(group: u32, lane: u32) {
     let query = lane / PER_QUERY;
     let position = position_of(query);
     let last = (here.y - 1u) / KEYS * KEYS;                     // where the last block begins
-    var next = latents_from(start_of(here.x), 0u, lane);
+    var next = latents_from(start_of(here.x), rows_from(here.x, here.y), 0u, lane);
     var following = start_of(min(here.x + KEYS, last));
     let scale = take_query(query, lane % PER_QUERY);
-    let first = subgroup / QUERY_TILES * WIDTH_S * S / 4u;       // of the width
+    // What a subgroup multiplies for scores: a query tile, half of the keys, and a part of the width.
+    let half = subgroup / QUERY_TILES % 2u * S * STRIDE;
+    let first = subgroup / QUERY_TILES / 2u * WIDTH_S * S / 4u;
     let at = subgroup % QUERY_TILES * S * STRIDE + first;
     workgroupBarrier();
     var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
@@ -103,6 +109,15 @@ fn run(group: u32, lane: u32) {
     var q6 = Left();
     var q7 = Left();
     var q8 = Left();
+    var q9 = Left();
+    var q10 = Left();
+    var q11 = Left();
+    var q12 = Left();
+    var q13 = Left();
+    var q14 = Left();
+    var q15 = Left();
+    var q16 = Left();
+    var q17 = Left();
     if WIDTH_S > 1u { q1 = coopLoadT<Left>(&kv_tile[at + 1u * S / 4u], STRIDE); }
     if WIDTH_S > 2u { q2 = coopLoadT<Left>(&kv_tile[at + 2u * S / 4u], STRIDE); }
     if WIDTH_S > 3u { q3 = coopLoadT<Left>(&kv_tile[at + 3u * S / 4u], STRIDE); }
@@ -111,6 +126,15 @@ fn run(group: u32, lane: u32) {
     if WIDTH_S > 6u { q6 = coopLoadT<Left>(&kv_tile[at + 6u * S / 4u], STRIDE); }
     if WIDTH_S > 7u { q7 = coopLoadT<Left>(&kv_tile[at + 7u * S / 4u], STRIDE); }
     if WIDTH_S > 8u { q8 = coopLoadT<Left>(&kv_tile[at + 8u * S / 4u], STRIDE); }
+    if WIDTH_S > 9u { q9 = coopLoadT<Left>(&kv_tile[at + 9u * S / 4u], STRIDE); }
+    if WIDTH_S > 10u { q10 = coopLoadT<Left>(&kv_tile[at + 10u * S / 4u], STRIDE); }
+    if WIDTH_S > 11u { q11 = coopLoadT<Left>(&kv_tile[at + 11u * S / 4u], STRIDE); }
+    if WIDTH_S > 12u { q12 = coopLoadT<Left>(&kv_tile[at + 12u * S / 4u], STRIDE); }
+    if WIDTH_S > 13u { q13 = coopLoadT<Left>(&kv_tile[at + 13u * S / 4u], STRIDE); }
+    if WIDTH_S > 14u { q14 = coopLoadT<Left>(&kv_tile[at + 14u * S / 4u], STRIDE); }
+    if WIDTH_S > 15u { q15 = coopLoadT<Left>(&kv_tile[at + 15u * S / 4u], STRIDE); }
+    if WIDTH_S > 16u { q16 = coopLoadT<Left>(&kv_tile[at + 16u * S / 4u], STRIDE); }
+    if WIDTH_S > 17u { q17 = coopLoadT<Left>(&kv_tile[at + 17u * S / 4u], STRIDE); }
     // Sums of the first query tile by columns 0 to 3; then of the second, or of the first by columns 4 to 7.
     var y0 = Sums();
     var y1 = Sums();
@@ -121,120 +145,103 @@ fn run(group: u32, lane: u32) {
     var y6 = Sums();
     var y7 = Sums();
     var softmax = nothing_seen();
-    for (var base = here.x; base < here.y; base += KEYS) {
-        workgroupBarrier();
-        let seen8 = (here.y - base) * WIDTH8;
-        if AHEAD {
-            put_down(next, seen8, 0u, lane);
-        } else {
-            for (var batch = 0u; batch < LOADS; batch += BATCH) {
-                put_down(latents_from(start_of(base), batch, lane), seen8, batch, lane);
+    var base = here.x;
+    loop {
+        // Blocks until a reference is replaced. What is done then is apart: else sums would move from registers to others.
+        loop {
+            workgroupBarrier();
+            if AHEAD && EARLY {
+                let later = latents_from(following, rows_from(base + KEYS, here.y), 0u, lane);
+                put_down(next, 0u, lane);
+                next = later;
+            } else if AHEAD {
+                put_down(next, 0u, lane);
+            } else {
+                for (var batch = 0u; batch < LOADS; batch += BATCH) {
+                    put_down(latents_from(start_of(base), rows_from(base, here.y), batch, lane), batch, lane);
+                }
             }
-        }
-        workgroupBarrier();
-        if AHEAD {
-            next = latents_from(following, 0u, lane);
+            workgroupBarrier();
+            if AHEAD && !EARLY {
+                next = latents_from(following, rows_from(base + KEYS, here.y), 0u, lane);
+            }
             following = start_of(min(base + 2u * KEYS, last));
-        }
-        var s0 = Sums();    // by the first S keys
-        var s1 = Sums();    // by the rest
-        let key0 = first;
-        let key1 = first + S * STRIDE;
-        s0 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key0], STRIDE), s0);
-        s1 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key1], STRIDE), s1);
-        if WIDTH_S > 1u { s0 = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[key0 + 1u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 1u { s1 = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[key1 + 1u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 2u { s0 = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[key0 + 2u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 2u { s1 = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[key1 + 2u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 3u { s0 = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[key0 + 3u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 3u { s1 = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[key1 + 3u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 4u { s0 = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[key0 + 4u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 4u { s1 = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[key1 + 4u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 5u { s0 = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[key0 + 5u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 5u { s1 = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[key1 + 5u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 6u { s0 = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[key0 + 6u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 6u { s1 = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[key1 + 6u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 7u { s0 = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[key0 + 7u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 7u { s1 = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[key1 + 7u * S / 4u], STRIDE), s1); }
-        if WIDTH_S > 8u { s0 = coopMultiplyAdd(q8, coopLoad<Right>(&kv_tile[key0 + 8u * S / 4u], STRIDE), s0); }
-        if WIDTH_S > 8u { s1 = coopMultiplyAdd(q8, coopLoad<Right>(&kv_tile[key1 + 8u * S / 4u], STRIDE), s1); }
-        let place = subgroup * S * S;
-        coopStoreT(s0, &sums_tile[place], S);
-        workgroupBarrier();
-        var own: array<vec4f, FOURS>;
-        for (var n = 0u; n < FOURS; n++) {
-            let four = n * PER_QUERY + lane % PER_QUERY;
-            own[n] = vec4f(LOWEST);
-            if four < KEYS4 / 2u {
-                own[n] = seen(scale * scores_at(query, four), position, base + 4u * four);
+            var s0 = Sums();    // by every other fragment of the width
+            var s1 = Sums();
+            let key = half + first;
+            s0 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key + 0u * S / 4u], STRIDE), s0);
+            if WIDTH_S > 1u { s1 = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[key + 1u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 2u { s0 = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[key + 2u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 3u { s1 = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[key + 3u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 4u { s0 = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[key + 4u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 5u { s1 = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[key + 5u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 6u { s0 = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[key + 6u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 7u { s1 = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[key + 7u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 8u { s0 = coopMultiplyAdd(q8, coopLoad<Right>(&kv_tile[key + 8u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 9u { s1 = coopMultiplyAdd(q9, coopLoad<Right>(&kv_tile[key + 9u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 10u { s0 = coopMultiplyAdd(q10, coopLoad<Right>(&kv_tile[key + 10u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 11u { s1 = coopMultiplyAdd(q11, coopLoad<Right>(&kv_tile[key + 11u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 12u { s0 = coopMultiplyAdd(q12, coopLoad<Right>(&kv_tile[key + 12u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 13u { s1 = coopMultiplyAdd(q13, coopLoad<Right>(&kv_tile[key + 13u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 14u { s0 = coopMultiplyAdd(q14, coopLoad<Right>(&kv_tile[key + 14u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 15u { s1 = coopMultiplyAdd(q15, coopLoad<Right>(&kv_tile[key + 15u * S / 4u], STRIDE), s1); }
+            if WIDTH_S > 16u { s0 = coopMultiplyAdd(q16, coopLoad<Right>(&kv_tile[key + 16u * S / 4u], STRIDE), s0); }
+            if WIDTH_S > 17u { s1 = coopMultiplyAdd(q17, coopLoad<Right>(&kv_tile[key + 17u * S / 4u], STRIDE), s1); }
+            coopStoreT(s0 + s1, &sums_tile[subgroup * S * S], S);
+            workgroupBarrier();
+            var own: array<vec4f, FOURS>;
+            var top = LOWEST;
+            for (var n = 0u; n < FOURS; n++) {
+                let four = n * PER_QUERY + lane % PER_QUERY;
+                own[n] = vec4f(LOWEST);
+                if four < KEYS4 {
+                    own[n] = seen(scale * scores_at(query, four), position, base + 4u * four);
+                }
+                top = max(top, max(max(own[n].x, own[n].y), max(own[n].z, own[n].w)));
+            }
+            for (var far = 1u; far < PER_QUERY; far *= 2u) {
+                top = max(top, subgroupShuffleXor(top, far));
+            }
+            let block_end = base + KEYS;
+            softmax = further(softmax, top);
+            if softmax.fade < 1.0 {
+                grown = vec4u(block_end);
+            }
+            for (var n = 0u; n < FOURS; n++) {
+                let four = n * PER_QUERY + lane % PER_QUERY;
+                let rounded = exponentials(own[n], softmax.reference);
+                if four < KEYS4 {
+                    kv_tile[query * STRIDE + N4 + four] = rounded;
+                    softmax.sum += sum_of(rounded);
+                }
+            }
+            if lane % PER_QUERY == 0u {
+                fades[query] = softmax.fade;
+            }
+            if workgroupUniformLoad(&grown).x == block_end && base > here.x {
+                break;
+            }
+            add_latents(&y0, &y1, &y2, &y3, &y4, &y5, &y6, &y7);
+            base += KEYS;
+            if base >= here.y {
+                break;
             }
         }
-        workgroupBarrier();
-        coopStoreT(s1, &sums_tile[place], S);
-        workgroupBarrier();
-        var top = LOWEST;
-        for (var n = 0u; n < FOURS; n++) {
-            let four = n * PER_QUERY + lane % PER_QUERY;
-            if four >= KEYS4 / 2u && four < KEYS4 {
-                own[n] = seen(scale * scores_at(query, four - KEYS4 / 2u), position, base + 4u * four);
-            }
-            top = max(top, max(max(own[n].x, own[n].y), max(own[n].z, own[n].w)));
+        if base >= here.y {
+            break;
         }
-        for (var far = 1u; far < PER_QUERY; far *= 2u) {
-            top = max(top, subgroupShuffleXor(top, far));
-        }
-        let block_end = base + KEYS;
-        softmax = further(softmax, top);
-        if softmax.fade < 1.0 {
-            grown = vec4u(block_end);
-        }
-        for (var n = 0u; n < FOURS; n++) {
-            let four = n * PER_QUERY + lane % PER_QUERY;
-            let rounded = exponentials(own[n], softmax.reference);
-            if four < KEYS4 {
-                kv_tile[query * STRIDE + N4 + four] = rounded;
-                softmax.sum += sum_of(rounded);
-            }
-        }
-        if lane % PER_QUERY == 0u {
-            fades[query] = softmax.fade;
-        }
-        if workgroupUniformLoad(&grown).x == block_end && base > here.x {
-            y0 = faded(y0, 0u);
-            if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
-            if COLUMNS_S > 2u { y2 = faded(y2, 0u); }
-            if COLUMNS_S > 3u { y3 = faded(y3, 0u); }
-            if QUERY_TILES > 1u || COLUMNS_S > 4u { y4 = faded(y4, QUERY_TILES - 1u); }
-            if QUERY_TILES * COLUMNS_S > 5u || QUERY_TILES > 1u && COLUMNS_S > 1u { y5 = faded(y5, QUERY_TILES - 1u); }
-            if QUERY_TILES * COLUMNS_S > 6u || QUERY_TILES > 1u && COLUMNS_S > 2u { y6 = faded(y6, QUERY_TILES - 1u); }
-            if QUERY_TILES * COLUMNS_S > 7u || QUERY_TILES > 1u && COLUMNS_S > 3u { y7 = faded(y7, QUERY_TILES - 1u); }
-        }
-        for (var k = 0u; k < 2u; k++) {
-            let key = k * S * STRIDE;
-            let p0 = coopLoadT<Left>(&kv_tile[N4 + k * S / 4u], STRIDE);
-            let p1 = coopLoadT<Left>(&kv_tile[(QUERY_TILES - 1u) * S * STRIDE + N4 + k * S / 4u], STRIDE);
-            let v0 = coopLoadT<Right>(&kv_tile[key + column_of(0u)], STRIDE);
-            y0 = coopMultiplyAdd(p0, v0, y0);
-            if QUERY_TILES > 1u { y4 = coopMultiplyAdd(p1, v0, y4); }
-            if COLUMNS_S > 1u {
-                let v = coopLoadT<Right>(&kv_tile[key + column_of(1u)], STRIDE);
-                y1 = coopMultiplyAdd(p0, v, y1);
-                if QUERY_TILES > 1u { y5 = coopMultiplyAdd(p1, v, y5); }
-            }
-            if COLUMNS_S > 2u {
-                let v = coopLoadT<Right>(&kv_tile[key + column_of(2u)], STRIDE);
-                y2 = coopMultiplyAdd(p0, v, y2);
-                if QUERY_TILES > 1u { y6 = coopMultiplyAdd(p1, v, y6); }
-            }
-            if COLUMNS_S > 3u {
-                let v = coopLoadT<Right>(&kv_tile[key + column_of(3u)], STRIDE);
-                y3 = coopMultiplyAdd(p0, v, y3);
-                if QUERY_TILES > 1u { y7 = coopMultiplyAdd(p1, v, y7); }
-            }
-            if COLUMNS_S > 4u { y4 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(4u)], STRIDE), y4); }
-            if COLUMNS_S > 5u { y5 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(5u)], STRIDE), y5); }
-            if COLUMNS_S > 6u { y6 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(6u)], STRIDE), y6); }
-            if COLUMNS_S > 7u { y7 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(7u)], STRIDE), y7); }
+        y0 = faded(y0, 0u);
+        if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
+        if COLUMNS_S > 2u { y2 = faded(y2, 0u); }
+        if COLUMNS_S > 3u { y3 = faded(y3, 0u); }
+        if QUERY_TILES > 1u || COLUMNS_S > 4u { y4 = faded(y4, QUERY_TILES - 1u); }
+        if QUERY_TILES * COLUMNS_S > 5u || QUERY_TILES > 1u && COLUMNS_S > 1u { y5 = faded(y5, QUERY_TILES - 1u); }
+        if QUERY_TILES * COLUMNS_S > 6u || QUERY_TILES > 1u && COLUMNS_S > 2u { y6 = faded(y6, QUERY_TILES - 1u); }
+        if QUERY_TILES * COLUMNS_S > 7u || QUERY_TILES > 1u && COLUMNS_S > 3u { y7 = faded(y7, QUERY_TILES - 1u); }
+        add_latents(&y0, &y1, &y2, &y3, &y4, &y5, &y6, &y7);
+        base += KEYS;
+        if base >= here.y {
+            break;
         }
     }
     var sum = softmax.sum;
@@ -275,6 +282,40 @@ fn run(group: u32, lane: u32) {
     if QUERY_TILES > 1u && COLUMNS_S > 1u { coopStoreT(y5, &sums_tile[place], S); put(number, 1u, 1u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 2u { coopStoreT(y6, &sums_tile[place], S); put(number, 1u, 2u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 3u { coopStoreT(y7, &sums_tile[place], S); put(number, 1u, 3u, lane); }
+}
+
+// Exponentials times the columns of latents that a subgroup has.
+fn add_latents(
+    y0: ptr<function, Sums>, y1: ptr<function, Sums>, y2: ptr<function, Sums>, y3: ptr<function, Sums>,
+    y4: ptr<function, Sums>, y5: ptr<function, Sums>, y6: ptr<function, Sums>, y7: ptr<function, Sums>,
+) {
+    for (var k = 0u; k < 2u; k++) {
+        let key = k * S * STRIDE;
+        let p0 = coopLoadT<Left>(&kv_tile[N4 + k * S / 4u], STRIDE);
+        let p1 = coopLoadT<Left>(&kv_tile[(QUERY_TILES - 1u) * S * STRIDE + N4 + k * S / 4u], STRIDE);
+        let v0 = coopLoadT<Right>(&kv_tile[key + column_of(0u)], STRIDE);
+        *y0 = coopMultiplyAdd(p0, v0, *y0);
+        if QUERY_TILES > 1u { *y4 = coopMultiplyAdd(p1, v0, *y4); }
+        if COLUMNS_S > 1u {
+            let v = coopLoadT<Right>(&kv_tile[key + column_of(1u)], STRIDE);
+            *y1 = coopMultiplyAdd(p0, v, *y1);
+            if QUERY_TILES > 1u { *y5 = coopMultiplyAdd(p1, v, *y5); }
+        }
+        if COLUMNS_S > 2u {
+            let v = coopLoadT<Right>(&kv_tile[key + column_of(2u)], STRIDE);
+            *y2 = coopMultiplyAdd(p0, v, *y2);
+            if QUERY_TILES > 1u { *y6 = coopMultiplyAdd(p1, v, *y6); }
+        }
+        if COLUMNS_S > 3u {
+            let v = coopLoadT<Right>(&kv_tile[key + column_of(3u)], STRIDE);
+            *y3 = coopMultiplyAdd(p0, v, *y3);
+            if QUERY_TILES > 1u { *y7 = coopMultiplyAdd(p1, v, *y7); }
+        }
+        if COLUMNS_S > 4u { *y4 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(4u)], STRIDE), *y4); }
+        if COLUMNS_S > 5u { *y5 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(5u)], STRIDE), *y5); }
+        if COLUMNS_S > 6u { *y6 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(6u)], STRIDE), *y6); }
+        if COLUMNS_S > 7u { *y7 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(7u)], STRIDE), *y7); }
+    }
 }
 
 // Where a query's part of a run begins.
@@ -358,62 +399,61 @@ fn start_of(base: u32) -> u32 {
     return (page * PAGE + base % PAGE) * WIDTH8;
 }
 
-// What a lane copies of the KEYS latents from there on. Each eight has a name: in a loop, each load would wait for the last.
-// Nothing is done with them yet, as that would wait for them, too.
-fn latents_from(start: u32, batch: u32, lane: u32) -> Latents {
+// How many latents from `base` on there are before the end; one where there are none.
+fn rows_from(base: u32, end: u32) -> u32 { return select(1u, end - base, base < end); }
+
+// What a lane copies of the KEYS latents from there on, of which `rows` are seen: what lies beyond may be no number, and so is
+// the last of these. Each eight has a name: in a loop, each load would wait for the last. Nothing is done with them yet, as
+// that would wait for them, too.
+fn latents_from(start: u32, rows: u32, batch: u32, lane: u32) -> Latents {
+    let row = start + min(lane / PER_LATENT, rows - 1u) * WIDTH8;
     return Latents(
-        latent_at(batch + 0u, start, lane), latent_at(batch + 1u, start, lane), latent_at(batch + 2u, start, lane),
-        latent_at(batch + 3u, start, lane), latent_at(batch + 4u, start, lane), latent_at(batch + 5u, start, lane),
-        latent_at(batch + 6u, start, lane), latent_at(batch + 7u, start, lane), latent_at(batch + 8u, start, lane),
+        latent_at(batch + 0u, row, lane), latent_at(batch + 1u, row, lane), latent_at(batch + 2u, row, lane),
+        latent_at(batch + 3u, row, lane), latent_at(batch + 4u, row, lane), latent_at(batch + 5u, row, lane),
+        latent_at(batch + 6u, row, lane), latent_at(batch + 7u, row, lane), latent_at(batch + 8u, row, lane),
     );
 }
 
-fn latent_at(n: u32, start: u32, lane: u32) -> vec4u {
+fn latent_at(n: u32, row: u32, lane: u32) -> vec4u {
     if n >= LOADS {
         return vec4u();
     }
-    return keys[start + min(n * WG + lane, EIGHTS - 1u)];
+    let e = n * PER_LATENT + lane % PER_LATENT;
+    return keys[row + select(min(e, WIDTH8 - 1u), e, WIDTH8 % PER_LATENT == 0u)];
 }
 
-// The first `seen` eights of a block to workgroup memory, and zeros beyond: what lies there may be no number.
-fn put_down(x: Latents, seen: u32, batch: u32, lane: u32) {
-    let first = batch * WG + lane;
-    var at = vec2u(first / WIDTH8, first % WIDTH8);
-    put8(batch + 0u, x.a0, seen, lane, &at);
-    put8(batch + 1u, x.a1, seen, lane, &at);
-    put8(batch + 2u, x.a2, seen, lane, &at);
-    put8(batch + 3u, x.a3, seen, lane, &at);
-    put8(batch + 4u, x.a4, seen, lane, &at);
-    put8(batch + 5u, x.a5, seen, lane, &at);
-    put8(batch + 6u, x.a6, seen, lane, &at);
-    put8(batch + 7u, x.a7, seen, lane, &at);
-    put8(batch + 8u, x.a8, seen, lane, &at);
+// What a lane has copied to workgroup memory.
+fn put_down(x: Latents, batch: u32, lane: u32) {
+    put8(batch + 0u, x.a0, lane);
+    put8(batch + 1u, x.a1, lane);
+    put8(batch + 2u, x.a2, lane);
+    put8(batch + 3u, x.a3, lane);
+    put8(batch + 4u, x.a4, lane);
+    put8(batch + 5u, x.a5, lane);
+    put8(batch + 6u, x.a6, lane);
+    put8(batch + 7u, x.a7, lane);
+    put8(batch + 8u, x.a8, lane);
 }
 
-// An eight to its latent and column, and on to those of the next: without another division.
-fn put8(n: u32, x: vec4u, seen: u32, lane: u32, at: ptr<function, vec2u>) {
-    let e = n * WG + lane;
-    if n < LOADS && (EIGHTS % WG == 0u || e < EIGHTS) {
-        let words = select(vec4u(), x, e < seen);
-        let to = (*at).x * STRIDE + 2u * (*at).y;
-        kv_tile[to] = halves(words.xy);
-        kv_tile[to + 1u] = halves(words.zw);
+fn put8(n: u32, x: vec4u, lane: u32) {
+    let e = n * PER_LATENT + lane % PER_LATENT;
+    if n < LOADS && (WIDTH8 % PER_LATENT == 0u || e < WIDTH8) {
+        let to = lane / PER_LATENT * STRIDE + 2u * e;
+        kv_tile[to] = halves(x.xy);
+        kv_tile[to + 1u] = halves(x.zw);
     }
-    let column = (*at).y + WG % WIDTH8;
-    let beyond = column >= WIDTH8;
-    *at = vec2u((*at).x + WG / WIDTH8 + select(0u, 1u, beyond), select(column, column - WIDTH8, beyond));
 }
 
-// Four scores of a query by one fragment of keys: the sum over parts of the width.
+// Four scores of a query: the sum over parts of the width.
 fn scores_at(query: u32, four: u32) -> vec4f {
     var sum = scores_of(0u, query, four);
     if WIDTH_PARTS > 1u { sum += scores_of(1u, query, four); }
-    if WIDTH_PARTS > 2u { sum += scores_of(2u, query, four) + scores_of(3u, query, four); }
     return sum;
 }
 
 fn scores_of(part: u32, query: u32, four: u32) -> vec4f {
-    let at = ((part * QUERY_TILES + query / S) * S + query % S) * S + 4u * four;
+    let fragment = (2u * part + four / (S / 4u)) * QUERY_TILES + query / S;
+    let at = (fragment * S + query % S) * S + four % (S / 4u) * 4u;
     return vec4f(sums_tile[at], sums_tile[at + 1u], sums_tile[at + 2u], sums_tile[at + 3u]);
 }
 

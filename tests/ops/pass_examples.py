@@ -54,6 +54,8 @@ class Example:
     matrix_units: bool = False  # whether only they run it
     deviation: float = 1.0  # of x
     exact: bool = False  # whether results are the same to the bit with and without the pass
+    # Of the largest result: norms by parts and rows as integers of two bytes round otherwise.
+    tolerance: float = 2e-3
 
     def tuning(self, can: Capabilities) -> Tuning:
         """As hardware does it, whatever the device is."""

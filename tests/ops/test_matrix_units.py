@@ -169,11 +169,14 @@ def test_experts_in_a_batch_round_what_they_read_once():
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "deepseek-v2-lite-16b-q4_k_m"])
 def test_products_by_head_in_a_batch_round_what_they_read_and_what_is_read_next(name):
-    """All rows of a head at once: nothing is rounded between the attention and its last product."""
+    """All rows of a head at once: nothing is rounded between the attention and its last product.
+
+    Latents are written beside the first.
+    """
     layer = layer_of_a_batch(name)
     attention = layer.index("attention/latent_attention_matrix")
-    first = layer.index(EXPERTS)
-    assert first < attention
+    assert layer[attention - 1] == EXPERTS
+    assert "attention/latent_write" not in layer
     assert layer[attention : layer.index("linear/subgroup_gemm", attention)] == [
         "attention/latent_attention_matrix",
         "attention/split_reduce",

@@ -92,7 +92,7 @@ class Tuning:
     adapter_rows: int = 64  # rows of a step up to which products add what LoRA adapters give
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch
-    merged_latent_rows: int = 0  # up to which latents go to their pages in the dispatch of a product by head
+    merged_batch_rows: int = 0  # the same of routers and of writing latents, with the dispatch before
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, GemmConfig], ...] = ()
     linear_packed: tuple[tuple[int, GemmConfig], ...] = ()  # else for formats of small integers, as far as it goes

@@ -516,6 +516,12 @@ EXAMPLES = {
     "merge_gemms": Example(
         three_formats, {**vectors("gain"), "q": SQUARE, "k": SQUARE, "v": ("F32", (D, D))}, exact=True
     ),
+    "merge_router": Example(
+        mixture_with_a_shared_expert,
+        {**EXPERTS, "first": ("F32", (32, D)), "last": ("F32", (D, 32))},
+        rows=3,
+        change={"merged_batch_rows": 3},
+    ),
     "merge_latent_write": Example(
         latents,
         {

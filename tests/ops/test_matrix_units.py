@@ -184,6 +184,14 @@ def test_products_by_head_in_a_batch_round_what_they_read_and_what_is_read_next(
     ]
 
 
+@pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"])
+def test_a_router_of_a_batch_shares_a_dispatch_with_the_shared_expert(name):
+    with open_synthetic(name) as file:
+        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
+    [router] = [one.name for one in step.dispatches if one.layer == 5 and "ffn_gate_inp" in one.name]
+    assert router == "ffn_gate_up_shexp subgroup_gemm.q4_k & ffn_gate_inp gemv.f32"
+
+
 def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
     """Falcon-H1's attention is 1,280 wide; Granite's rows are 1,536, and its experts round them."""
     falcon, granite = (layer_of_a_batch(name) for name in ("falcon-h1-3.1b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"))

@@ -154,7 +154,7 @@ def test_latents_of_a_batch_go_to_their_pages_beside_a_product_by_head(fast_devi
     can = fast_device.capabilities
     if tile and not can.fragment:
         pytest.skip("this device has no matrix units")
-    example = replace(EXAMPLES["merge_latent_write"], rows=5, change={"merged_latent_rows": 5})
+    example = replace(EXAMPLES["merge_latent_write"], rows=5, change={"merged_batch_rows": 5})
     if tile:  # both factors of products by head become float16
         heads = ((MANY, expert_gemm_matrix(can.fragment, can.subgroup_size, tile)),)
         example = replace(example, change={**example.change, "heads": heads}, tolerance=6e-3)

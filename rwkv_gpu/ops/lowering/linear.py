@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...gpu.merge import lanes
 from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
@@ -203,6 +204,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     split = parts > 1
     shards = [one.shard for one in bound.placed]
     config, staged = fit(op, op.config, to.target, shards)
+    if op.merges and node.rows > to.tuning.merged_rows:
+        config = _beside(to, config)
     assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
     t_blocks = -(-node.rows // config.tb)
     integers = op.quantises if op.quantises and op.quantises.size else None
@@ -256,6 +259,18 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
         shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
     )
+
+
+def _beside(to: Lowering, own: GemmConfig) -> GemmConfig:
+    """With workgroups like those of the dispatch before, for as many rows of x as the memory holds that it leaves."""
+    before = to.dispatches[-1]
+    if own.kernel != "linear/gemv" or before.shared_bytes is None:
+        return own
+    config, room = replace(own, wg=int(lanes(before.linked))), to.can.max_workgroup_memory - before.shared_bytes
+    while config.workgroup_bytes > room and config.tb > 1:
+        config = replace(config, tb=config.tb // 2)
+    fits = config.wg % config.lanes_per_row == 0 and config.workgroup_bytes <= room and config.runs_on(to.can)
+    return config if fits else own
 
 
 def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -> int:

@@ -1,0 +1,56 @@
+"""The product of a router shares the dispatch of the product before it.
+
+    before
+        %0 = gemm(x)  [first]
+        %1 = gemm(x)  [router]
+        %2 = gemm(%0, x)  [last]
+        %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
+        %6 = expert_sum(%3, %4, %5, %2)  [down]
+
+    after
+        %0 = gemm(x)  [first]
+        %1 = gemm(x)  [router]  +merge
+        %2 = gemm(%0, x)  [last]
+        %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
+        %6 = expert_sum(%3, %4, %5, %2)  [down]
+
+Neither keeps a device busy. Lowering gives the router workgroups of as many lanes as those before it have.
+
+Condition: steps of several rows, at most `Tuning.merged_batch_rows`; of one, `merge_gemms` does it. The product before
+is of the same layer, and what is multiplied stays floats.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ..gemm import choose, gemm_op, whole
+from ..graph import Graph, Node
+from ..nodes import ExpertProducts, Gemm, Route, SortChoices
+from ..target import Target
+
+CHOOSE = Route, SortChoices, ExpertProducts
+
+
+def run(graph: Graph, target: Target) -> int:
+    """Each router behind a product that it does not need is marked."""
+    fired = 0
+    for one, other in pairwise(list(graph.nodes)) if not graph.shape.one_row else ():
+        op = _router(other, graph, target)
+        if op and gemm_op(one) and one.layer == other.layer and not _needs(op, one):
+            graph.replace(other, replace(op, merges=True))
+            fired += 1
+    return fired
+
+
+def _router(node: Node, graph: Graph, target: Target) -> Gemm | None:
+    """A product that experts are chosen by, if its workgroups can have as many lanes as others have."""
+    op = gemm_op(node)
+    if op is None or op.merges or op.saves or node.rows > target.tuning.merged_batch_rows or not whole(op, target):
+        return None
+    chosen = all(isinstance(reader.op, CHOOSE) for one in op.products for reader in graph.readers(one.y))
+    return op if chosen and choose(op, node.rows, target).kernel == "linear/gemv" else None
+
+
+def _needs(op: Gemm, before: Node) -> bool:
+    """Whether it reads what the node before it writes."""
+    return bool({value.root for value in before.op.writes} & {value.root for value in op.reads})

@@ -14,7 +14,8 @@
         %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
         %6 = expert_sum(%3, %4, %5, %2)  [down]
 
-Neither keeps a device busy. Lowering gives the router workgroups of as many lanes as those before it have.
+Neither keeps a device busy. Lowering gives the router workgroups of as many lanes as those before it have, unless these
+are many.
 
 Condition: steps of several rows, at most `Tuning.merged_batch_rows`; of one, `merge_gemms` does it. The product before
 is of the same layer, and what is multiplied stays floats.

@@ -30,10 +30,9 @@ from tests.recording import KERNEL_OF
 # wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
-# Of a test's cases one in so many runs in the modes that users do not get, but so many at least. Compiling with bounds
+# Of a test's cases one in so many runs in the modes that users do not get, and one at least. Compiling with bounds
 # checks takes three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
 SHARE = {"checked": 15, "portable": 8}
-LEAST = {"checked": 1, "portable": 2}
 NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device
 
 # Others use the machine, too: that a test is slow says nothing about it.
@@ -101,7 +100,7 @@ def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
             cases.setdefault((item.nodeid.partition("[")[0], mode), []).append(item)
     for (_, mode), of_test in cases.items():
         of_test.sort(key=by_name)
-        left_out.update(of_test[max(LEAST[mode], len(of_test) // SHARE[mode]) :])
+        left_out.update(of_test[max(1, len(of_test) // SHARE[mode]) :])
     return left_out
 
 

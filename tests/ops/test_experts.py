@@ -479,7 +479,9 @@ def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
 
 
 def test_widths_that_nothing_divides(fast_device):
-    for shape in expert_configs(fast_device).values():
+    for kind, shape in expert_configs(fast_device).items():
+        if kind in OTHER_SIZES:
+            continue
         bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
         gate, up = bench.together((3, 5, 35), F32, F32)
         [down] = bench.together((3, 27, 35), F32)

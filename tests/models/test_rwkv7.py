@@ -217,10 +217,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
     assert norms == {(1, False), (2, not roomy), (3, True), (4, True)}
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("tiny-rwkv7.gguf", 9), pytest.param("rwkv7-mini-Q4_K_M.gguf", 8, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("name", "count"), [("tiny-rwkv7.gguf", 9), ("rwkv7-mini-Q4_K_M.gguf", 8)])
 def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(fast_device, name, count):
     """In decode by several, where r, k and v are quantised and the first halves of LoRAs are not.
 

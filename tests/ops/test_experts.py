@@ -369,6 +369,14 @@ def test_rows_and_experts(device, tuning, rows, experts, used):
     bench.check(products(*halves(bench, experts)), **given(rows, experts, used))
 
 
+@pytest.mark.parametrize("device", ["checked"], indirect=True, scope="module")
+def test_tiles_stay_within_bounds(device):
+    """The only kernel of which no sampled case may be in this mode."""
+    experts = ((MANY, expert_configs(device)["tile"]),)
+    bench = Bench(device, replace(default_tuning(device.capabilities), experts=experts), 17)
+    bench.check(products(*halves(bench, 8)), **given(17, 8, 2))
+
+
 @pytest.mark.parametrize(  # F16 has all counts of rows
     ("tuning", "name"), by_kind(["Q4_K", "Q6_K", "MXFP4"], ["Q6_K"]), indirect=["tuning"]
 )

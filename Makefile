@@ -1,6 +1,7 @@
 # Everything runs in .venv, which these targets make.
 # Tests run in a process for each core, four at most: compiling kernels, which takes most time, is one thread. GALLIVM_PERF=nopt has
 # Mesa's software Vulkan compile without optimising, as each kernel runs for moments only.
+# Files begin in the order that tests/conftest.py gives them: long ones first.
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -13,7 +14,7 @@ chat: .venv/.run
 test: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
-	GALLIVM_PERF=nopt $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --durations=10 $(ARGS)
+	GALLIVM_PERF=nopt $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10 $(ARGS)
 
 # The page of the server, in Chromium.
 test-page: .venv/.dev

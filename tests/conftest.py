@@ -5,6 +5,7 @@ import itertools
 import shutil
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
@@ -13,13 +14,14 @@ from hypothesis import HealthCheck, settings
 
 from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
-from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels import defaults
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.gemm_config import MANY, TILE
 from rwkv_gpu.kernels.registry import gemm_trials
+from rwkv_gpu.kernels.tuning import Tuning
 from tests.process import alive_on_gpus, give_back_freed_memory, peak
 from tests.recording import KERNEL_OF
 
@@ -28,15 +30,18 @@ from tests.recording import KERNEL_OF
 # wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
-# Of a test's cases one in so many runs in the modes that users do not get, but so many at least. Compiling with bounds
+# Of a test's cases one in so many runs in the modes that users do not get, and one at least. Compiling with bounds
 # checks takes three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
-SHARE = {"checked": 6, "portable": 5}
-LEAST = {"checked": 1, "portable": 2}
+SHARE = {"checked": 15, "portable": 8}
 NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_subgroup"}  # they want more of a device
 
 # Others use the machine, too: that a test is slow says nothing about it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.
+LONGEST = {"test_own_golden.py", "test_linear.py", "test_attention.py", "test_experts.py", "test_doctor_shaders.py"}
+END = "test_session_translates.py"  # over what all others compiled
 
 MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
 MOST_MEMORY = 5 << 29  # bytes of a test process: up to 1.8 GiB are wanted, by which files a worker is given
@@ -55,11 +60,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "browser" and not named else None
 
 
-def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test all cases but a share of them in each mode but `fast`. Compiling takes most of a run.
+def by_name(item: pytest.Item) -> int:
+    """An order of cases that is spread over all parameters, and the same in every run."""
+    return zlib.crc32(item.nodeid.encode())
 
-    Which cases run is decided by their names: they are spread over all parameters, and the same in every run.
-    """
+
+def repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of each test marked `covering(n)` the cases in each mode beyond some that have every n values together."""
+    tests: dict[tuple[str, object], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("covering"):
+            tests.setdefault((item.nodeid.partition("[")[0], item.callspec.params.get("device")), []).append(item)
+    for cases in tests.values():
+        count = cases[0].get_closest_marker("covering").args[0]
+        covers = {item: together(item, count) for item in sorted(cases, key=by_name)}
+        lacking = set().union(*covers.values())
+        while lacking:
+            best = max(covers, key=lambda item: len(covers[item] & lacking))
+            lacking -= covers.pop(best)
+        yield from covers
+
+
+def together(item: pytest.Item, count: int) -> set[object]:
+    """All choices of so many of a case's values, the mode aside."""
+    indices = {name: index for name, index in item.callspec.indices.items() if name != "device"}
+    return set(itertools.combinations(sorted(indices.items()), min(count, len(indices))))
+
+
+def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of each test all cases but a share of them in each mode but `fast`. Compiling takes most of a run."""
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
     left_out: set[pytest.Item] = set()
     for item in items:
@@ -70,23 +99,25 @@ def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
         elif mode in MODES and mode != "fast":
             cases.setdefault((item.nodeid.partition("[")[0], mode), []).append(item)
     for (_, mode), of_test in cases.items():
-        of_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out.update(of_test[max(LEAST[mode], len(of_test) // SHARE[mode]) :])
+        of_test.sort(key=by_name)
+        left_out.update(of_test[max(1, len(of_test) // SHARE[mode]) :])
     return left_out
 
 
 @pytest.hookimpl(trylast=True)  # pytest's own order, by fixtures, comes first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: "last" in item.keywords)
+    items.sort(key=lambda item: ("last" in item.keywords, item.path.name not in LONGEST, item.path.name == END))
+    slow: set[pytest.Item] = set()
+    if not config.getoption("--slow"):
+        for item in repeated(items):
+            item.add_marker(pytest.mark.slow)
+        slow = {item for item in items if "slow" in item.keywords}
     if not config.getoption("--every-mode"):
-        left_out = sampled_out(items)
+        left_out = sampled_out([item for item in items if item not in slow])
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
-    if config.getoption("--slow"):
-        return
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    for item in slow:
+        item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
 def pytest_collection_finish() -> None:
@@ -154,20 +185,32 @@ def one_thread_multiplies() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def small_tiles() -> Iterator[None]:
-    """On software Vulkan models multiply 4 rows of x at a time: 16, as in tests of kernels, take seconds to compile."""
+    """On software Vulkan models multiply 4 rows of x at a time: 16, as in tests of kernels, take seconds to compile.
+
+    Without subgroups their tiles have 32 sums for each lane instead of 64.
+    """
+    plain = defaults._without_matrix_units
+
+    def small(can: Capabilities) -> Tuning:
+        tuning = plain(can)
+        if can.subgroup or not can.software:
+            return tuning
+        return replace(tuning, linear=(*tuning.linear[:-1], (MANY, replace(TILE, tb=32))))
+
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SOFTWARE_LANES", "SOFTWARE_LANES_SHORT"):
             patch.setattr(defaults, name, (*getattr(defaults, name)[:2], (MANY, 2, 4)))
+        patch.setattr(defaults, "_without_matrix_units", small)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled() -> Iterator[set[str]]:
-    """The text of every shader that any device compiled since the session began, where naga is there to read it.
+def compiled() -> Iterator[dict[str, Linked]]:
+    """Every shader that any device compiled since the session began, by its text, where naga is there to read it.
 
     All devices forget their pipelines when they are many.
     """
-    sources: set[str] = set()
+    shaders: dict[str, Linked] = {}
     caches: WeakSet[PipelineCache] = WeakSet()
     compile_one, read_later = PipelineCache._compile, shutil.which("naga") is not None
 
@@ -178,12 +221,12 @@ def compiled() -> Iterator[set[str]]:
                 cache.clear()
         pipeline = compile_one(self, linked)
         if read_later:
-            sources.add(linked.source)
+            shaders[linked.source] = linked
         return pipeline
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PipelineCache, "_compile", noted)
-        yield sources
+        yield shaders
 
 
 @pytest.fixture(scope="session")

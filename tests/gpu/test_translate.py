@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
@@ -9,24 +10,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.liveness import Life
+from rwkv_gpu.gpu.shader import Linked
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops import build
 from rwkv_gpu.ops.dispatch import UnplacedDispatch, lifetimes
 from rwkv_gpu.ops.values import Value
 from tests.golden_files import OWN
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS
-from tests.recording import record, tunings
-from tests.toy import toy, toy_weights
 
 NAGA = shutil.which("naga")
 ON_MATRIX_UNITS = "coopLoad"  # what such kernels call; naga writes them for Vulkan alone
 needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
+
+
+def of_each_size(request: pytest.FixtureRequest) -> bool:
+    """Whether all shaders are translated: else of those that differ in the values of constants alone, one."""
+    return request.config.getoption("--slow")
+
+
+def one_of_each(every: Iterable[Linked]) -> set[str]:
+    """The text of one shader of each choice of parts and constants, whatever these are."""
+    found: dict[object, str] = {}
+    for linked in every:
+        [(_, lines), *parts] = linked.origins
+        declared = "".join(linked.source.splitlines(keepends=True)[:lines])
+        found.setdefault((tuple(parts), re.sub(r"\d+", "", declared)), linked.source)
+    return set(found.values())
 
 
 def untranslated(folder: Path, number: int, source: str) -> str:
@@ -46,30 +60,18 @@ def translate(folder: Path, sources: Collection[str]) -> list[str]:
 
 
 @needs_naga
-@pytest.mark.last
-def test_every_shader_of_the_session_translates(device, compiled, tmp_path):
-    """All that the tests before this one compiled, and at least the toy in every tuning."""
-    for tuning in tunings(device).values():
-        record(device, toy, toy_weights(), {"ids": np.zeros(4, np.uint32)}, 4, tuning)
-    sources = sorted(compiled)
-    compiled.clear()
-    assert len(sources) > 10
-    assert translate(tmp_path, sources) == []
-
-
-@needs_naga
 @pytest.mark.parametrize("subgroup", [0, 32])
-def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup, tmp_path, monkeypatch):
+def test_every_shader_that_a_gpu_would_be_given_translates(request, fast_device, subgroup, tmp_path, monkeypatch):
     """The plans of every architecture for steps of each size, as a GPU with such subgroups runs them: linked alone."""
     can = replace(
         fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup,
         subgroup_width=max(1, subgroup),
         max_workgroup_memory=48 << 10, max_invocations=1024,
     )  # fmt: skip
-    sources: set[str] = set()
+    every: dict[str, Linked] = {}
 
     def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
-        sources.update(step.linked.source for step in steps)
+        every.update((step.linked.source, step.linked) for step in steps)
         return lifetimes(steps, outputs)
 
     monkeypatch.setattr(build, "lifetimes", noted)
@@ -77,8 +79,9 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
     for path in OWN.glob("*.gguf"):
         with GGUFFile.open(path) as file:
             model = load_model(file)
-            for rows in (1, 2, 4, 8, 64, 512):
+            for rows in (1, 2, 4, 8, 64, 512) if of_each_size(request) else (1, 4, 8, 512):
                 fit(fast_device, file, model, chunk_size=rows, slots=4)
+    sources = set(every) if of_each_size(request) else one_of_each(every.values())
     assert len(sources) > 50
     assert translate(tmp_path, sources) == []
 

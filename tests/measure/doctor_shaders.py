@@ -1,5 +1,6 @@
 """What the doctor's trials link for a device, recorded without compiling anything."""
 
+import functools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -41,6 +42,7 @@ def linked_by_trials(device: Device, monkeypatch: pytest.MonkeyPatch, claims: di
     can = replace(device.capabilities, **claims)
     monkeypatch.setattr(device, "capabilities", can)
     monkeypatch.setattr(PipelineCache, "_compile", compiled)
+    monkeypatch.setattr(trials.Stored, "random", staticmethod(functools.lru_cache(64)(trials.Stored.random)))
     device.pipelines.clear()
     try:
         for trial in cases(can, default_tuning(can)):

@@ -89,17 +89,31 @@ def test_samples_are_taken_of_experts_without_a_gate_and_with_both_matrices_in_o
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A ladder of two rungs, few candidates, and a clock by which every challenger wins."""
+    """A ladder of two rungs, few candidates, one other value of each number, and a clock by which challengers win."""
+    number = search.Tuner.number
+
+    def one_other(tuner, name, what, counts, work):
+        others = [count for count in counts if count != getattr(tuner.tuning, name)]
+        number(tuner, name, what, others[-1:], work)
+
     monkeypatch.setattr(search, "ROWS", (1,))
+    monkeypatch.setattr(search.Tuner, "number", one_other)
     monkeypatch.setattr(search, "duel", lambda *_: Verdict(0.5, 0.0, 9))
     monkeypatch.setattr(search, "lane_counts", lambda *_: [32])
     return monkeypatch
 
 
-def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
+@pytest.fixture
+def only_products(quick):
+    """The same, where no number is tried."""
+    quick.setattr(search.Tuner, "number", lambda *_: None)
+    return quick
+
+
+def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
     if fast_device.capabilities.subgroup_size == 16:
         pytest.skip("16 lanes are a subgroup here")
-    quick.setattr(search, "gemm_candidates", lambda *_, **__: [WRONG])
+    only_products.setattr(search, "gemm_candidates", lambda *_, **__: [WRONG])
     found = run_tuner(fast_device, TINY)
     shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
     assert WRONG not in shapes
@@ -136,11 +150,11 @@ def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
     assert found.tuning.linear_sized == ((everywhere, gemv(32, 8, 2, 1)), shapes[1])
 
 
-def test_who_wins_by_chance_alone_is_let_go(fast_device, quick):
+def test_who_wins_by_chance_alone_is_let_go(fast_device, only_products):
     """Each challenger beats the one before it, and the last of them not the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
-    quick.setattr(search, "duel", lambda *_: next(verdicts))
-    quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
+    only_products.setattr(search, "duel", lambda *_: next(verdicts))
+    only_products.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
     begun = default_tuning(fast_device.capabilities)
     found = run_tuner(fast_device, TINY)
     assert {shape for _, shape in found.tuning.linear} <= {shape for _, shape in begun.linear}

@@ -14,11 +14,12 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
-from rwkv_gpu.kernels.gemm_config import skinny_gemm
+from rwkv_gpu.kernels.gemm_config import gemv, skinny_gemm
 from rwkv_gpu.kernels.tuning import Size
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
+from tests.cases import slow_unless
 from tests.golden import record
 from tests.golden_files import NAMES, golden
 from tests.models.session import OnCpu, OnGpu, feed, float_weights
@@ -54,6 +55,12 @@ def splits(count: int) -> dict[str, list[int]]:
     return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
 
 
+# The kernels of portable plans are in test_own_golden.
+modes = pytest.mark.parametrize(
+    "device", slow_unless(("fast", "checked"), ("fast", "checked", "portable")), indirect=True, scope="module"
+)
+
+
 # ---------------------------------------------------------------- golden
 
 
@@ -87,7 +94,13 @@ def test_the_trained_model_says_what_its_authors_publish():
     assert np.abs(logits - answers["exact_logits"]).max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf", TRAINED])
+@pytest.mark.parametrize(
+    "name",
+    slow_unless(
+        ("tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf"),
+        ["tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf", TRAINED],
+    ),
+)
 def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name):
     """test_own_golden runs the first of them in every mode."""
     path = golden(name)
@@ -98,6 +111,7 @@ def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name):
         assert rms(logits - answers["exact_logits"]) < RMS_GPU, how
 
 
+@modes
 def test_the_gpu_equals_llama_cpp_with_halves_kept_as_halves(device):
     path = golden("rwkv7-mini-F16.gguf")
     model, weights = opened(path)
@@ -117,7 +131,13 @@ def test_the_gpu_equals_llama_cpp_over_1000_tokens(fast_device):
     assert rms(logits[answers["rows"]] - answers["exact_logits"]) < RMS_GPU
 
 
-@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf"])
+@pytest.mark.parametrize(
+    "name",
+    slow_unless(
+        ("tiny-rwkv7.gguf", "rwkv7-bf16-Q6_K.gguf"),
+        ["tiny-rwkv7.gguf", "rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf"],
+    ),
+)
 def test_decode_equals_llama_cpp_where_a_time_mix_computes_second_halves_of_loras(fast_device, name):
     path = golden(name)
     answers = recorded(path)
@@ -165,7 +185,8 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
         model = load_model(file)
         can = device.capabilities
-        tuning = replace(default_tuning(can), fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
+        plain = default_tuning(can) if can.subgroup else default_tuning(can).only(gemv(32, 8, 2, 2))
+        tuning = replace(plain, fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
         if can.subgroup:  # two rows as integers, and whatever else is asked for as it comes
             both = skinny_gemm(
                 2 * can.subgroup_width,
@@ -239,6 +260,7 @@ def tokens(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, VOCABULARY, count).astype(np.uint32)
 
 
+@modes
 def test_batched_on_the_gpu_equals_alone_on_the_cpu(device, tiny):
     model, weights = tiny
     prompts = {2: tokens(9), 0: tokens(3, seed=1), 3: tokens(23, seed=2)}
@@ -412,6 +434,8 @@ def test_heads_of_other_sizes_equal_the_reference(adapter, tmp_path, size):
     assert next(iter(model.states)).shape == (WIDTH // size, size, size)
     wanted = feed(OnCpu(model, weights), ids, [24])
     with Device(adapter) as device:
-        for rows, tuning in ((24, None), (1, None), (1, hardware(device.capabilities))):
+        can = device.capabilities
+        decode = replace(hardware(can).only(default_tuning(can).linear[0][1]), fuses_token_shift=False)
+        for rows, tuning in ((24, None), (1, None), (1, decode)):
             on_gpu = OnGpu(model, weights, device, rows, tuning=tuning)
             np.testing.assert_allclose(feed(on_gpu, ids, [rows] * (24 // rows)), wanted, 1e-3, 1e-3)

@@ -10,14 +10,12 @@ from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import State
 from tests.ops.test_recurrent import (
-    FIRST_MIXERS,
-    MIXERS,
     RAGGED,
     Arrays,
     Case,
     PackedCase,
     batch_of,
-    is_fast,
+    every_mixer,
     mixing,
     named,
     normal,
@@ -149,11 +147,12 @@ def single_rows(steps: list[tuple[int, int, int]], width: int = 192) -> list[tup
 TALK = [(0, 2, 3), (1, 3, 5), (2, 5, 3), (3, 3, 6), (3, 3, 4), (4, 4, 3)]
 
 
+@every_mixer
 @pytest.mark.parametrize("packed", [False, True], ids=["floats", "integers"])
 @pytest.mark.parametrize("taps", [2, 3, 4])
-def test_a_convolution_in_a_product_equals_the_reference(device, request, taps, packed):
+def test_a_convolution_in_a_product_equals_the_reference(device, mixers, taps, packed):
     case, steps = in_product_case(taps, packed=packed), single_rows(TALK)
-    for tuning in mixing(device, MIXERS if is_fast(request) and taps == 3 else FIRST_MIXERS):
+    for tuning in mixing(device, mixers):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, steps[0][1], 1, tuning)
         assert len(plan.dispatches) == 1, "the convolution has a dispatch of its own"

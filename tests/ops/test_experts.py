@@ -21,6 +21,7 @@ from rwkv_gpu.ops.moe import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import LEAST_SUM, ClampedSwiglu, Gating, Rms, Routing, Weight
+from tests.cases import slow_unless
 from tests.gguf.blocks import mild_rows
 from tests.recording import gemm_configs, run_plan, tunings
 
@@ -31,6 +32,15 @@ GAP = 1e-4
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
 KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "row", "lane", "lane_sorted"]
+OTHER_SIZES = {"sorted", "subgroups", "part of a subgroup", "lane_sorted"}  # of kernels that other kinds are of
+
+
+def by_kind(values: list, others: list) -> list:
+    """A kernel meets all of these values at one size, and some at its other sizes."""
+    return slow_unless(
+        lambda kind, *value: kind not in OTHER_SIZES or (value if len(value) > 1 else value[0]) in others,
+        ((kind, *(value if isinstance(value, tuple) else (value,))) for kind in KINDS for value in values),
+    )
 
 
 def expert_configs(device) -> dict[str, ExpertConfig]:
@@ -346,16 +356,30 @@ def halves(bench: Bench, experts: int) -> tuple[Weight, Weight, Weight]:
     return gate, up, down
 
 
+OF_EIGHT = [(n, 8, 2) for n in (1, 2, 5, 17, 70)]
+
+
 @pytest.mark.parametrize(
-    ("rows", "experts", "used"),
-    [(1, 2, 1), (17, 2, 1), *((n, 8, 2) for n in (1, 2, 5, 17, 70)), (5, 128, 8), (70, 128, 8)],
+    ("tuning", "rows", "experts", "used"),
+    by_kind([(1, 2, 1), (17, 2, 1), *OF_EIGHT, (5, 128, 8), (70, 128, 8)], OF_EIGHT),
+    indirect=["tuning"],
 )
 def test_rows_and_experts(device, tuning, rows, experts, used):
     bench = Bench(device, tuning, rows)
     bench.check(products(*halves(bench, experts)), **given(rows, experts, used))
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "MXFP4"])  # F16 has all counts of rows
+@pytest.mark.parametrize("device", ["checked"], indirect=True, scope="module")
+def test_tiles_stay_within_bounds(device):
+    """The only kernel of which no sampled case may be in this mode."""
+    experts = ((MANY, expert_configs(device)["tile"]),)
+    bench = Bench(device, replace(default_tuning(device.capabilities), experts=experts), 17)
+    bench.check(products(*halves(bench, 8)), **given(17, 8, 2))
+
+
+@pytest.mark.parametrize(  # F16 has all counts of rows
+    ("tuning", "name"), by_kind(["Q4_K", "Q6_K", "MXFP4"], ["Q6_K"]), indirect=["tuning"]
+)
 def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
     bench = Bench(device, tuning, 5)
     gate, up = bench.together((3, 37, 256), BY_NAME[name], BY_NAME[name])
@@ -378,7 +402,7 @@ def test_every_format(fast_device, tuned, rows, fmt):
     bench.check(products(gate, up, down), **given(rows, 3, 2, 256))
 
 
-@pytest.mark.parametrize("width", [64, 72])
+@pytest.mark.parametrize(("tuning", "width"), by_kind([64, 72], [72]), indirect=["tuning"])
 def test_a_norm_on_the_way(device, tuning, width):
     bench = Bench(device, tuning, 5)
     gate, up = bench.together((3, 37, width), F32, F32)
@@ -434,8 +458,11 @@ def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares
     bench.check(says, **given(rows, 8, 2))
 
 
-@pytest.mark.parametrize("width", [4, 16, 64])
-@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize(
+    ("tuning", "rows", "width"),
+    by_kind([(rows, width) for rows in (1, 5, 17) for width in (4, 64)], [(rows, 4) for rows in (1, 5, 17)]),
+    indirect=["tuning"],
+)
 def test_rows_of_every_choice_and_columns_that_they_share(device, tuning, rows, width):
     """As adapters of experts have them: down to few columns, times what a row wants of each, and up again."""
     bench = Bench(device, tuning, rows)
@@ -460,7 +487,9 @@ def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
 
 
 def test_widths_that_nothing_divides(fast_device):
-    for shape in expert_configs(fast_device).values():
+    for kind, shape in expert_configs(fast_device).items():
+        if kind in OTHER_SIZES:
+            continue
         bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
         gate, up = bench.together((3, 5, 35), F32, F32)
         [down] = bench.together((3, 27, 35), F32)
@@ -550,6 +579,7 @@ RANKED = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [3, 16])
 @pytest.mark.parametrize("name", RANKED)
 def test_experts_are_ranked_on_the_way(device, name, rows):

@@ -18,6 +18,7 @@ from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight
+from tests.cases import slow_unless
 from tests.gguf.blocks import mild_rows
 from tests.recording import KERNEL_OF, gemm_configs, run_plan
 
@@ -48,6 +49,18 @@ def by_shape(shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, tuple[int, ..
     return [*((kind, shape) for kind in KINDS if kind in FIRST.values() for shape in shapes), *last]
 
 
+def decodes_alone(kind: str, fmt: Format) -> bool:
+    """Of first configurations test_gate_and_up_in_pairs and test_awkward_shapes have the other formats."""
+    if kind in IN_EVERY_FORMAT or kind not in KINDS:
+        return True
+    return fmt.name in (("Q4_K", "IQ2_S") if kind in FIRST.values() else ("Q6_K",))
+
+
+def paired_alone(kind: str, name: str) -> bool:
+    """Of first configurations in formats that `decodes_alone` leaves out."""
+    return name in (("F32", "Q6_K") if kind in FIRST.values() else ("Q4_K",))
+
+
 DECODED = [(kind, fmt) for kind in KERNEL_OF for fmt in formats(kind)]
 DECODED_EACH_WAY = [(kind, fmt) for kind, fmt in DECODED if fmt in EACH_WAY]
 NORMED = [
@@ -60,15 +73,18 @@ NORMED = [
 F32, F16 = BY_NAME["F32"], BY_NAME["F16"]
 AWKWARD = [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))]
 # A kernel's first configuration meets all of it in both formats, the others some.
-NOT_DIVIDED = [
-    (kind, *case)
-    for kind in KINDS
-    for case in (
-        [(rows, shape, fmt) for rows, shape in AWKWARD for fmt in (F32, F16)]
-        if kind in FIRST.values()
-        else [(2, (3, 33), F32), (17, (33, 95), F16), (66, (130, 36), F32)]
-    )
-]
+NOT_DIVIDED = slow_unless(
+    lambda kind, rows, shape, fmt: kind in FIRST.values() or shape == (33, 95),
+    [
+        (kind, *case)
+        for kind in KINDS
+        for case in (
+            [(rows, shape, fmt) for rows, shape in AWKWARD for fmt in (F32, F16)]
+            if kind in FIRST.values()
+            else [(17, (33, 95), F16), (66, (130, 36), F32)]
+        )
+    ],
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -158,7 +174,8 @@ def of_format(decoded: list[tuple[str, Format]], *modes: str) -> Callable[[Calla
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         ids = [f"{kind}-{fmt.name}" for kind, fmt in decoded]
-        test = pytest.mark.parametrize(("tuning", "fmt"), decoded, indirect=["tuning"], ids=ids)(test)
+        cases = slow_unless(decodes_alone, decoded)
+        test = pytest.mark.parametrize(("tuning", "fmt"), cases, indirect=["tuning"], ids=ids)(test)
         return pytest.mark.parametrize("device", modes, indirect=True, scope="module")(test)
 
     return decorate
@@ -178,7 +195,7 @@ def test_formats_of_each_way_in_every_kernel_in_the_other_modes(device, tuning, 
     ("tuning", "rows", "shape", "fmt"),
     NOT_DIVIDED,
     indirect=["tuning"],
-    ids=[f"{kind}-{rows}-{shape}-{fmt.name}" for kind, rows, shape, fmt in NOT_DIVIDED],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_awkward_shapes(device, tuning, rows, shape, fmt):
     bench = Bench(device, tuning, rows)
@@ -212,9 +229,9 @@ def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(devic
     assert ("words" in {binding.name for binding in dispatch.pipeline.bindings.values()}) == (can and has_small)
 
 
-@pytest.mark.parametrize(("tuning", "outs"), by_shape([(64,), (33,), (64, 96, 7)]), indirect=["tuning"], ids=str)
+@pytest.mark.parametrize(("tuning", "outs"), by_shape([(64,), (64, 96, 7), (33,)]), indirect=["tuning"], ids=str)
 def test_a_plan_of_one_row(device, tuning, outs):
-    """Whole blocks of one matrix, a part of one, and several at once: what a kernel is told before it is compiled."""
+    """Whole blocks of one matrix, several at once, and a part of one: what a kernel is told before it is compiled."""
     bench = Bench(device, tuning, 1, spare=0)
     ws = [bench.matrix(f"w{i}", BY_NAME["Q4_K"], (out, 512)) for i, out in enumerate(outs)]
     bench.check(lambda g, x: dict(zip("abc", g.linears([x] * len(ws), ws), strict=False)), x=normal(1, 512))
@@ -232,9 +249,9 @@ def test_long_rows_of_odd_length(fast_device):
 
 @pytest.mark.parametrize(("tuning", "then"), by_kind(*ACTIVATIONS), indirect=["tuning"])
 def test_epilogues(device, request, tuning, then):
-    ways = list(itertools.product((False, True), repeat=2))  # each a shader
-    if request.node.callspec.params["tuning"] not in FIRST.values() or then != ACTIVATIONS[0]:
-        ways = ways[-1:]
+    ways = [(True, True)]  # each a shader
+    if request.node.callspec.params["tuning"] in FIRST.values() and then == ACTIVATIONS[0]:
+        ways += [(True, False), (False, True)]  # test_awkward_shapes has neither
     for with_bias, with_add in ways:
         bench = Bench(device, tuning, 3)
         w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))
@@ -247,7 +264,11 @@ def test_epilogues(device, request, tuning, then):
         )
 
 
-@pytest.mark.parametrize(("tuning", "name"), by_kind("Q4_K", "Q6_K", "F32", "F16", "IQ2_S"), indirect=["tuning"])
+@pytest.mark.parametrize(
+    ("tuning", "name"),
+    slow_unless(paired_alone, by_kind("Q4_K", "Q6_K", "F32", "F16", "IQ2_S")),
+    indirect=["tuning"],
+)
 def test_gate_and_up_in_pairs(device, tuning, name):
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 45, 512))

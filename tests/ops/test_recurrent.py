@@ -236,6 +236,7 @@ def mix_inputs(rows: int, heads: int, size: int, seed: int = 0) -> Arrays:
     return inputs
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("heads", [1, 2, 3, 5])
 def test_time_mix_equals_the_reference_over_ragged_segments(device, heads, size):
@@ -411,12 +412,20 @@ def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
 ASKED = ((mixed_by_all, 0), (mixed_by_some, 1), (never_added, 1), (added_at_once, 1))
 
 
+MIXERS = [kind for kind, kernel in KERNEL_OF.items() if kernel.fuses_norm and not kernel.integers_only]
+# One of each kernel, and of the first one that has subgroups, too.
+FIRST_MIXERS = [*{KERNEL_OF[kind].name: kind for kind in reversed(MIXERS)}.values(), "gemv_subgroup"]
+every_mixer = pytest.mark.parametrize(
+    "mixers", [FIRST_MIXERS, pytest.param(MIXERS, marks=pytest.mark.slow)], ids=["first", "all"]
+)
+
+
+@every_mixer
 @pytest.mark.parametrize(("says", "norms"), ASKED)
-def test_what_products_norm_and_mix_equals_the_reference(device, request, says, norms):
+def test_what_products_norm_and_mix_equals_the_reference(device, mixers, says, norms):
     steps = moved([(0, 3, 3), (1, 3, 3), (2, 3, 5), (3, 5, 0), (9, 6, 6)])
     case = ahead_case(192, says)
-    every = is_fast(request) and says is mixed_by_all
-    for tuning in mixing(device, MIXERS if every else FIRST_MIXERS):
+    for tuning in mixing(device, mixers):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, {"x": normal(1, 192)}, 1, tuning)
         assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
@@ -433,15 +442,6 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
     case.assert_same(fast_device, [(three, x), (two, part(x, slice(1, 3)))], rows=3, tuning=tuning)
     plan, _, _ = case.record(fast_device, x, 3, tuning)
     assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
-
-
-MIXERS = [kind for kind, kernel in KERNEL_OF.items() if kernel.fuses_norm and not kernel.integers_only]
-FIRST_MIXERS = list({KERNEL_OF[kind].name: kind for kind in reversed(MIXERS)}.values())
-
-
-def is_fast(request: pytest.FixtureRequest) -> bool:
-    """Every configuration runs as users run it, and one of each kernel in the other modes."""
-    return request.node.callspec.params["device"] == "fast"
 
 
 def mixing(device: Device, kinds: Sequence[str] = FIRST_MIXERS) -> list[Tuning]:
@@ -462,13 +462,14 @@ def two_halves(g, w, s, x):
         return {"half": half, "first": first, "late": late, "y": g.linear(first, w["first"], add=x)}
 
 
+@every_mixer
 @pytest.mark.parametrize("packed", [(), ("first", "second")], ids=["floats", "integers"])
-def test_products_that_add_give_the_next_norm_its_row_statistics(device, request, packed):
+def test_products_that_add_give_the_next_norm_its_row_statistics(device, mixers, packed):
     weights = ahead_case(192, two_halves).weights
     case = PackedCase(two_halves, weights, [State("one", (192,)), State("two", (192,))], packed)
     steps = moved([(0, 3, 3), (1, 3, 5), (7, 6, 6)])
     fused, kernels = [], set()
-    for tuning in mixing(device, MIXERS if is_fast(request) else FIRST_MIXERS):
+    for tuning in mixing(device, mixers):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, steps[0][1], 1, tuning)
         fused.append(any("load" in dispatch.pipeline.name for dispatch in plan.dispatches))

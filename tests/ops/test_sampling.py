@@ -12,7 +12,7 @@ from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.draw import exponentials
-from rwkv_gpu.ops.lowering.sampling import LIST, SPAN
+from rwkv_gpu.ops.lowering.sampling import LIST
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
@@ -22,6 +22,7 @@ from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 
 SLOTS = 6
+LARGE = 3 * LIST + 1  # a vocabulary of which no list holds all, in blocks of which one is short
 HOT = {"temperature": 1000.0}  # all that stay are about as likely
 
 
@@ -134,8 +135,8 @@ def test_of_tokens_that_tie_the_first_stay(device, settings):
 
 @pytest.mark.parametrize("settings", [{"top_p": 0.7}, {"top_p": 0.99}, {"top_k": 2 * LIST, "top_p": 0.9}], ids=str)
 def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
-    both = Both(device, 3 * LIST, 3)
-    logits = normal(3, 3 * LIST, spread=0.1)
+    both = Both(device, LARGE, 3)
+    logits = normal(3, LARGE, spread=0.1)
     logits[1] = np.round(logits[1], 1)
     logits[2, 5] = 12.9  # e^12.9 is 0.94 of the whole: what is far less likely must stay, too
     for first in (0, 3):
@@ -145,15 +146,14 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.99])
 def test_few_tokens_in_many_blocks_are_cut_exactly(device, top_p):
     """Where few are listed, and where they are found by bins; of one row and of many."""
-    vocabulary = 12 * SPAN + 1
-    logits = np.stack([np.random.default_rng(row).permutation(normal(vocabulary, spread=0.5)) for row in range(4)])
-    great = np.random.default_rng(9).permutation(vocabulary)[:40]
+    logits = np.stack([np.random.default_rng(row).permutation(normal(LARGE, spread=0.5)) for row in range(4)])
+    great = np.random.default_rng(9).permutation(LARGE)[:40]
     logits[:, great] += np.linspace(8, 14, 40, dtype=np.float32)
     logits[1, great] = np.round(logits[1, great])
     logits[2, great[:20]] = 15  # the greatest of several blocks tie
     logits[3, great] = np.flip(np.sort(great)) / 1e3
     for count in (1, 4):
-        both = Both(device, vocabulary, count)
+        both = Both(device, LARGE, count)
         for row in range(0, 4, count):
             both.check(logits[row : row + count], rows_of(count, first=row, top_p=top_p, **HOT))
 

@@ -1,0 +1,59 @@
+"""Which cases of a test run by default."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from tests.cases import slow_unless
+from tests.conftest import MODES, repeated, sampled_out
+
+
+class Case(SimpleNamespace):
+    """Of a test as pytest collects it."""
+
+    __hash__ = object.__hash__
+
+    def get_closest_marker(self, name):
+        return pytest.mark.covering(self.count).mark if name == "covering" else None
+
+
+def cases(count: int, **values: int) -> list[Case]:
+    """One for each combination of so many values of each parameter, in every mode."""
+    every = itertools.product(MODES, *(range(n) for n in values.values()))
+    return [
+        Case(
+            count=count,
+            nodeid=f"test_file.py::test_law[{mode}-{chosen}]",
+            callspec=SimpleNamespace(
+                params={"device": mode}, indices=dict(zip(values, chosen, strict=True)) | {"device": 0}
+            ),
+        )
+        for mode, *chosen in every
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_cases_that_cover_have_all_values_together_in_every_mode(count):
+    every = cases(count, a=2, b=3, c=5)
+    left = set(every) - set(repeated(every))
+    assert (len(left) < len(every)) == (count < 3)
+    for mode, names in itertools.product(MODES, itertools.combinations("abc", count)):
+        of_mode = [one.callspec.indices for one in left if one.callspec.params["device"] == mode]
+        found = {tuple(indices[name] for name in names) for indices in of_mode}
+        assert len(found) == len({tuple(one.callspec.indices[name] for name in names) for one in every})
+
+
+def test_each_mode_has_a_case_of_each_test():
+    every = cases(1, a=2)
+    left = set(every) - sampled_out(every)
+    assert {one.callspec.params["device"] for one in left} == MODES.keys()
+
+
+def test_cases_that_are_not_chosen_are_slow():
+    for chosen in (("a", 1), lambda value: value in ("a", 1)):
+        made = slow_unless(chosen, ["a", "b", 1])
+        assert made[0] == "a" and made[2] == 1
+        assert made[1].values == ("b",) and [mark.name for mark in made[1].marks] == ["slow"]
+    [pair] = slow_unless([], [("a", 1)])
+    assert pair.values == ("a", 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
+from ..kernels.amd import is_amd
 from ..kernels.tuning import Tuning
 from .attention_partition import NO_WINDOW, SHORT_RUNS
 from .run_shares import ONE, ROWS_BYTES, RunShares
@@ -22,6 +23,7 @@ DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for ev
 DECODE_KEYS = 32
 DECODE_BYTES = 24 << 10  # of a workgroup there, so that processors have room for several
 QUERY_FRAGMENTS, SUM_FRAGMENTS = 18, 8  # of a subgroup on matrix units: more do not stay in registers
+AMD_QUERY_FRAGMENTS = 9  # 18 spill 59 of a Radeon RX 7900's, whose lanes have each number of a fragment twice
 LANES_PER_QUERIES = 16  # lanes that 4 queries have at least
 
 
@@ -112,17 +114,19 @@ def matrix_decode_partition(
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
-    """Workgroups of so many query tiles, whose width as many subgroups share out as there may be."""
+    """Workgroups of so many query tiles, or of one, whose width as many subgroups share out as there may be."""
     side, size, latent = can.fragment, cache.size, cache.latent
     wanted = tuning.attention_on_matrix_units and can.latents_on_matrix_units
     if not (wanted and side and can.subgroup_size):
         return None
-    for parts in (2, 1) if size % side == latent % side == PAGE % (2 * side) == 0 else ():
+    most = AMD_QUERY_FRAGMENTS if is_amd(can) else QUERY_FRAGMENTS
+    ways = (tiles, 2), (tiles, 1), (1, 4)
+    for tiles, parts in ways if size % side == latent % side == PAGE % (2 * side) == 0 else ():
         subgroups = tiles * 2 * parts  # by halves of the keys
         lanes = subgroups * can.subgroup_size
         if (
             size % (side * parts) == 0
-            and size // (side * parts) <= QUERY_FRAGMENTS
+            and size // (side * parts) <= most
             and tiles * -(-latent // (side * subgroups)) <= SUM_FRAGMENTS
             and lanes % (2 * side) == 0
             and lanes <= can.max_invocations

@@ -448,6 +448,7 @@ fn put8(n: u32, x: vec4u, lane: u32) {
 fn scores_at(query: u32, four: u32) -> vec4f {
     var sum = scores_of(0u, query, four);
     if WIDTH_PARTS > 1u { sum += scores_of(1u, query, four); }
+    if WIDTH_PARTS > 2u { sum += scores_of(2u, query, four) + scores_of(3u, query, four); }
     return sum;
 }
 

@@ -27,6 +27,11 @@ def gemm_op(node: Node | None) -> Gemm | None:
     return node.op if node is not None and isinstance(node.op, Gemm) else None
 
 
+def needs(node: Node, before: Node) -> bool:
+    """Whether it reads a value that the node before it writes."""
+    return bool({value.root for value in before.op.writes} & {value.root for value in node.op.reads})
+
+
 def shards_of(op: Gemm, target: Target) -> list[Shard]:
     """The bindings that hold its matrices: one each, but a large only one may have several."""
     return target.shards(op.weights)

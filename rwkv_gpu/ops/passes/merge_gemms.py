@@ -19,7 +19,7 @@ would have to wait.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..gemm import choose, gemm_op, shards_of, whole
+from ..gemm import choose, gemm_op, needs, shards_of, whole
 from ..graph import Graph, Node
 from ..nodes import Gemm
 from ..target import Target
@@ -55,11 +55,11 @@ def _few(node: Node, target: Target) -> bool:
 
 def _independent(one: Node, other: Node, graph: Graph) -> bool:
     """Whether neither needs the other, and one dispatch of both is faster than two."""
-    made = {value.root for value in one.op.writes}
-    if one.layer != other.layer or any(value.root in made for value in other.op.reads):
+    if one.layer != other.layer or needs(other, one):
         return False
     if set(one.op.states_written) & set(other.op.states_read) or set(one.op.states_read) & set(other.op.states_written):
         return False
+    made = {value.root for value in one.op.writes}
     return graph.shape.one_row or any(value.root in made for value in other.op.writes)
 
 

@@ -24,7 +24,7 @@ is of the same layer, and what is multiplied stays floats.
 from dataclasses import replace
 from itertools import pairwise
 
-from ..gemm import choose, gemm_op, whole
+from ..gemm import choose, gemm_op, needs, whole
 from ..graph import Graph, Node
 from ..nodes import ExpertProducts, Gemm, Route, SortChoices
 from ..target import Target
@@ -37,7 +37,7 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for one, other in pairwise(list(graph.nodes)) if not graph.shape.one_row else ():
         op = _router(other, graph, target)
-        if op and gemm_op(one) and one.layer == other.layer and not _needs(op, one):
+        if op and gemm_op(one) and one.layer == other.layer and not needs(other, one):
             graph.replace(other, replace(op, merges=True))
             fired += 1
     return fired
@@ -50,8 +50,3 @@ def _router(node: Node, graph: Graph, target: Target) -> Gemm | None:
         return None
     chosen = all(isinstance(reader.op, CHOOSE) for one in op.products for reader in graph.readers(one.y))
     return op if chosen and choose(op, node.rows, target).kernel == "linear/gemv" else None
-
-
-def _needs(op: Gemm, before: Node) -> bool:
-    """Whether it reads what the node before it writes."""
-    return bool({value.root for value in before.op.writes} & {value.root for value in op.reads})

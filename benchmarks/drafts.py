@@ -26,6 +26,8 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.lookup import PromptLookup
+from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters
@@ -125,8 +127,8 @@ class Ours:
         self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=task.most) if small else None
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
-        speculator = Speculator(task.most, self._model(way, task, plain), lookup=way.kind == "lookup")
-        engine = Engine(self._runner, speculator=None if way.kind == "none" else speculator)
+        speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, task, plain))
+        engine = Engine(self._runner, speculator=speculator)
         generate(engine, [task.prompt], task.count)
         before = engine.drafted, engine.accepted
         runs = [generate(engine, [task.prompt], task.count) for _ in range(task.repeats)]
@@ -135,12 +137,15 @@ class Ours:
         rates = [1 / seconds for _, seconds in runs]
         return Answers(tokens, rates, drafted // task.repeats, accepted // task.repeats)
 
-    def _model(self, way: Way, task: Task, plain: list[int]) -> Any:
-        """What drafts, where that is no lookup."""
+    def _proposers(self, way: Way, task: Task, plain: list[int]) -> list[Proposer]:
+        """What drafts."""
+        proposers: list[Proposer] = [PromptLookup()] if way.kind == "lookup" else []
         known = None if way.right is None else Known({tuple(task.prompt): plain}, way.right)
-        if way.kind != "model" or self._small is None:
-            return known
-        return DraftModel(self._small) if known is None else KnownModel(self._small, known)
+        if way.kind == "model" and self._small is not None:
+            proposers.append(DraftModel(self._small) if known is None else KnownModel(self._small, known))
+        elif known is not None:
+            proposers.append(known)
+        return proposers
 
     def close(self) -> None:
         for runner in filter(None, (self._small, self._runner)):

@@ -14,12 +14,10 @@ from typing import NamedTuple
 import click
 
 import rwkv_gpu
-from rwkv_gpu.engine.speculation.acceptance import kind_of
-from rwkv_gpu.engine.speculation.costs import StepCosts
-from rwkv_gpu.engine.speculation.drafting import Drafting
+from rwkv_gpu.engine.speculation.acceptance import Drafting, kind_of
+from rwkv_gpu.engine.speculation.costs import Candidate, StepCosts, best_widths
 from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
-from rwkv_gpu.engine.speculation.widths import Candidate, best_widths
 
 ARTICLE = """The harbour bridge was closed on Monday morning after engineers found cracks in two of the steel cables on
 the northern side. The city council said that the bridge would stay closed for at least three weeks while the
@@ -109,20 +107,22 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
         costs.measured(1, device.ahead, ahead=True)
         for i, seconds in enumerate(device.waited):
             costs.measured(1 << i, seconds, ahead=False)
-    drafting, text, done, took = Drafting(device.most, index=NgramIndex()), list(prompt), 0, 0.0
+    drafting, index, text, done, took = Drafting(device.most), NgramIndex(), list(prompt), 0, 0.0
 
     def planned(chance: float, length: int) -> tuple[int, float]:
         draft = Candidate(chance, length)
         [width] = best_widths([draft], 1, 1 + device.most, costs.of, costs.rate(1), costs.of(1))
         return width, costs.relative(1 + width, 1)
 
-    assert drafting.index is not None
+    def find() -> tuple[list[int], int]:
+        found, run = index.find(text, device.most)
+        return found, kind_of(run)
+
     while done < len(answer):
         gate.decide([drafting], 1, costs)
         right = 0
         if gate.on:
-            found, run = drafting.index.find(text, device.most)
-            drafting.kind = kind_of(run)
+            found, drafting.kind = find()
             draft = found[: planned(drafting.chance(drafting.kind), len(found))[0]] if found else []
             right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(draft, answer[done:])))  # noqa: B905
             took += device.of(1 + len(draft))
@@ -134,7 +134,7 @@ def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
         text += new
         done += len(new)
         if not gate.on:
-            gate.watched(drafting.watch(text, planned), 1)
+            gate.watched(drafting.watch(text[-1], find, planned), 1)
     return len(answer) * device.ahead / took
 
 

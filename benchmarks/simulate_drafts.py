@@ -27,7 +27,8 @@ from rwkv_gpu.engine.runner import Logits, Output, Runner, StateArrays, store_of
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
-from rwkv_gpu.engine.speculation.speculator import Drafter, Speculator
+from rwkv_gpu.engine.speculation.proposer import Proposer
+from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.engine.step_result import SamplingInputs, StepResult
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import Cache
@@ -169,10 +170,8 @@ def token_at(position: int) -> int:
     return (position * position * 7 + position * 13) % VOCABULARY
 
 
-class Free:
+class Free(Proposer):
     """Drafts that cost nothing."""
-
-    steps, read, compile_seconds = 0, False, 0.0
 
     def __init__(self, random: np.random.Generator, right: float) -> None:
         self._random, self._right = random, right
@@ -184,9 +183,6 @@ class Free:
             lucky = self._random.random(most) < self._right
             drafts[sequence] = [token_at(len(sequence.ids) + i) ^ int(not good) for i, good in enumerate(lucky)]
         return drafts
-
-    def release(self, sequence: TokenSequence) -> None: ...
-    def close(self) -> None: ...
 
 
 class Gain(NamedTuple):
@@ -214,13 +210,13 @@ class Setup:
         runner = SimulatedRunner(machine, Times.of_model(self.steps), drafts=self.most, slots=self.sequences)
         if right is None:
             return Engine(runner, clock=machine.clock), machine
-        drafter: Drafter = Free(machine.random, right)
+        drafter: Proposer = Free(machine.random, right)
         if self.draft is not None:
             small = SimulatedRunner(
                 machine, Times.of_draft(self.draft), right, slots=self.sequences, rewind=self.most + 1, look_ahead=0
             )
             drafter = DraftModel(small)
-        speculator = Speculator(self.most, drafter, lookup=False)
+        speculator = Speculator(self.most, [drafter])
         return Engine(runner, speculator=speculator, clock=machine.clock), machine
 
 

@@ -20,6 +20,7 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
+from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters
@@ -30,10 +31,8 @@ from rwkv_gpu.models.registry import load_model
 from . import verifying
 
 
-class Known:
+class Known(Proposer):
     """Drafts what will be sampled, where it is lucky."""
-
-    steps, read, compile_seconds = 0, False, 0.0
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], right: float) -> None:
         self.answers, self.right = answers, right
@@ -48,9 +47,6 @@ class Known:
             drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, lucky, strict=True)]
         self.steps = max(map(len, drafts.values()), default=0)
         return drafts
-
-    def release(self, sequence: TokenSequence) -> None: ...
-    def close(self) -> None: ...
 
 
 def generate(engine: Engine, prompts: Sequence[list[int]], count: int) -> tuple[dict[int, list[int]], float]:
@@ -125,7 +121,7 @@ def main(
             for share in map(float, right.split(",")):
                 for way in ways.split(","):
                     known: Any = Known(answers, share)
-                    speculator = Speculator(drafts, known, lookup=False, always=way == "always")
+                    speculator = Speculator(drafts, [known], always=way == "always")
                     engine = Engine(runner, speculator=speculator)
                     runs = [generate(engine, prompts, count) for _ in range(4)]
                     first, *later = (seconds for _, seconds in runs)

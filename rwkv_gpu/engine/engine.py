@@ -20,8 +20,8 @@ from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
 from .slots import Slots
+from .speculation.speculation import Speculation
 from .speculation.speculator import Speculator
-from .speculation.verified_steps import VerifiedSteps
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
 
@@ -76,19 +76,18 @@ class Engine:
         self._stored = StoredPrefixes(runner, initial_state)
         self.prefixes = self._stored.cache
         slots = min(runner.slots, runner.chunk_size, MAX_SEGMENTS)
-        self._slots = Slots(slots, self._store, self._stored, speculator)
+        self._slots = Slots(slots, self._store, self._stored)
         self._in_flight: deque[InFlightStep] = deque()  # in the order in which they will be done
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
-        self._speculator = speculator
-        self._drafts = VerifiedSteps(runner, self._slots, speculator, clock)
+        self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
         # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
         self._context_shift = context_shift
 
     @property
     def compile_seconds(self) -> float:
         """Seconds spent so far on recording plans and compiling their shaders."""
-        drafting = 0.0 if self._speculator is None else self._speculator.compile_seconds
+        drafting = 0.0 if self._speculation is None else self._speculation.speculator.compile_seconds
         return self._runner.compile_seconds + drafting
 
     @property
@@ -118,12 +117,12 @@ class Engine:
     @property
     def drafted(self) -> int:
         """Tokens that were drafted."""
-        return self._drafts.drafted
+        return 0 if self._speculation is None else self._speculation.drafted
 
     @property
     def accepted(self) -> int:
         """Drafted tokens that were right."""
-        return self._drafts.accepted
+        return 0 if self._speculation is None else self._speculation.accepted
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
@@ -131,8 +130,8 @@ class Engine:
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
         sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts, begun=begun)
-        if self._speculator is not None:
-            sequence.drafting = self._speculator.drafting_for(sequence)
+        if self._speculation is not None:
+            self._speculation.begin(sequence)
         wanted = request.params.lora
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
@@ -157,7 +156,8 @@ class Engine:
         while len(self._in_flight) > ahead:
             self._collect()
         self._slots.release_finished()
-        self._drafts.measure()
+        if self._speculation is not None:
+            self._speculation.measure(submitted)
         updated, self._slots.updated = self._slots.updated, {}
         return [sequence.update() for sequence in updated]
 
@@ -298,8 +298,8 @@ class Engine:
         self._slots.updated = {}
         self._in_flight.clear()
         self._host_work.close()
-        if self._speculator is not None:
-            self._speculator.close()
+        if self._speculation is not None:
+            self._speculation.close()
         self._runner.close()
 
     # ---------------------------------------------------------------- before a step
@@ -335,11 +335,12 @@ class Engine:
             self._admit()
             for sequence in self._host_work.take(self._slots.running, idle=not self._in_flight):
                 self._slots.updated[sequence] = None
-                if sequence.rows_right:
-                    self._drafts.settle(sequence, sequence.rows_right)
+                if self._speculation is not None:
+                    self._speculation.accept(sequence)
             self._slots.release_finished()  # before others find too few pages
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
-            self._drafts.draft(ready, wanted=roomy)
+            if self._speculation is not None:
+                self._speculation.propose(ready, wanted=roomy)
             chunks = schedule(ready, self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
@@ -351,23 +352,22 @@ class Engine:
 
     # ---------------------------------------------------------------- a step
 
-    def _submit(self) -> bool:
-        """Sets the next step going; false where nobody has anything to feed. What goes wrong ends those in it."""
+    def _submit(self) -> Sequence[ScheduledChunk]:
+        """Submits the next step and gives its chunks; none if no tokens are ready. What goes wrong ends those in it."""
         chunks: Sequence[ScheduledChunk] = ()
         try:
             chunks, placements = self._place()
             if not chunks:
-                return False
+                return ()
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
             if any(chunk.sequence.family for chunk in chunks):
                 batch = replace(batch, adapters=self._adapters(chunks))
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
-            self._drafts.submitted(chunks)
         except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
-            return False
+            return ()
         for _, start, end, samples, sequence in chunks:
             sequence.fed = end
             if sequence.draft:
@@ -377,7 +377,7 @@ class Engine:
                 self._slots.updated[sequence] = None
                 self._stored.keep_prompt(sequence, end)
         self._in_flight.append(InFlightStep(pending, sampling))
-        return True
+        return chunks
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """How much each row of a step wants of each adapter."""
@@ -439,8 +439,9 @@ class Engine:
             sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
             return
         logprobs = sequence.request.params.logprobs
-        right = sequence.verify(map(result.sampled, rows, itertools.repeat(logprobs)))
-        self._drafts.settle(sequence, right)
+        sequence.verify(map(result.sampled, rows, itertools.repeat(logprobs)))
+        if self._speculation is not None:
+            self._speculation.accept(sequence)
         self._slots.updated[sequence] = None
         self._stored.keep_answer(sequence)
         if sequence.request.grammar is not None and not sequence.finish_reason:

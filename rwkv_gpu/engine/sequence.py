@@ -13,8 +13,7 @@ from .cache.prefix_index import TOKEN, Key, key_of
 from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .request import Request, Update
 from .sampling import Sampled, Sampler
-from .speculation.drafting import Drafting
-from .speculation.lookup import NgramIndex
+from .speculation.acceptance import Drafting
 
 FAMILY = 20  # bits of a token id; those above it tell families apart
 Mask = npt.NDArray[np.uint32]  # a bit for each token, set where it is allowed; [ceil(V / 32)]
@@ -48,7 +47,7 @@ class TokenSequence:
         self.on_host = not samples_on_device(request.params)
         self.drafting: Drafting | None = None  # where tokens may be drafted for it
         self.draft: list[int] = []  # tokens that the next step verifies, or that the step in flight does
-        self.rows_right = 0  # of the step that the host has sampled last
+        self.rows_right = 0  # rows of its last step that were right, until `Speculation.accept` takes the number
         if self.on_host:
             self.sampler.accept_all(self.ids)
         room = request.params.max_tokens if context is None or shifts else context - self.prompt
@@ -134,8 +133,6 @@ class TokenSequence:
         self.read_end = len(self.ids)
         if self.on_host:
             self.sampler.restart(self.length - self.prompt, self.ids)
-        if self.drafting is not None and self.drafting.index is not None:
-            self.drafting.index = NgramIndex()
 
     def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens of some positions; what is not known here is what its slot has sampled last."""
@@ -173,15 +170,15 @@ class TokenSequence:
         if self.request.grammar is None and self.length >= self.max_length:
             self.end("length")
 
-    def verify(self, sampled: Iterable[Sampled]) -> int:
-        """Appends what was sampled of the rows of a step as long as the rows were right; gives how many were."""
+    def verify(self, sampled: Iterable[Sampled]) -> None:
+        """Appends what was sampled of the rows of a step as long as the rows were right, and counts these."""
         right = 0
         for one in sampled:
             self.append(one)
             right += 1
             if self.finish_reason or right > len(self.draft) or one.token != self.draft[right - 1]:
                 break
-        return right
+        self.rows_right = right
 
     def start_work(self, executor: Executor, *, token: int | None = None, logits: Logits | None = None) -> None:
         """Has the host sample from the logits of rows, and the grammar accept these tokens, or the one given."""
@@ -228,7 +225,7 @@ class TokenSequence:
         except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
             self.end("error", error)
             return True
-        self.rows_right = self.verify(sampled)
+        self.verify(sampled)
         if done:
             self.end("stop")
         elif self.length >= self.max_length:

@@ -10,7 +10,6 @@ from ..ops.sampling import DRAW_WORDS, draw_words
 from ..ops.vocabulary import PAGE
 from .cache.store import SequenceStore
 from .sequence import TokenSequence
-from .speculation.speculator import Speculator
 from .step_result import is_adjusted
 from .stored_prefixes import StoredPrefixes
 
@@ -18,10 +17,9 @@ from .stored_prefixes import StoredPrefixes
 class Slots:
     """All sequences that have not ended: those that wait, those that have a slot, and those that are parked."""
 
-    def __init__(self, count: int, store: SequenceStore, prefixes: StoredPrefixes, speculator: Speculator | None):
+    def __init__(self, count: int, store: SequenceStore, prefixes: StoredPrefixes) -> None:
         self._store = store
         self._prefixes = prefixes
-        self._speculator = speculator
         self._ids = itertools.count(1)
         self.sequences: dict[int, TokenSequence] = {}  # that have not ended
         self.waiting: list[TokenSequence] = []  # for a slot, in the order in which they came
@@ -145,10 +143,8 @@ class Slots:
 
     def _release(self, sequence: TokenSequence) -> None:
         self._store.forget(sequence.slot)
-        if self._speculator is not None:
-            self._speculator.release(sequence)
         self.free.append(sequence.slot)
-        sequence.slot = -1
+        sequence.slot, sequence.draft = -1, []
 
     def _forget(self, sequence: TokenSequence) -> None:
         """A sequence has ended: its last update is to be given."""

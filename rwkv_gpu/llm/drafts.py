@@ -13,6 +13,8 @@ from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner
 from ..engine.runner import Runner
 from ..engine.speculation.draft_model import DraftModel, draft_options
+from ..engine.speculation.lookup import PromptLookup
+from ..engine.speculation.proposer import Proposer
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
@@ -43,8 +45,10 @@ class Drafts:
         """What drafts for an engine with this runner, on the same device."""
         if not self.most:
             return None
-        model = None if self.model is None else DraftModel(_draft_runner(*self.model, target, device))
-        return Speculator(self.most, model, lookup=self.lookup)
+        proposers: list[Proposer] = [PromptLookup()] if self.lookup else []
+        if self.model is not None:
+            proposers.append(DraftModel(_draft_runner(*self.model, target, device)))
+        return Speculator(self.most, proposers)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import pytest
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.engine.speculation.lookup import PromptLookup
 from tests.engine.test_engine import alone, drive, ids_of, small, tokens
 from tests.engine.test_speculation import speculator
 
@@ -52,9 +53,7 @@ def test_it_goes_on_with_others_penalties_and_drafts():
 
     def answers(requests, drafts=False):
         runner = small("tiny-llama.gguf", context=CONTEXT, drafts=3)
-        engine = Engine(
-            runner, context_shift=KEEP, speculator=speculator(None, lookup=True, most=3) if drafts else None
-        )
+        engine = Engine(runner, context_shift=KEEP, speculator=speculator(PromptLookup(), most=3) if drafts else None)
         numbers = [engine.add(request) for request in requests]
         news = drive(engine)
         return [tokens(news[number]) for number in numbers]
@@ -111,7 +110,7 @@ def test_what_follows_a_cut_is_an_answer_though_the_prompt_was_longer(name, adap
     asked = [Request(ids, SamplingParams(temperature=0, max_tokens=90)), Request(ids, SamplingParams(max_tokens=90))]
     ahead = small(f"tiny-{name}.gguf", adapter, context=96, checkpoint_interval=8)
     drafting = small(f"tiny-{name}.gguf", context=96, checkpoint_interval=8, drafts=4)
-    for runner, drafts in ((ahead, None), (drafting, speculator(None, lookup=True, most=4))):
+    for runner, drafts in ((ahead, None), (drafting, speculator(PromptLookup(), most=4))):
         engine = Engine(runner, context_shift=KEEP, speculator=drafts)
         numbers = [engine.add(request) for request in asked]
         news = drive(engine)

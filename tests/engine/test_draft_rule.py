@@ -1,19 +1,18 @@
 """When drafts are made and how long they are: by what steps take and how often drafts are right. Pure: no model."""
 
 import itertools
-from unittest.mock import Mock
+from functools import partial
 
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, kind_of
-from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, StepCosts
-from rwkv_gpu.engine.speculation.drafting import Drafting
+from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, Drafting, kind_of
+from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, StepCosts, best_widths
 from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
-from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
+from rwkv_gpu.engine.speculation.proposer import Proposer
+from rwkv_gpu.engine.speculation.speculation import WINDOW
 from rwkv_gpu.engine.speculation.speculator import Speculator
-from rwkv_gpu.engine.speculation.verified_steps import WINDOW
-from rwkv_gpu.engine.speculation.widths import Candidate, best_widths
 
 MOST = 7
 # Seconds of a step that is submitted ahead, and of one that is waited for, by rows: where drafts gain little or much.
@@ -46,7 +45,7 @@ def run(
     """
     ahead, waited = DEVICES[device]
     random = np.random.default_rng(seed)
-    speculator = Speculator(MOST, Mock(), lookup=False)
+    speculator = Speculator(MOST, [Proposer()])
     drafting = Drafting(MOST, known)
     drafting.kind = MODEL
     seconds, done, without, steps = 0.0, 0, 0, 0
@@ -192,7 +191,7 @@ def test_drafts_that_cannot_pay_are_off_at_once_whatever_is_saved():
     assert not gate.on
     gate.decide(drafting, 1, costs)
     assert gate.on, "nothing was lost"
-    speculator = Speculator(MOST, Mock(), lookup=False)
+    speculator = Speculator(MOST, [Proposer()])
     assert speculator.pays(1, 64, costs)
     for _ in range(LAST):
         costs.drafted(7, 1, 7 * 1.1)
@@ -200,7 +199,7 @@ def test_drafts_that_cannot_pay_are_off_at_once_whatever_is_saved():
     for _ in range(10_000):
         costs.measured(1, 1.0, ahead=True)
     assert speculator.pays(1, 64, costs), "after a long time it may have been wrong"
-    assert Speculator(MOST, Mock(), lookup=True).pays(1, 64, costs)
+    assert Speculator(MOST, [PromptLookup(), Proposer()]).pays(1, 64, costs)
 
 
 def test_steps_without_drafts_are_measured_again_after_a_long_time():
@@ -327,18 +326,21 @@ def test_drafts_by_lookup_are_watched_while_none_are_made():
     random = np.random.default_rng(0)
     phrase = random.integers(0, 50, 12).tolist()
     text = list(itertools.chain.from_iterable([*phrase, int(random.integers(50, 90))] for _ in range(40)))
-    watched, made = Drafting(MOST), Drafting(MOST)
-    watched.index, made.index = NgramIndex(), NgramIndex()
+    watched, made, index, watched_index = Drafting(MOST), Drafting(MOST), NgramIndex(), NgramIndex()
     widths = []
 
     def planned(_chance, most):
         widths.append(min(4, most))
         return widths[-1], 1.1 + 0.1 * widths[-1]
 
-    seen = sum(watched.watch(text[:end], planned) for end in range(1, len(text) + 1))
+    def find(end):
+        found, run = watched_index.find(text[:end], MOST)
+        return found, kind_of(run)
+
+    seen = sum(watched.watch(text[end - 1], partial(find, end), planned) for end in range(1, len(text) + 1))
     done, gained = 1, 0.0
     while done < len(text):
-        found, run = made.index.find(text[:done], MOST)
+        found, run = index.find(text[:done], MOST)
         draft, made.kind = found[:4], kind_of(run)
         right = sum(itertools.takewhile(bool, (a == b for a, b in zip(draft, text[done:], strict=False))))
         made.verified(len(draft), right)

@@ -8,7 +8,8 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.speculation.draft_model import DraftModel, draft_options
-from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
+from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.ops.batch import Batch, Segment
 from tests.engine.test_engine import drive, ids_of, small, tokens
@@ -17,10 +18,8 @@ KINDS = ("rwkv7", "llama", "falcon-h1", "gemma3", "qwen35", "mamba2", "deepseek2
 DRAFTS = 5
 
 
-class Known:
+class Known(Proposer):
     """Drafts what will be sampled, as far as it is told, with mistakes at random places."""
-
-    steps, read, compile_seconds = 0, False, 0.0
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], mistakes: float) -> None:
         self.answers, self.mistakes = answers, mistakes
@@ -35,9 +34,6 @@ class Known:
             wrong = self.random.random(len(draft)) < self.mistakes
             drafts[sequence] = [token ^ int(bad) for token, bad in zip(draft, wrong, strict=True)]
         return drafts
-
-    def release(self, sequence): ...
-    def close(self): ...
 
 
 class Even:
@@ -69,8 +65,8 @@ def answers(
     return [tokens(news[number]) for number in numbers], engine
 
 
-def speculator(model, *, lookup: bool = False, most: int = DRAFTS) -> Speculator:
-    return Speculator(most, model, lookup=lookup, always=True)
+def speculator(*proposers: Proposer, most: int = DRAFTS) -> Speculator:
+    return Speculator(most, proposers, always=True)
 
 
 def asked(vocabulary: int) -> list[Request]:
@@ -118,14 +114,15 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
 
 def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
     """Tokens of steps that were in flight come later, when nobody else may run."""
-    watching = Speculator(DRAFTS, None, lookup=True)
+    watching = Speculator(DRAFTS, [PromptLookup()])
     watching.gate.decide = lambda *_: setattr(watching.gate, "on", False)
     engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=watching)
     number = engine.add(Request(ids_of(9), SamplingParams(temperature=0, max_tokens=31)))
     assert len(tokens(drive(engine, 5)[number])) > 1
     [sequence] = engine._slots.running
     engine._slots.wait(engine._slots.preempt(sequence))
-    engine._drafts.settle(sequence, 1)
+    sequence.rows_right = 1
+    engine._speculation.accept(sequence)
     assert tokens(drive(engine)[number])
 
 
@@ -266,7 +263,7 @@ def test_a_lookup_drafts_what_followed_the_longest_equal_run():
 def test_a_lookup_is_right_where_a_text_repeats_itself():
     request = Request(ids_of(30), SamplingParams(temperature=0, logit_bias={7: 100.0, 9: 90.0}, max_tokens=60))
     expected, _ = answers(small("tiny-rwkv7.gguf"), [request])
-    found, engine = answers(small("tiny-rwkv7.gguf", drafts=DRAFTS), [request], speculator(None, lookup=True))
+    found, engine = answers(small("tiny-rwkv7.gguf", drafts=DRAFTS), [request], speculator(PromptLookup()))
     assert found == expected
     assert engine.accepted > 30
 
@@ -278,10 +275,10 @@ def test_a_request_may_ask_for_fewer_drafts_or_none():
         engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=speculator(Known(known, 0)))
         engine.add(one)
         widths = []
-        settle = engine._drafts.settle
-        engine._drafts.settle = lambda sequence, right, settle=settle, widths=widths: (
+        accept = engine._speculation.accept
+        engine._speculation.accept = lambda sequence, accept=accept, widths=widths: (
             widths.append(len(sequence.draft)),
-            settle(sequence, right),
+            accept(sequence),
         )
         drive(engine)
         assert max(widths) == most

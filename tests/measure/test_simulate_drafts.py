@@ -46,25 +46,25 @@ def test_what_the_draft_model_compiles_is_no_cost_of_drafts():
     engine, machine = Setup(LLAMA, DRAFTS["Llama 1.2B"], 7).engine(0, 0.95)
     answer(engine, machine, 256)
     assert engine.compile_seconds > 2, "of both models"
-    assert 0.66e-3 < engine._drafts.costs.draft_step(1) < 0.9e-3
-    assert 4.7e-3 < engine._drafts.costs.of(8) < 5.5e-3, "without the steps of the draft model"
+    assert 0.66e-3 < engine._speculation.costs.draft_step(1) < 0.9e-3
+    assert 4.7e-3 < engine._speculation.costs.of(8) < 5.5e-3, "without the steps of the draft model"
 
 
 def test_steps_without_drafts_that_seemed_slow_are_measured_again():
     """Else drafts that lose would go on for good: nobody would see what steps without them take."""
     engine, machine = Setup(LLAMA, DRAFTS["Llama 1.2B"], 7).engine(0, 0.7)
     for _ in range(3):
-        engine._drafts.costs.measured(1, 4.0e-3, ahead=True)
+        engine._speculation.costs.measured(1, 4.0e-3, ahead=True)
     seconds = [answer(engine, machine, 2000) for _ in range(2)]
     assert seconds[1] < 2.06e-3
-    assert engine._drafts.costs.without(1) == pytest.approx(2.0e-3, rel=0.1)
+    assert engine._speculation.costs.without(1) == pytest.approx(2.0e-3, rel=0.1)
 
 
 def test_while_no_draft_could_pay_steps_are_submitted_ahead():
     engine, machine = Setup(LLAMA, DraftTimes(5.0, 0.5), 7).engine(0, 1.0)
     answer(engine, machine, 500)
-    drafted, credit = engine.drafted, engine._speculator.gate._credit
-    engine._speculator.gate._credit = 16.0
+    drafted, credit = engine.drafted, engine._speculation.speculator.gate._credit
+    engine._speculation.speculator.gate._credit = 16.0
     assert answer(engine, machine, 500) < 2.04e-3
     assert engine.drafted == drafted
     assert credit < 16

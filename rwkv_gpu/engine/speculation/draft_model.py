@@ -21,6 +21,7 @@ from ..sampling_params import SamplingParams
 from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..step_result import PendingStep, SamplingInputs
+from .proposer import Proposer
 
 FOLLOWING = 2  # tokens that a draft model has not seen behind a draft that was right: its last, and the one sampled
 
@@ -39,23 +40,22 @@ def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
 
 @dataclass
 class DraftSlot:
-    """A sequence of the draft model, which outlives the request that it was for."""
+    """A sequence of the draft model. It outlives the request that it was for, and serves one that begins alike."""
 
     slot: int
     fed: list[int] = field(default_factory=list)  # tokens that it has seen
     sequence: TokenSequence | None = None
     checked: int = 0  # of these tokens, those that are known to be the sequence's
+    cut: int = 0  # tokens that the sequence had lost in its middle by then
     draw: npt.NDArray[Any] | None = None  # how the sequence is sampled
 
 
-class DraftModel:
+class DraftModel(Proposer):
     """Drafts for several sequences at a time, in steps of one token for each."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._slots = [DraftSlot(slot) for slot in range(runner.slots)]
-        self.steps = 0  # that the last drafts took
-        self.read = False  # whether more was read before them than what follows the drafts before
 
     @property
     def compile_seconds(self) -> float:
@@ -65,7 +65,7 @@ class DraftModel:
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         """Up to so many tokens for each, none where a text was read a chunk further, as it must be first."""
         rows = self._runner.chunk_size
-        self.steps, self.read = 0, False
+        self.steps, self.read = 0, False  # `read`: more than what follows the drafts before
         reading: list[TokenSequence] = []
         drafting: list[tuple[DraftSlot, int]] = []
         for sequence, most in wanted:
@@ -85,12 +85,6 @@ class DraftModel:
                 rows -= missing
         return self._draft(drafting) | {sequence: [] for sequence in reading}
 
-    def release(self, sequence: TokenSequence) -> None:
-        """A sequence has ended; what was read of it serves one that begins alike."""
-        for slot in self._slots:
-            if slot.sequence is sequence:
-                slot.sequence = None
-
     def close(self) -> None:
         """Gives back all memory."""
         self._runner.close()
@@ -101,11 +95,13 @@ class DraftModel:
         """The slot of a sequence, back where its text and the sequence's part."""
         slot = next((one for one in self._slots if one.sequence is sequence), None)
         if slot is None:
-            free = [one for one in self._slots if one.sequence is None]
+            free = [one for one in self._slots if one.sequence is None or one.sequence.slot < 0]
             if not free:
                 return None
             slot = max(free, key=lambda one: _common(one.fed, sequence.ids, 0))
             slot.sequence, slot.checked, slot.draw = sequence, 0, None
+        if slot.cut != sequence.cut:
+            slot.checked, slot.cut = 0, sequence.cut
         common = min(_common(slot.fed, sequence.ids, slot.checked), len(sequence.ids) - 1)
         if common < len(slot.fed):
             common = self._runner.store.truncate(slot.slot, common)

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from .acceptance import Drafting
 from .costs import StepCosts, bucket
-from .drafting import Drafting
 
 BLIND = 100  # steps without drafts that may go by until they are measured
 TRIAL, WATCHED = 4.0, 1.0  # credit that drafts begin with: those that must be tried, and those that can be watched

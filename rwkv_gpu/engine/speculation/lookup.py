@@ -1,6 +1,11 @@
 """Prompt lookup: drafts what followed the longest earlier run of tokens that equals the end of the text."""
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from ..sequence import TokenSequence
+from .acceptance import kind_of
+from .proposer import Offer, Proposer
 
 SHORTEST = 2  # tokens that must agree
 LONGEST = 32  # tokens that are compared: a longer run counts as this long
@@ -10,7 +15,8 @@ RECENT = 16  # places of a pair that are looked at, the latest
 class NgramIndex:
     """The places of every pair of neighbouring tokens in a text that grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut: int = 0) -> None:
+        self.cut = cut  # tokens that the text had lost in its middle when it was indexed
         self._places: dict[tuple[int, int], list[int]] = {}  # of the second token of each pair
         self._indexed = 1  # tokens that were first in a pair, or are indexed
 
@@ -44,3 +50,22 @@ def _run(ids: Sequence[int], place: int) -> int:
     while length < LONGEST and length <= place and ids[place - length] == ids[-1 - length]:
         length += 1
     return length
+
+
+class PromptLookup(Proposer):
+    """Drafts by an index of each sequence, without steps."""
+
+    free = True
+
+    def __init__(self) -> None:
+        self._indices: WeakKeyDictionary[TokenSequence, NgramIndex] = WeakKeyDictionary()
+
+    def begin(self, sequence: TokenSequence) -> None:
+        self._indices[sequence] = index = NgramIndex(sequence.cut)
+        index.extend(sequence.ids)
+
+    def offer(self, sequence: TokenSequence, most: int) -> Offer | None:
+        if self._indices[sequence].cut != sequence.cut:
+            self.begin(sequence)
+        tokens, run = self._indices[sequence].find(sequence.ids, most)
+        return Offer(kind_of(run), tokens) if tokens else None

@@ -1,4 +1,8 @@
-"""Drafts in the steps of an engine: who gets them, which were right, and what steps take."""
+"""Speculative decoding, as the engine sees it: drafts are proposed, a step verifies them, wrong rows are rolled back.
+
+The model samples every row of such a step as it would have sampled it alone, by the same seed and number of the draw.
+Rows are right as long as the draft has the sampled tokens. So the answer is that without drafts, at any temperature.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,17 +20,23 @@ from .speculator import Drafted, Speculator
 WINDOW = 16  # steps without drafts of a measurement: their results come several at a time
 
 
-class VerifiedSteps:
-    """Steps that may verify drafts. Without a speculator it does nothing."""
+class Speculation:
+    """The drafts of an engine that has a speculator.
 
-    def __init__(self, runner: Runner, slots: Slots, speculator: Speculator | None, clock: Callable[[], float]) -> None:
+    The engine calls `begin` for a new sequence, `propose` before it schedules a step, `accept` for each sequence of a
+    step that is done, and `measure` after each of its own steps.
+    """
+
+    def __init__(self, speculator: Speculator, runner: Runner, slots: Slots, clock: Callable[[], float]) -> None:
+        self.speculator = speculator
+        self.begin = speculator.begin
+        self.close = speculator.close
         self._runner = runner
-        self._clock = clock
         self._slots = slots
-        self._speculator = speculator
+        self._clock = clock
         self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
-        self._rows = self._sequences = 0  # of the step that was submitted last
-        self._decodes = False  # whether all of its rows are sampled, and no draft model reads beside it
+        self._sequences = 0  # of the step that was submitted last
+        self._decodes = False  # whether all of its rows are sampled, and no proposer reads beside it
         self._drafted = Drafted()  # for the step to come, or the one that was submitted last
         self._drafting = 0.0  # seconds that it took
         self._generated = 0  # tokens, of all requests since the last measurement
@@ -40,29 +50,44 @@ class VerifiedSteps:
         """What steps of those that run take."""
         return self._costs[any(one.on_host or one.request.grammar is not None for one in self._slots.running)]
 
-    def draft(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
-        """Gives sequences that decode tokens to verify, where that pays."""
-        speculator = self._speculator
-        if speculator is None:
-            return
-        drafting = [one.drafting for one in ready if one.drafting is not None]
-        pays = partial(speculator.pays, len(ready), self._runner.chunk_size, self.costs)
-        speculator.gate.decide(drafting, len(ready), self.costs, pays)
-        for sequence in ready:
-            sequence.draft = []
-            if sequence.drafting is not None:
-                self._turn(sequence, speculator.gate.on)
-        if wanted and speculator.gate.on:
-            began = self._now
-            self._drafted = speculator.draft(ready, self._runner.chunk_size, self.costs)
-            if self._drafted.steps or self._drafted.reading:
-                self._drafting = self._now - began
-
     @property
     def _now(self) -> float:
         """Seconds by a clock that stands still while shaders are compiled."""
-        compiling = 0.0 if self._speculator is None else self._speculator.compile_seconds
-        return self._clock() - self._runner.compile_seconds - compiling
+        return self._clock() - self._runner.compile_seconds - self.speculator.compile_seconds
+
+    # ---------------------------------------------------------------- around a step
+
+    def propose(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
+        """Gives sequences that decode a `draft` to verify, where that pays and is `wanted`."""
+        gate, rows = self.speculator.gate, self._runner.chunk_size
+        drafting = [one.drafting for one in ready if one.drafting is not None]
+        gate.decide(drafting, len(ready), self.costs, partial(self.speculator.pays, len(ready), rows, self.costs))
+        for sequence in ready:
+            sequence.draft = []
+            if sequence.drafting is not None:
+                self._turn(sequence, gate.on)
+        if wanted and gate.on:
+            began = self._now
+            self._drafted = self.speculator.propose(ready, rows, self.costs)
+            if self._drafted.steps or self._drafted.reading:
+                self._drafting = self._now - began
+
+    def accept(self, sequence: TokenSequence) -> None:
+        """Learns how many rows of a sequence's last step were right, and rolls the others back."""
+        right, sequence.rows_right = sequence.rows_right, 0
+        drafted, sequence.draft = len(sequence.draft), []
+        self._generated += right
+        drafting = sequence.drafting
+        if drafting is None or not right:
+            return
+        if not drafting.on and not drafted:  # the sequence may have given its slot back meanwhile
+            self.speculator.watch(sequence, len(self._slots.running) or 1, self.costs)
+            return
+        drafting.verified(drafted, right - 1)
+        self.drafted += drafted
+        self.accepted += right - 1
+        if sequence.slot >= 0 and right <= drafted:
+            sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
         """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
@@ -76,57 +101,37 @@ class VerifiedSteps:
         if not on:
             self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
 
-    def submitted(self, chunks: Sequence[ScheduledChunk]) -> None:
-        """A step of these was submitted."""
-        if self._speculator is None:
-            return
-        self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
-        self._decodes = not self._drafted.reading and all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
+    # ---------------------------------------------------------------- what steps take
 
-    def settle(self, sequence: TokenSequence, right: int) -> None:
-        """Of the rows of its last step so many were right; what the others have written is forgotten."""
-        self._generated += right
-        drafted, sequence.draft, sequence.rows_right = len(sequence.draft), [], 0
-        drafting, speculator = sequence.drafting, self._speculator
-        if drafting is None or speculator is None or not right:
-            return
-        if not drafting.on and not drafted:
-            running = self._slots.running or [sequence]  # it may have given its slot back meanwhile
-            gained = drafting.watch(sequence.ids, partial(speculator.planned, running, self.costs))
-            speculator.gate.watched(gained, len(running))
-            return
-        drafting.verified(drafted, right - 1)
-        self.drafted += drafted
-        self.accepted += right - 1
-        if sequence.slot >= 0 and right <= drafted:
-            sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
+    def measure(self, submitted: Sequence[ScheduledChunk]) -> None:
+        """Learns how long a step took that had no prompt, and whether its drafts have gained.
 
-    def measure(self) -> None:
-        """Learns how long a step took that had no prompt, and whether its drafts have gained."""
-        speculator = self._speculator
-        if speculator is None:
-            return
-        tokens, self._generated = self._generated, 0
-        rows, self._rows = self._rows, 0
+        `submitted` are the chunks of the step that was submitted meanwhile; none where the engine only collected.
+        """
+        rows = sum(chunk.end - chunk.start for chunk in submitted)
         drafted, self._drafted = self._drafted, Drafted()
+        if submitted:
+            self._sequences = len(submitted)
+            decodes = all(chunk.samples == chunk.end - chunk.start for chunk in submitted)
+            self._decodes = decodes and not drafted.reading
+        tokens, self._generated = self._generated, 0
         drafting, self._drafting = self._drafting, 0.0
         if not rows and not tokens:
             return  # nothing was computed: the host was waited for
         now = self._now
         seconds, self._stepped = now - self._stepped - drafting, now
-        gate, sequences = speculator.gate, self._sequences
-        on = gate.on
-        kind = (on, sequences) if self._decodes else None
+        gate, sequences = self.speculator.gate, self._sequences
+        kind = (gate.on, sequences) if self._decodes else None
         if drafted.read:
             gate.read(drafting - drafted.steps * self.costs.draft_step(sequences), sequences, self.costs)
         elif drafted.steps:
             self.costs.drafted(drafted.steps, sequences, drafting)
         if kind is None or kind != self._kind:
             self._kind, self._window = kind, []
-        elif on and rows:
+        elif gate.on and rows:
             self.costs.measured(rows, seconds, ahead=False)
             gate.verified(tokens, rows, sequences, self.costs, drafted.steps)
-        elif not on:
+        elif not gate.on:
             self._measure_ahead(sequences, tokens, now)
             gate.undrafted(tokens, sequences)
 

@@ -125,7 +125,6 @@ store-mutants: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python -m tests.cli.help_pages > docs/cli.md
-	$(BIN)/python -m training.help_index  # what the built-in model quotes
 
 clean:
 	rm -rf .venv build dist *.egg-info

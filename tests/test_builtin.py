@@ -2,15 +2,16 @@
 
 import re
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import gguf
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.errors import BadInput
-from training import evaluate
 
 MODEL = rwkv_gpu.builtin_model()
+QUESTIONS = Path(__file__).with_name("builtin_questions.txt")
 # One conversation each, as users type; each answer holds the expression.
 TALKS = [
     [("hi", "Hello"), ("my name is Ann", "Ann"), ("what is 3 plus 4", r"\b7\b"), ("what is my name?", r"\bAnn\b")],
@@ -23,7 +24,14 @@ TALKS = [
     [("tell me a story about a dragon named Fritz", r"(?s)Fritz.{200,}"), ("i am sad today", "sorry|listen|tell")],
     [("what is a glorpfen", "do not know|never heard"), ("what's the weather like tomorrow?", "cannot|no windows")],
 ]
-TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+
+
+def conversations() -> Iterator[list[tuple[str, str]]]:
+    """The conversations of QUESTIONS: questions, and expressions that right answers hold."""
+    for part in QUESTIONS.read_text(encoding="utf-8").split("\n\n"):
+        lines = [line.split(" => ") for line in part.splitlines() if line and not line.startswith("#")]
+        if lines:
+            yield [(question.strip(), right.strip()) for question, right in lines]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +54,6 @@ def test_it_answers_what_users_ask(llm, talk):
         assert re.search(right, said.text), f"{asked}: {said.text}"
         assert said.finish_reason == "stop"
         assert re.search(r'[.!?]["`)]?$', said.text), said.text
-
-
-@pytest.mark.parametrize("messages", [3, "Hi", [], [3], [{"role": "user", "content": {"text": "Hi"}}]], ids=str)
-@pytest.mark.parametrize(
-    "how", [{}, {"continue_final_message": True}, {"tools": TOOLS}], ids=["", "continued", "tools"]
-)
-def test_messages_are_checked_before_passages_are_looked_up_for_them(llm, messages, how):
-    with pytest.raises(BadInput, match="messages"):
-        llm.create_chat_completion(messages, **how)
 
 
 def test_a_question_in_parts_is_the_same_question(llm):
@@ -81,5 +80,12 @@ def test_it_speaks_faster_than_one_reads_with_a_cpu_alone(llm):
 
 @pytest.mark.slow
 def test_it_answers_nearly_all_of_the_questions(llm):
-    answers = [good for talk in evaluate.talks() for *_, good in evaluate.hold(llm, talk)]
-    assert sum(answers) >= 0.97 * len(answers)
+    wrong, count = [], 0
+    for talk in conversations():
+        chat = llm.chat(temperature=0, max_tokens=250)
+        for question, right in talk:
+            answer = chat.send(question).text
+            count += 1
+            if not re.search(right, answer):
+                wrong.append(f"{question}: {answer}")
+    assert len(wrong) <= 0.03 * count, wrong

@@ -30,14 +30,7 @@ def test_a_wheel_holds_every_shader_and_no_cli_package(wheel):
     assert len(shaders) > 10
     assert shaders <= names
     assert modules <= names
-    assert {
-        "rwkv_gpu/builtin/builtin.gguf",
-        "rwkv_gpu/builtin/help.tsv",
-        "rwkv_gpu/builtin/pages.tsv",
-        "rwkv_gpu/builtin/decline.txt",
-        "rwkv_gpu/builtin/retriever.npz",
-        "rwkv_gpu/py.typed",
-    } <= names
+    assert {"rwkv_gpu/builtin/builtin.gguf", "rwkv_gpu/py.typed"} <= names
     [scripts] = [name for name in names if name.endswith(".dist-info/entry_points.txt")]
     assert "rwkv-gpu = rwkv_gpu.cli.main:main" in zipfile.ZipFile(wheel).read(scripts).decode()
     tops = {name.split("/")[0] for name in names}

@@ -1,9 +1,8 @@
 """Whole conversations: scenes one after the other, with what the user told kept in mind. Deterministic by seed."""
 
 import random
-from collections.abc import Mapping, Sequence
 
-from . import apart, arithmetic, dictionary, echo, help, memory, stories
+from . import arithmetic, dictionary, echo, memory, stories
 from .grammar import sentences
 from .noise import typed
 from .sheet import Turn, any_of, sheets
@@ -11,7 +10,6 @@ from .sheet import Turn, any_of, sheets
 # How often a scene is of which kind.
 WEIGHTS = {
     "sheet": 50.0,
-    "help": 8.0,
     "story": 6.0,
     "numbers": 11.0,
     "word": 9.0,
@@ -28,21 +26,17 @@ LENGTHS = (1, 1, 2, 2, 3, 4, 5, 6, 8, 12)  # scenes of a conversation
 SPOKEN = list[tuple[str, str]]  # text, and who says it
 
 
-def conversation(rng: random.Random, weights: Mapping[str, float] = WEIGHTS, but: Sequence[str] = ()) -> list[Turn]:
-    """What is said in one chat, in turns; `but` names sheets that are left out."""
-    chosen = [one for one in sheets() if one.name not in but]
+def conversation(rng: random.Random) -> list[Turn]:
+    """The turns of one chat."""
     turns: list[Turn] = []
     known: memory.Known = {}
     told: list[stories.Story] = []
     sheet = None
     for _ in range(rng.choice(LENGTHS)):
-        kind = rng.choices(list(weights), list(weights.values()))[0]
-        before = len(turns)
-        if kind == "help":
-            turns += help.scene(rng)
-        elif kind == "sheet":
+        kind = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if kind == "sheet":
             if sheet is None or rng.random() < 0.6:
-                sheet = rng.choices(chosen, [one.weight for one in chosen])[0]
+                sheet = rng.choices(sheets(), [one.weight for one in sheets()])[0]
             turns += sheet.scene(rng)
         elif kind == "echo":
             turns += echo.echo(rng, turns)
@@ -54,11 +48,7 @@ def conversation(rng: random.Random, weights: Mapping[str, float] = WEIGHTS, but
             turns += getattr(memory, kind)(rng, known)
         if "hall I tell you" in turns[-1][1] and rng.random() < 0.6:
             turns += offered(rng, told)
-        if any(apart.near(question) for question, _ in turns[before:]):
-            del turns[before:]
-        elif kind not in ("help", "echo") and not (kind == "sheet" and sheet is not None and sheet.name == "program"):
-            turns[before:] = [help.with_decoys(turn, rng) for turn in turns[before:]]
-    return turns or conversation(rng, weights, but)
+    return turns
 
 
 def offered(rng: random.Random, told: list[stories.Story]) -> list[Turn]:

@@ -50,11 +50,6 @@ def _word(rng: random.Random) -> str:
     return rng.choice((unknown(rng), rng.choice(common())[0])) if kind == "any" else any_of(kind, rng)
 
 
-def _typed(turn: Turn) -> str:
-    """What the user typed, without the passages that were found for it."""
-    return turn[0].partition("\n> ")[0]
-
-
 def echo(rng: random.Random, turns: list[Turn]) -> list[Turn]:
     """One turn that needs what was said before, or what is said in it."""
     kind = rng.random()
@@ -62,9 +57,9 @@ def echo(rng: random.Random, turns: list[Turn]) -> list[Turn]:
         last = turns[-1][1]
         return [(typed(rng.choice(_AGAIN), rng), rng.choice((last, f"I said: {last}", last)))]
     if turns and kind < 0.55:
-        return [(typed(rng.choice(_MINE), rng), f"You said: {_typed(turns[-1])}")]
+        return [(typed(rng.choice(_MINE), rng), f"You said: {turns[-1][0]}")]
     if turns and kind < 0.65:
-        return [(typed(rng.choice(_FIRST), rng), f"You said: {_typed(turns[0])}")]
+        return [(typed(rng.choice(_FIRST), rng), f"You said: {turns[0][0]}")]
     words = [
         any_of(rng.choice(("thing", "animal", "made", "person", "food", "colour", "city")), rng)
         for _ in range(rng.choice((1, 1, 2, 3)))

@@ -1,4 +1,4 @@
-"""The model that ships with the package: a very small RWKV-7 for simple talk. See docs/models/builtin.md."""
+"""The demo model that ships with the package: a very small RWKV-7 for small talk. See docs/models/builtin.md."""
 
 from pathlib import Path
 

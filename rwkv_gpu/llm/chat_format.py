@@ -2,16 +2,15 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from ..builtin.help import Found, Help
 from ..engine.request import Grammar, Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
-from ..text.budget import Exceeded, Limits
+from ..text.budget import Limits
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, plain
@@ -20,7 +19,6 @@ from ..text.thinking import marks_of, opens_thinking
 from ..text.tokenizer import Tokenizer
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
-from .quotation import add_passages, quotation
 from .reader import Ends, Reader
 from .tools import Tools, told_in_words
 from .transcript import Transcript, as_bytes, as_text
@@ -68,7 +66,6 @@ class ChatPrompt:
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
     open_thoughts: str  # the reasoning that the prompt has opened, or nothing
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
-    found: Found = field(default_factory=Found)  # passages of the documentation that the last question has with it
     system_tokens: int = 0  # tokens of the system's messages, where there are others, too
     begun: str = ""  # what the answer begins with, where it goes on with the last message
 
@@ -93,12 +90,10 @@ class ChatFormat:
         *,
         context: int | None = None,
         pool: Pool | None = None,
-        help: Callable[[], Help] | None = None,
     ) -> None:
         self._vocabulary = vocabulary
         self._context = context  # tokens of a sequence; None is no limit
         self._pool = pool  # the helper processes of grammars
-        self._help = help  # finds passages of the documentation for questions; None for all models but the built-in one
         self.tokenizer = tokenizer
         self.template = template
         harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
@@ -131,15 +126,12 @@ class ChatFormat:
         With `continues`, the last message is the beginning of the answer. `tools` are what the model may call.
         Raises `Exceeded` where the template takes more than `limits`.
         """
-        if limits is not None and self._help is not None:
-            raise Exceeded("looks passages up")
         messages, begun = check_messages(messages), ""
         if tools is not None and not self.template.knows_tools:
             messages, tools = told_in_words(messages, tools), None
         if continues:
             messages, begun = _without_beginning(messages)
         beginning = begun
-        messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help())
         variables = dict(variables or {})
         for name in RESERVED & variables.keys():
             raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
@@ -169,7 +161,7 @@ class ChatFormat:
         opening = self._marks.opening
         open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
         repeats = not self._marks.channels
-        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, found, system_tokens, beginning)
+        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, system_tokens, beginning)
 
     def _system_tokens(
         self,
@@ -220,12 +212,7 @@ class ChatFormat:
         """
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
-        if form is None:
-            if self._help is not None:
-                grammar = quotation(prompt.found, self.tokenizer, self._vocabulary)
-                if prompt.found.answer:
-                    params = replace(params, temperature=0.0)  # what is quoted is not drawn
-        else:
+        if form is not None:
             thinks = prompt.open_thoughts or self._marks.channels or prompt.begun.startswith(self._marks.opening)
             if after == "" and thinks:
                 after = self._marks.answer

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..builtin import builtin_model
-from ..builtin.help import load as load_help
 from ..engine.adapters import adapters_of
 from ..engine.cache.config import (
     DEFAULT_CHECKPOINT_INTERVAL,
@@ -34,7 +33,7 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import Choice
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
-from ..models.registry import MODELS, Model, is_encoder, load_model
+from ..models.registry import Model, is_encoder, load_model
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
@@ -265,12 +264,11 @@ def load(
                 raise
         info = _info(gguf, runner, name, sequences, matrix_units=any(gpu.capabilities.fragment > 0 for gpu in gpus))
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
-        help = partial(load_help, tuple(MODELS)) if _is_builtin(file_path) else None
         form = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         compact = None if kv in ("q8", "q4") else Compact(model.caches)
         states = None if exchange is None else exchange(model_file, form, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
-        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states, pooling)
+        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling)
 
 
 def room_of(
@@ -299,12 +297,6 @@ def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) ->
 def _named(option: str, path: str | os.PathLike[str], hub: Hub) -> Path:
     """The file of a path, or of a name on the hub."""
     return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path(option, path)
-
-
-def _is_builtin(path: Path) -> bool:
-    """Whether a file is that of the built-in model, by whatever name; an install may lack that one."""
-    own = builtin_model()
-    return own.exists() and path.samefile(own)
 
 
 def _own_options(others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from ..builtin.help import Help
 from ..engine.engine import Activity, Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
@@ -58,7 +57,6 @@ class OpenModel:
         info: Info,
         model_file: ModelFile,
         max_requests: int = MOST_REQUESTS,
-        help: Callable[[], Help] | None = None,
         states: StoredStates | None = None,
         pooling: Pooling | None = None,
     ) -> None:
@@ -68,7 +66,6 @@ class OpenModel:
         self.context = info.context
         self._metadata = metadata
         self._pooling = pooling or Pooling(MEAN)
-        self._help = help  # finds passages of the documentation; the built-in model's alone
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
@@ -210,7 +207,7 @@ class OpenModel:
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
         pool = self._grammar_pool
-        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, help=self._help)
+        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Starts a request. What reads it keeps the model open."""

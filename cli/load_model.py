@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 import rwkv_gpu
+from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.llm.info import Info
 from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, KVType
 
@@ -14,6 +15,7 @@ from .fit import main_memory_lines
 from .folders import cache_folder, tuned_folder
 from .screen import Screen
 
+REAL_MODEL = "rwkv-gpu pull hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M, then rwkv-gpu chat Qwen3-4B"  # what to use in its place
 WARM = 32  # tokens of a prompt whose kernels serve longer ones, too
 
 
@@ -34,13 +36,16 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
         if warm and llm.info.device != "cpu":
             bar.update(0, 0, "compiling shaders")
             llm.generate([0] * min(WARM, (llm.context or WARM) // 2), max_tokens=2)
-    for note in notes(llm.info, loading.get("kv", "f16")):
+    for note in notes(model, llm.info, loading.get("kv", "f16")):
         click.echo(f"rwkv-gpu: {note}", err=True)
     return llm
 
 
-def notes(info: Info, kv: KVType) -> Iterator[str]:
-    """What a user should know of a loaded model: what is not on the GPU, or not stored as was asked."""
+def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
+    """What a user should know of a loaded model: that it is the demo, what is off the GPU, or not stored as asked."""
+    if model == str(builtin_model()):
+        size = f"{info.parameters / 1e6:.0f} M parameters"
+        yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"
     if info.memory is not None and info.memory.host:
         yield "in main memory: " + "; ".join(main_memory_lines(info.memory))
     if not KV_FORMATS[kv].quantised:

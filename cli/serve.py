@@ -157,7 +157,7 @@ def loader(loading: dict[str, Any], template: str | None) -> "Load":
         llm = rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
         if source is not None:
             llm.chat_format = llm.chat_format_of(source)
-        for note in notes(llm.info, loading.get("kv", "f16")):
+        for note in notes(path, llm.info, loading.get("kv", "f16")):
             log.warning(note, extra={"fields": {"path": path}})
         return llm
 

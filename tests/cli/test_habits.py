@@ -187,7 +187,7 @@ def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
 def test_an_answer_to_one_question_of_the_chat_that_was_cut_off_says_so():
     assert "cut off at 3 tokens" in run("chat", "hello", "-n", 3, *GREEDY).stderr
     assert "cut off at 3 tokens" in run("chat", "-n", 3, *GREEDY, stdin="hello").stderr
-    assert run("chat", "hello", *GREEDY).stderr == ""
+    assert "cut off" not in run("chat", "hello", *GREEDY).stderr
 
 
 def test_an_answer_cut_off_by_the_context_and_a_form_cut_short_say_so():
@@ -236,8 +236,9 @@ def test_a_closed_pipe_ends_with_141_and_a_full_disk_with_2(arguments):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(process, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(b"rwkv-gpu: ")
-    assert done.stderr.count(b"\n") == 1
+    *demo, error = done.stderr.splitlines()
+    assert error.startswith(b"rwkv-gpu: cannot write the output")
+    assert not demo or (len(demo) == 1 and b"built-in demo" in demo[0])
 
 
 @posix

@@ -36,3 +36,23 @@ def test_what_lies_in_main_memory_is_said_with_what_a_token_reads_there():
         "40 of 128 experts of each have a copy on the GPU, 1.00 GiB",
         "a token reads 476.8 MiB there, 20 ms at most at the 25.0 GB/s measured",
     ]
+
+
+@pytest.mark.parametrize(
+    "command", [["chat", "hello"], ["run", "hello"], ["generate", "-p", "hi", "--json"]], ids=" ".join
+)
+def test_the_built_in_model_says_in_one_line_what_it_is_and_how_to_get_a_real_one(command):
+    result = CliRunner().invoke(cli, [*command, "--max-tokens", "60", "--device", "cpu"])
+    assert result.exit_code == 0, result.stderr
+    [note] = [line for line in result.stderr.splitlines() if "built-in demo" in line]
+    assert "11 M parameters, small talk only" in note
+    assert "rwkv-gpu pull hf.co/" in note
+    assert "demo" not in result.stdout
+
+
+def test_a_model_of_ones_own_is_not_called_a_demo():
+    result = CliRunner().invoke(
+        cli, ["generate", str(OWN / "tiny-rwkv7.gguf"), "-p", "hi", "-n", "1", "--device", "cpu"]
+    )
+    assert result.exit_code == 0
+    assert "demo" not in result.stderr

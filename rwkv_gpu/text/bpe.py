@@ -1,7 +1,8 @@
 """Byte-level BPE, as in GPT-2: a pattern cuts words, and their bytes are merged pair by pair. Uses `tokenizers`."""
 
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tokenizers
@@ -74,6 +75,38 @@ class BpeTokenizer(BaseTokenizer):
             return bytes([_LETTER_BYTES[letter] for letter in text])
         except KeyError:
             return text.encode()
+
+
+class HybridDnaTokenizer(BpeTokenizer):
+    """Byte-level BPE, and between <dna> and </dna> six bases a token, in capitals; the last are filled up with A."""
+
+    _TAGS, _UNKNOWN = ("<dna>", "</dna>"), "<oov>"
+    _SEQUENCE = re.compile(rb"<dna>(.*?)(</dna>|\Z)", re.DOTALL)
+    _MARK = "\ue000"  # ends the text of such a token, whose letters may be the text of another one
+    _BASES = 6
+
+    def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
+        known = self.vocabulary.ids
+        if not {*self._TAGS, self._UNKNOWN} <= known.keys():
+            return super()._encode_plain(text, opening=opening)
+        ids: list[int] = []
+        parts = iter(self._SEQUENCE.split(text))
+        for before in parts:
+            ids += super()._encode_plain(before, opening=opening)
+            bases, end = next(parts, None), next(parts, b"")
+            if bases is not None:
+                ids += [known[self._TAGS[0]], *self._groups(bases.upper().decode("latin-1"))]
+                ids += [known[self._TAGS[1]]] if end else []
+        return ids
+
+    def _groups(self, letters: str) -> Iterator[int]:
+        for at in range(0, len(letters), self._BASES):
+            group = letters[at : at + self._BASES].ljust(self._BASES, "A")
+            yield self.vocabulary.ids.get(group + self._MARK, self.vocabulary.ids[self._UNKNOWN])
+
+    def _text_of(self, token: int) -> bytes:
+        text = self.vocabulary.tokens[token]
+        return text[:-1].encode() if text.endswith(self._MARK) else super()._text_of(token)
 
 
 def split_words(pre: PreTokenizer) -> pre_tokenizers.PreTokenizer:

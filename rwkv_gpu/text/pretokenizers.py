@@ -36,6 +36,8 @@ _EXAONE_MOE = (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{
                r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+")
 _YOUTU = (r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
           _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}"))
+# Image tokens, white space of code, single digits, single marks; then GPT-2's words.
+_CHAMELEON = (r"<sentinel:[0-9]+>", r"IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2)
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 # The escapes are letters that Unicode normalisation would turn into others.
 _DEEPSEEK_LETTERS = (
@@ -78,7 +80,8 @@ DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][
 PRE: dict[str, PreTokenizer] = {
     "default": DEFAULT,
     **dict.fromkeys(
-        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3_ROW
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+        _LLAMA3_ROW,
     ),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2"), _QWEN2_ROW),
     **dict.fromkeys(("hunyuan", "solar-open", "grok-2"), _QWEN2_ROW),
@@ -86,6 +89,8 @@ PRE: dict[str, PreTokenizer] = {
     "qwen35": PreTokenizer((_QWEN35,), clean_spaces=False),
     "seed-coder": PreTokenizer((_SEED_CODER,), clean_spaces=False),
     **dict.fromkeys(("gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "exaone4"), _GPT2_ROW),
+    **dict.fromkeys(("modern-bert", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de"), _GPT2_ROW),
+    **dict.fromkeys(("jina-v1-en", "jina-v2-code", "roberta-bpe"), _GPT2_ROW),
     **dict.fromkeys(("trillion", "granite-docling"), replace(_GPT2_ROW, clean_spaces=False)),
     **dict.fromkeys(("starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"), _DIGITS_ROW),
     **dict.fromkeys(("command-r", "smollm"), replace(_DIGITS_ROW, clean_spaces=False)),
@@ -107,6 +112,8 @@ PRE: dict[str, PreTokenizer] = {
     **dict.fromkeys(("bloom", "gpt3-finnish"), PreTokenizer((_BLOOM,))),
     "viking": PreTokenizer((_BLOOM, r"\p{N}"), clean_spaces=False),
     "minimax-m2": _GPT4O_ROW,
+    "granite-embed-multi-97m": replace(_GPT4O_ROW, ignore_merges=True),
+    "chameleon": PreTokenizer(_CHAMELEON, clean_spaces=False, add_bos=True),
     "kimi-k2": PreTokenizer((_KIMI,), clean_spaces=False),
     "tekken": PreTokenizer((_TEKKEN,), clean_spaces=False, ignore_merges=True, add_bos=True),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),

@@ -1,7 +1,8 @@
-"""BPE over the characters of UTF-8, as in Gemma 4 and Sarvam: spaces as ▁, no words, bytes where there is no token."""
+"""BPE over the characters of UTF-8, not bytes: Gemma 4, Sarvam, and vocabularies that drop white space."""
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import models
@@ -10,40 +11,79 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
-from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_name, read_strings, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_name, read_strings, read_vocabulary
 
-RAW = ("sarvam-moe",)  # names of `tokenizer.ggml.pre` that mean this in files of byte-level BPE
-_LINES = re.compile(r"\n+|[^\n]+")  # no merge goes across the end of a line
+_LINES = re.compile(r"\n+|[^\n]+")  # no merge crosses the end of a line
+
+
+@dataclass(frozen=True)
+class RawBpe:
+    """How a text is cut before merges, and the options that belong to it."""
+
+    words: re.Pattern[str] = _LINES
+    marks_spaces: bool = True  # a space is the letter ▁
+    whole_line_ends: bool = False  # a run of line ends that is a token needs no merges
+    clean_spaces: bool = False
+    always_bos: bool = False  # some files deny it; the models were trained with it
+
+
+_GEMMA = RawBpe(whole_line_ends=True, clean_spaces=True, always_bos=True)
+# By `tokenizer.ggml.pre`. mmBERT, and the Granite encoder that is made from it, have Gemma's vocabulary.
+RAW = {
+    **dict.fromkeys(("gemma4", "granite-embed-multi-311m", "mmbert"), _GEMMA),
+    "sarvam-moe": RawBpe(),
+    "whitespace": RawBpe(re.compile(r"\S+|\s+"), marks_spaces=False, clean_spaces=True),
+}
 
 
 class RawBpeTokenizer(BaseTokenizer):
-    """Merges by rank within a line. In Gemma 4, a run of line ends that is a token is taken whole."""
+    """Merges by rank within a line or word. Characters without a token become byte tokens where there are any."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self._is_gemma = read_name(metadata, "pre") not in RAW
-        vocabulary = read_vocabulary(metadata, Defaults(add_bos=self._is_gemma))
+        gemma = read_name(metadata, "model") == "gemma4"
+        self._row = _GEMMA if gemma else RAW[read_name(metadata, "pre") or ""]
+        vocabulary = read_vocabulary(metadata, Defaults(add_bos=self._row.always_bos))
         super().__init__(vocabulary)
-        self.clean_spaces = self._is_gemma
-        if self._is_gemma:
-            self.add_bos = vocabulary.bos is not None  # some files deny it; the models were trained with it
-        self._bytes = read_bytes(vocabulary.ids)
+        self.clean_spaces = self._row.clean_spaces
+        if self._row.always_bos:
+            self.add_bos = vocabulary.bos is not None
+        has_bytes = self._row.marks_spaces or "<0x00>" in vocabulary.ids
+        self._bytes = read_bytes(vocabulary.ids) if has_bytes else None
+        letters = "" if has_bytes else "".join(text for text in vocabulary.tokens if len(text) == 1)
+        self._known = (
+            re.compile(f"[{re.escape(letters)}]+") if letters else None
+        )  # others are dropped: no merge spans one
         merges = _read_merges(metadata, vocabulary.ids)
-        self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=True)
+        self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=has_bytes)
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
+        decoded = decode_leniently(text)
         ids: list[int] = []
-        for i, run in enumerate(SURROGATES.split(decode_leniently(text).replace(" ", SPACE))):
+        for i, run in enumerate(SURROGATES.split(decoded.replace(" ", SPACE) if self._row.marks_spaces else decoded)):
             if i % 2:  # surrogates, which `tokenizers` takes for no text
-                ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")]
+                ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")] if self._bytes else []
             else:
-                for line in _LINES.findall(run):
-                    ids += self._encode_line(line)
+                for word in self._row.words.findall(run):
+                    ids += self._encode_word(word)
         return ids
 
-    def _encode_line(self, line: str) -> list[int]:
-        if self._is_gemma and line[0] == "\n" and line in self.vocabulary.ids:
-            return [self.vocabulary.ids[line]]
-        return [token.id for token in self._merger.tokenize(line)]
+    def _encode_word(self, word: str) -> list[int]:
+        if self._row.whole_line_ends and word[0] == "\n" and word in self.vocabulary.ids:
+            return [self.vocabulary.ids[word]]
+        runs = self._known.findall(word) if self._known else [word]
+        return [token.id for run in runs for token in self._merger.tokenize(run)]
+
+
+class WhitespaceTokenizer(RawBpeTokenizer):
+    """BPE over words between white space, which is dropped: Jina's Chinese encoder."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        super().__init__({**metadata, PREFIX + "pre": "whitespace"})
+        self._row = replace(self._row, words=re.compile(r"\S+"))
+        self._lowercase = read_flag(metadata, "normalizer.lowercase", False)
+
+    def _encode_word(self, word: str) -> list[int]:
+        return super()._encode_word(word.lower() if self._lowercase else word)
 
 
 def read_bytes(ids: Mapping[str, int]) -> list[int]:

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.text.bpe import BpeTokenizer
-from rwkv_gpu.text.raw_bpe import RAW, RawBpeTokenizer
+from rwkv_gpu.text.bpe import BpeTokenizer, HybridDnaTokenizer
+from rwkv_gpu.text.raw_bpe import RAW, RawBpeTokenizer, WhitespaceTokenizer
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from rwkv_gpu.text.spm import SpmTokenizer
 from rwkv_gpu.text.stream import Detokenizer
@@ -58,7 +58,9 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "rwkv": RwkvTokenizer,
     "gpt2": BpeTokenizer,
     "llama": SpmTokenizer,
+    "hybriddna": HybridDnaTokenizer,
     "gemma4": RawBpeTokenizer,
+    "whitespace": WhitespaceTokenizer,
     "plamo2": UnigramTokenizer,
     "bert": WordPieceTokenizer,
     "t5": T5Tokenizer,
@@ -73,5 +75,5 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     if kind not in KINDS:
         raise UnsupportedModel(f"tokenizer.ggml.model {shown(kind)} is not supported; known: {', '.join(KINDS)}")
     if kind == "gpt2" and read_name(metadata, "pre") in RAW:
-        kind = "gemma4"
+        return RawBpeTokenizer(metadata)
     return KINDS[kind](metadata)

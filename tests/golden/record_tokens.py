@@ -19,7 +19,21 @@ import numpy as np
 
 from rwkv_gpu.text.pretokenizers import PRE
 from tests.golden.record import HERE
-from tests.text.vocabularies import CASED, Metadata, dense_bpe, raw_bpe, rwkv, sarvam, spm, t5, unigram, wordpiece
+from tests.text.vocabularies import (
+    CASED,
+    Metadata,
+    dense_bpe,
+    granite_raw,
+    hybrid_dna,
+    raw_bpe,
+    rwkv,
+    sarvam,
+    spm,
+    t5,
+    unigram,
+    whitespace,
+    wordpiece,
+)
 
 FILE = HERE / "tokens.json.gz"
 WRITTEN = (
@@ -48,6 +62,9 @@ def vocabularies() -> dict[str, Metadata]:
         "spm without prefix": spm(add_space_prefix=False),
         "gemma4": raw_bpe(),
         "sarvam": sarvam(),
+        "granite-embed-multi-311m": granite_raw(),
+        "whitespace": whitespace(),
+        "hybriddna": hybrid_dna(),
         "plamo2": unigram(),
         "bert": wordpiece(),
         "bert with capitals": wordpiece(**CASED),

@@ -1,6 +1,7 @@
 """Byte-level BPE: words by pattern, bytes by merges."""
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.text.bpe import BpeTokenizer, PreTokenizerWarning, split_words
 from rwkv_gpu.text.pretokenizers import PRE
+from rwkv_gpu.text.raw_bpe import RAW
+from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.utf8 import decode_leniently
-from tests.text.vocabularies import bpe
+from rwkv_gpu.text.vocabulary import PREFIX
+from tests.text.vocabularies import bpe, hybrid_dna, raw_bpe, whitespace
 
 TOKENIZERS = {pre: BpeTokenizer(bpe(pre)) for pre in PRE}
 WORDS = st.sampled_from(
@@ -121,6 +125,41 @@ def test_a_word_that_is_a_token_needs_no_merges_where_the_row_says_so():
 )
 def test_words_are_cut_as_the_pattern_says(pre, text, words):
     assert [word for word, _ in split_words(PRE[pre]).pre_tokenize_str(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("<dna>ACGTACGT</dna> the", [271, 275, 277, 272, 32, 259]),
+        ("the <dna>acgtacCCCCCC", [259, 32, 271, 275, 276]),
+        ("x<dna></dna>x<dna>NNNNNN<dna>TTTTTT</dna>", [120, 271, 272, 120, 271, 273, 273, 273, 272]),
+        ("<dna>你TTTTTT", [271, 273, 273]),
+    ],
+)
+def test_bases_between_dna_tags_are_tokens_of_six_as_llama_cpp_has_them(text, ids):
+    tokenizer = load_tokenizer(hybrid_dna())
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.decode(tokenizer.encode("<dna>ACGTACCCCCCC")) == "<dna>ACGTACCCCCCC"
+
+
+def test_every_name_that_llama_cpp_knows_is_known():
+    """The names of llama.cpp's newest version that was looked at (September 2026); `mmbert` is of other converters."""
+    names = (Path(__file__).parent / "pre_tokenizer_names.txt").read_text().split()
+    assert set(names) - PRE.keys() - RAW.keys() == set()
+
+
+@pytest.mark.parametrize("name", ["gemma4", "mmbert", "granite-embed-multi-311m", "sarvam-moe"])
+def test_names_of_bpe_over_characters_mean_it_in_files_of_byte_level_bpe(name):
+    tokenizer = load_tokenizer(raw_bpe() | {PREFIX + "model": "gpt2", PREFIX + "pre": name})
+    assert pieces(tokenizer, "ab ab") == pieces(load_tokenizer(raw_bpe()), "ab ab")
+    assert tokenizer.add_bos == (name != "sarvam-moe")
+
+
+def test_white_space_is_dropped_where_the_kind_of_tokenizer_is_whitespace():
+    tokenizer = load_tokenizer(whitespace())
+    assert tokenizer.encode(" ab\n ab\u3000") == 2 * tokenizer.encode("ab")
+    small = load_tokenizer(whitespace() | {PREFIX + "normalizer.lowercase": True})
+    assert small.encode("AB") == tokenizer.encode("ab")
 
 
 def test_user_defined_tokens_match_always_and_control_tokens_when_parsed():

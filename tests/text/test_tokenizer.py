@@ -166,7 +166,7 @@ def test_an_empty_token_is_given_a_name():
     assert tokenizer.decode([tokenizer.vocab_size - 1]) == f"[EMPTY_{tokenizer.vocab_size - 1}]"
 
 
-@pytest.mark.parametrize("kind", ["whitespace", ""])
+@pytest.mark.parametrize("kind", ["morse", ""])
 def test_an_unknown_kind_is_refused_by_name(kind):
     with pytest.raises(UnsupportedModel, match=f"'{kind}' is not supported; known: rwkv, gpt2, llama"):
         load_tokenizer({PREFIX + "model": kind})

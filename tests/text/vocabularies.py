@@ -100,6 +100,32 @@ def sarvam() -> Metadata:
     return raw_bpe() | {PREFIX + "model": "gpt2", PREFIX + "pre": "sarvam-moe"}
 
 
+def granite_raw() -> Metadata:
+    """Gemma's layout under the name of a Granite encoder."""
+    return raw_bpe() | {PREFIX + "model": "gpt2", PREFIX + "pre": "granite-embed-multi-311m"}
+
+
+def whitespace() -> Metadata:
+    """Letters and merges without bytes or spaces, as in Jina's Chinese encoder."""
+    letters = [*"aAbBst12.!é你好世"]
+    pairs = [(a, b) for a in letters for b in letters]
+    random.Random(6).shuffle(pairs)
+    tokens = [("<s>", CONTROL), ("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", int(Kind.UNKNOWN))]
+    tokens += [(text, NORMAL) for text in [*letters, *(a + b for a, b in pairs)]]
+    ids = {"bos_token_id": 0, "eos_token_id": 2, "unknown_token_id": 3, "add_bos_token": True, "add_eos_token": True}
+    return metadata("whitespace", tokens, merges=[f"{a} {b}" for a, b in pairs], pre="whitespace", **ids)
+
+
+def hybrid_dna() -> Metadata:
+    """Byte-level BPE with tokens of six bases: some of AC..., and one whose letters are a plain token, too."""
+    fields = bpe("qwen2")
+    words = ["<dna>", "</dna>", "<oov>", "CCCCCC", "ACGTAC\ue000", "CCCCCC\ue000", "GTAAAA\ue000", "TTTTTT\ue000"]
+    tokens = [*fields[PREFIX + "tokens"], *words]
+    kinds = np.concatenate([fields[PREFIX + "token_type"], np.full(len(words), NORMAL, np.int32)])
+    named = {PREFIX + "model": "hybriddna", PREFIX + "tokens": tokens, PREFIX + "token_type": kinds}
+    return fields | named
+
+
 def unigram() -> Metadata:
     """PLaMo's layout: four control tokens, 256 bytes, letters, and longer pieces with scores of a random order."""
     rng = random.Random(5)
@@ -192,6 +218,9 @@ TINY = {
     "spm without prefix": spm(add_space_prefix=False),
     "gemma4": raw_bpe(),
     "sarvam": sarvam(),
+    "granite-embed-multi-311m": granite_raw(),
+    "whitespace": whitespace(),
+    "hybriddna": hybrid_dna(),
     "plamo2": unigram(),
     "bert": wordpiece(),
     "bert with capitals": wordpiece(**CASED),
@@ -199,7 +228,7 @@ TINY = {
     "t5 that keeps spaces": t5(remove_extra_whitespaces=False),
 }
 # Those that give back the text that they got; others normalise it.
-EXACT = [name for name, fields in TINY.items() if fields[PREFIX + "model"] not in ("bert", "t5")]
+EXACT = [name for name, fields in TINY.items() if fields[PREFIX + "model"] not in ("bert", "t5", "whitespace")]
 
 
 def golden_metadata(name: str) -> Metadata:

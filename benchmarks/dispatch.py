@@ -13,7 +13,6 @@ import click
 import numpy as np
 
 from rwkv_gpu.gpu import native
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import upload_weights
@@ -21,6 +20,8 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.vocabulary import Weight
+
+from .opening import adapter_of
 
 
 def record_chain(device: Device, length: int) -> Plan:
@@ -62,8 +63,7 @@ def replay_only(plan: Plan, length: int) -> float:
 @click.option("--dispatches", default=500)
 @click.option("--repeats", default=50)
 def main(device: str, dispatches: int, repeats: int) -> None:
-    adapters = list_adapters()
-    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    adapter = adapter_of(device)
     with Device(adapter) as gpu:
         record_chain(gpu, 2)  # compiles the pipelines
         start = time.perf_counter()

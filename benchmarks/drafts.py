@@ -24,21 +24,20 @@ import numpy as np
 from rwkv_gpu.cli.options import device_option
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
 from rwkv_gpu.engine.speculation.lookup import PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
-from .peers import as_file, loaded, shown
+from .known_drafts import Known, KnownModel, generate
+from .opening import adapter_of, as_file
+from .peers import loaded, shown
 from .sides import Ended, Peer, Spec
-from .speculation import Known, generate
 
 SCRIPT = Path(__file__).with_name("peer_drafts.py")
 
@@ -70,23 +69,6 @@ class Answers:
     def acceptance(self) -> str:
         """The share of the drafted tokens that were right, those behind a wrong one among the drafted."""
         return f"{self.accepted / self.drafted:.0%} of {self.drafted}" if self.drafted else "none drafted"
-
-
-class KnownModel(DraftModel):
-    """A draft model that takes its steps; tokens of a known answer stand in for those that it samples."""
-
-    def __init__(self, runner: GpuRunner, known: Known) -> None:
-        super().__init__(runner)
-        self._known = known
-
-    def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
-        own = super().draft(wanted)
-        known = self._known.draft([(sequence, len(draft)) for sequence, draft in own.items()])
-        for slot in self._slots:
-            if slot.sequence in known:
-                fed = [*slot.sequence.ids, *known[slot.sequence]]
-                slot.fed[slot.checked :] = fed[slot.checked : len(slot.fed)]
-        return known
 
 
 @dataclass(frozen=True)
@@ -249,8 +231,7 @@ def main(
     device: str,
 ) -> None:
     """Prints a row for each way to draft."""
-    adapters = list_adapters()
-    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    adapter = adapter_of(device)
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))
         small_path = stack.enter_context(as_file(draft)) if draft else None

@@ -8,7 +8,6 @@ A model is a file, or the name of a synthetic one.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 import numpy as np
@@ -18,12 +17,11 @@ from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.trace import Trace, idle
-from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
+
+from .opening import adapter_of, open_model
 
 MOST_STEPS = 2048  # that a set of queries has room for
 
@@ -110,13 +108,9 @@ def main(
     matrix_units: bool,
 ) -> None:
     counts, aheads = ([int(n) for n in text.split(",")] for text in (batches, look_aheads))
-    adapter = choose(list_adapters(), device).adapter
-    assert adapter is not None, "this measures a GPU"
+    adapter = adapter_of(device)
     options = {"slots": max(counts), "chunk_size": chunk_size, "context": prompt + 48, "look_ahead": max(aheads)}
-    with (
-        GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file,
-        Device(adapter, matrix_units=matrix_units) as opened,
-    ):
+    with open_model(model) as file, Device(adapter, matrix_units=matrix_units) as opened:
         loaded = load_model(file)
         promised = fit(opened, file, loaded, **options)
         runner = GpuRunner(opened, file, loaded, **options)

@@ -10,12 +10,10 @@ warm, and no part is timed. Between real submits it takes longer.
 """
 
 import contextlib
-import itertools
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,20 +21,19 @@ import click
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.gguf.file import GGUFFile, Part
-from rwkv_gpu.gguf.scan import scan
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu import native, plan
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.submit_queue import SubmitQueue
 from rwkv_gpu.measure.bench import on_gpu
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, Transformer
-from rwkv_gpu.measure.synthetic import noise, open_synthetic
+from rwkv_gpu.measure.synthetic import noise, opened
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import BatchArrays
 
 from .engine import decoding
+from .opening import adapter_of, open_model
 
 NARROW = {
     "narrow-rwkv7": RWKV7(32, 256, 32, 32, 32, 32, vocabulary=1024),
@@ -124,28 +121,6 @@ def decode(
     return cpu, wall, steps
 
 
-def floor(runner: GpuRunner, batch: int, replays: int = 40) -> dict[str, float]:
-    """Milliseconds that a step's dispatches cost by themselves: the calls, wgpu's finish, the submit."""
-    made = next(made for (rows, *_, what), made in runner._plans.items() if (rows, what) == (batch, "plain"))
-    device, times = runner.device, []
-    for _ in range(replays):
-        encoder = device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        stamps = [time.thread_time()]
-        native.replay(compute, made.program)
-        stamps.append(time.thread_time())
-        compute.end()
-        commands = encoder.finish()
-        stamps.append(time.thread_time())
-        device.submit([commands])
-        stamps.append(time.thread_time())
-        native.wait(device.handle)
-        stamps.append(time.thread_time())
-        times.append([1e3 * (b - a) for a, b in itertools.pairwise(stamps)])
-    names = f"{len(made.program)} dispatches", "finish", "submit", "wait for all"
-    return dict(zip(names, map(statistics.median, zip(*times, strict=True)), strict=True))
-
-
 @contextlib.contextmanager
 def without_gpu() -> Iterator[None]:
     """Steps are filled in, and nothing is submitted: every token is 0."""
@@ -177,13 +152,9 @@ def alone(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: i
     return 1e3 * engine, 1e3 * bench
 
 
-def open_model(name: str) -> GGUFFile:
-    """A file, one of our narrow models, or another synthetic one."""
-    if name not in NARROW:
-        return GGUFFile.open(name) if Path(name).exists() else open_synthetic(name)
-    source = noise(name, NARROW[name], QUANTS["q4_k_m"])
-    part = Part(Path(name), source, scan(source))
-    return GGUFFile([part], part.header.tensors)
+def opened_model(name: str) -> GGUFFile:
+    """One of our narrow models, or another."""
+    return opened(noise(name, NARROW[name], QUANTS["q4_k_m"])) if name in NARROW else open_model(name)
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int) -> None:
@@ -200,8 +171,6 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
     for part in dict.fromkeys(part for *_, part in PARTS):
         cpu, wall = 1e3 * least.cpu[part] / steps, 1e3 * least.wall[part] / steps
         print(f"    {part:34} {cpu:7.3f} ms CPU {wall:8.3f} ms")
-    calls = ", ".join(f"{name} {took:.3f}" for name, took in floor(runner, batch).items())
-    print(f"    alone, ms of CPU: {calls}")
     engine, bench = alone(runner, batch, tokens, look_ahead)
     print(f"    Python alone: {engine:.3f} ms a step, {bench:.3f} in `rwkv-gpu bench`", flush=True)
 
@@ -215,14 +184,13 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
 @click.option("--rounds", default=3)
 def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, tokens: int, rounds: int) -> None:
     counts = [int(n) for n in batches.split(",")]
-    adapter = choose(list_adapters(), device).adapter
-    assert adapter is not None, "this measures a GPU"
+    adapter = adapter_of(device)
     clock = statistics.median(-(time.thread_time() - time.thread_time()) for _ in range(1000))
     print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
     for model in models or tuple(NARROW):
         options = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
-        with open_model(model) as file, Device(adapter) as opened:
-            runner = GpuRunner(opened, file, load_model(file), **options)
+        with opened_model(model) as file, Device(adapter) as gpu:
+            runner = GpuRunner(gpu, file, load_model(file), **options)
             print(model)
             for batch in counts:
                 report(runner, batch, tokens, look_ahead, rounds)

@@ -16,7 +16,6 @@ import numpy as np
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu import native
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
@@ -28,6 +27,8 @@ from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.vocabulary import Weight
+
+from .opening import adapter_of
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Seconds of rounds: while the CPU compiles a kernel, an H200 falls from 1,980 to 345 MHz, and needs a while to return.
@@ -102,8 +103,7 @@ def main(
     matrix_units: bool,
     kernels: str,
 ) -> None:
-    adapters = list_adapters()
-    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    adapter = adapter_of(device)
     with Device(adapter, matrix_units=matrix_units) as gpu:
         default = default_tuning(gpu.capabilities)
         roof = measure_roofline(gpu)
@@ -111,16 +111,16 @@ def main(
         print(f"streams {roof.bytes_per_second / 1e9:.1f} GB/s, multiplies {roof.flops_per_second / 1e9:.0f} GFLOP/s")
         for count in map(int, rows.split(",")):
             print(f"\n{count} rows: {'kernel':48}", *(f"{name:>22}" for name in formats.split(",")), sep=" ")
-            held = {}
+            loaded = {}
             for name in formats.split(","):
                 copies = min(64, (mib << 20) // (out * BY_NAME[name].row_bytes(width)))
-                held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
-            packed = all(weights["w0"].shards[0].packed for weights in held.values())
+                loaded[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
+            packed = all(weights["w0"].shards[0].packed for weights in loaded.values())
             for shape in gemm_candidates(gpu.capabilities, count, "int8", packed):
                 if kernels and shape.kernel.rpartition("/")[2] not in kernels.split(","):
                     continue
                 cells = []
-                for name, weights in held.items():
+                for name, weights in loaded.items():
                     took = seconds(record(gpu, weights, shape, count, apart), len(weights), count, busy)
                     nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
                     cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.1f} {flops / took / 1e9:6.1f}")

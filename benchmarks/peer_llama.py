@@ -208,29 +208,6 @@ class Peer:
         lib.llama_synchronize(self.context)
         self.depth = depth
 
-    def turn(self, kept: list, asked: list) -> float:
-        """Seconds to the logits of a prompt, where a sequence holds `kept`, as a slot of llama-server does.
-
-        What both begin with is not computed again, if the memory can be cut there; else all is. That a server may have
-        stored states on the way is left out.
-        """
-        self.open({"depth": 0, "tokens": max(len(kept), len(asked)), "batch": 1, "chunk": FILL})
-        memory = lib.llama_get_memory(self.context)
-        lib.llama_memory_clear(memory, False)
-        for step in prompt(kept, 0, 0, FILL):
-            self.step(step)
-        lib.llama_synchronize(self.context)
-        self.depth = None
-        same = next((i for i, pair in enumerate(zip(kept, asked)) if len(set(pair)) > 1), min(len(kept), len(asked)))  # noqa: B905
-        begin = time.perf_counter()
-        if same < len(kept) and not lib.llama_memory_seq_rm(memory, 0, same, -1):
-            lib.llama_memory_clear(memory, False)
-            same = 0
-        for step in prompt(asked[same:], 0, same, FILL):
-            self.step(step)
-        lib.llama_synchronize(self.context)
-        return time.perf_counter() - begin
-
     def step(self, step: Step) -> None:
         status = lib.llama_decode(self.context, step.batch)
         if status:
@@ -261,12 +238,8 @@ def main() -> None:
     say_loaded()
     for line in sys.stdin:
         asked = json.loads(line)
-        if "vectors" in asked:
-            answer = {"vectors": peer.vectors(**asked["vectors"])}
-        elif "turn" in asked:
-            answer = {"seconds": peer.turn(**asked["turn"])}
-        else:
-            answer = {"seconds": peer.run(**asked)}
+        wants = asked.get("vectors")
+        answer = {"vectors": peer.vectors(**wants)} if wants else {"seconds": peer.run(**asked)}
         print(json.dumps(answer), flush=True)
 
 

@@ -20,7 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -33,13 +33,12 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
-from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
-from .sides import Ended, Ours, Peer, Side, Spec
-from .variants import NONE, Variant, variants
+from .opening import as_file
+from .sides import NONE, Ended, Ours, Peer, Side, Spec, Variant, variants
 
 TOKENS = 64  # that are generated, unless others are asked for
 Test = tuple[str, list[int], list[int], list[int]]  # kind, tokens, depths, batches
@@ -140,18 +139,6 @@ def shown(rates: list[float]) -> str:
     spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
     digits = 2 if statistics.mean(rates) < 10 else 1
     return f"{statistics.mean(rates):,.{digits}f} ± {spread:,.{digits}f}"
-
-
-@contextmanager
-def as_file(model: str) -> Iterator[str]:
-    """The path of a file, or of one that is written for a synthetic name."""
-    if Path(model).exists():
-        yield model
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{named(model)[0]}.gguf"
-        write(path, noise(*named(model)))
-        yield str(path)
 
 
 def loaded(peers: Sequence[Peer]) -> Iterator[Peer]:

@@ -1,83 +1,53 @@
-"""What serving over HTTP loses beside the library: `python -m benchmarks.serving MODEL --device auto`.
+"""A model that is served: tokens per second of many streams, time to the first token, and between tokens.
 
-MODEL is a file, or the name of a synthetic model such as rwkv7-2.9b. The same loaded model answers in turns through
-the library (asyncio, in this process) and over HTTP (clients in another process). Prints tokens a second of all streams
-together, time to first token, and time from a token to the next one.
+    python -m benchmarks.serving MODEL [--device auto] [--streams 1,64] [--steady SECONDS]
+    python -m benchmarks.serving MODEL --peer "llama-server -ngl 99" --device 0 --streams 1,16,64 --wait 15
+
+MODEL is a file, or the name of a synthetic model such as rwkv7-2.9b. The same loaded model answers in turns through the
+library (asyncio, in this process) and over HTTP (clients in another process). With `--peer`, our server and
+llama-server answer in turns, each started as its users start it, with as many sequences as streams. Debian has
+llama-server in the package llama.cpp (`debian_packages.sh FOLDER llama.cpp` unpacks it).
 
 All streams begin at once, unless `--steady` has each ask again soon after its answer ends, for so many seconds. Then
 answers have lengths from 1 token to twice `--tokens`, and requests arrive spread; the first of a stream is not timed.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
-import random
+import shlex
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import click
 import numpy as np
 
 import rwkv_gpu
-from rwkv_gpu.builtin import builtin_model
+from rwkv_gpu.cli.options import numbers
 from rwkv_gpu.measure.quants import Quant, Shape, Tensors
 from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
+from rwkv_gpu.server.service import Service
 
-from . import engine_process
-from .pretend import pretend
-from .timeline import BEGAN, Steps, TimedService
+from .clients import Load, Times, in_library
 
-PROMPT = "Once upon a time, number "
-MOST_WARM_UP = 6  # rounds
-MOST_PAUSE = 0.03  # seconds; without pauses, requests of a steady load would come right after a step's end
-END = b"0\r\n\r\n"  # of a response in chunks
-
-
-@dataclass
-class Times:
-    """What the clients of one round saw, in seconds."""
-
-    tokens: int = 0
-    before: int = 0  # tokens of a stream that wakes the device, and is not timed
-    began: float = 0.0  # by `time.perf_counter`
-    wall: float = 0.0
-    first: list[float] = field(default_factory=list)
-    next: list[float] = field(default_factory=list)
-
-    def add(self, began: float, arrived: list[float]) -> None:
-        """An answer."""
-        self.tokens += len(arrived)
-        self.first.append(arrived[0] - began)
-        self.next += np.diff(arrived).tolist()
-
-
-@dataclass(frozen=True)
-class Load:
-    """What clients ask for: so many streams at a time, of one answer each or of one after the other."""
-
-    streams: int
-    tokens: int  # of an answer; about so many in a steady load
-    seconds: float = 0.0  # of a steady load
-
-    def answers(self, stream: int) -> Iterator[tuple[int, float]]:
-        """Of each answer of a stream until the time is over: its tokens, and the seconds of the pause before it."""
-        if not self.seconds:
-            yield self.tokens, 0.0
-            return
-        rng, end = random.Random(stream), time.perf_counter() + self.seconds
-        while time.perf_counter() < end:
-            yield rng.randint(1, 2 * self.tokens), rng.random() * MOST_PAUSE
+CONTEXT = 1024  # tokens that llama-server reserves for each sequence
+PATIENCE = 120  # seconds until a server must be ready
+LAST_WORDS = 1000  # characters of a failed server's log that are printed
 
 
 @dataclass(frozen=True)
@@ -101,35 +71,11 @@ class Legible:
         return {**given, "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": [3, *[1] * (len(tokens) - 1)]}
 
 
-def main() -> None:
-    """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default="")
-    parser.add_argument("--device", default="auto", help="or pretend: steps that take a GPU's time, and no CPU")
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--steady", type=float, default=0.0, metavar="SECONDS", help="a steady load for so long a round"
-    )
-    parser.add_argument("--own-process", action="store_true", help="the engine in a process of its own: HTTP alone")
-    parser.add_argument("--timeline", action="store_true", help="where the time to a first token goes")
-    parser.add_argument("--client", type=int, metavar="PORT", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.client:
-        times = asyncio.run(over_http(options.client, Load(options.streams[0], options.tokens, options.steady)))
-        print(json.dumps(vars(times)))
-        return
-    with model_file(options.model) as path:
-        measure(path, options)
-
-
 @contextlib.contextmanager
 def model_file(model: str) -> Iterator[Path]:
-    """The file, or one of the synthetic model of that name; the built-in model where none is named."""
-    path = Path(model or builtin_model())
-    if path.exists():
-        yield path
+    """The file, or one of the synthetic model of that name."""
+    if Path(model).exists():
+        yield Path(model).resolve()
         return
     with tempfile.TemporaryDirectory() as folder:
         name, shape, quant = named(model)
@@ -138,33 +84,16 @@ def model_file(model: str) -> Iterator[Path]:
         yield path
 
 
-def measure(path: Path, options: argparse.Namespace) -> None:
-    """All rounds with one loaded model."""
-    own = options.own_process
-    with serving(path, options.device, max(options.streams), own_process=own) as (service, steps, port):
-        info = steps.llm.info
-        print(f"{info.name} on {info.device}, {options.tokens} tokens of each stream, {options.rounds} rounds")
-        print("streams              tok/s  TTFT p50  p99 ms  ITL p50  p99 ms  CPU µs/token")
-        for streams in options.streams:
-            compare(service, steps, port, streams, options)
-
-
 @contextlib.contextmanager
-def serving(
-    path: Path, device: str, sequences: int, *, own_process: bool = False
-) -> Iterator[tuple[TimedService, Steps, int]]:
-    """A server of the model in this process, and its port."""
+def served(path: Path, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.LLM, int]]:
+    """A server in this process: its model and its port."""
 
     def load(file: str, progress: Any) -> rwkv_gpu.LLM:
-        if own_process:
-            return engine_process.load(file, device, sequences)
-        if device == "pretend":
-            return pretend(rwkv_gpu.load(file, device="cpu", sequences=sequences, progress=progress))
         return rwkv_gpu.load(file, device=device, sequences=sequences, progress=progress)
 
     ready = threading.Event()
     config = ServerConfig(port=0, sequences=sequences, drain=1)
-    service = TimedService(config, Catalogue([ServedModel("m", str(path))], load, own_process=True))
+    service = Service(config, Catalogue([ServedModel("m", str(path))], load, own_process=True))
     runner = Runner(service)
     listener = listen("127.0.0.1", 0)
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
@@ -173,112 +102,108 @@ def serving(
     llm = service.catalogue.models[0].llm
     assert llm is not None
     try:
-        yield service, Steps(llm), listener.getsockname()[1]
+        yield llm, listener.getsockname()[1]
     finally:
         runner.signal()
         thread.join()
 
 
-def compare(service: TimedService, steps: Steps, port: int, streams: int, options: argparse.Namespace) -> None:
-    """Two lines of the table, from rounds in turns. Rounds that warm up go on until none records a plan."""
-    rounds: dict[str, list[tuple[Times, float]]] = {"HTTP": []} if options.own_process else {"library": [], "HTTP": []}
-    warm, load = 0, Load(streams, options.tokens, options.steady)
-    while len(rounds["HTTP"]) < warm + options.rounds:
-        recorded = 0.0
-        for name, found in rounds.items():
-            before = time.process_time()
-            steps.clear()
-            times = run_clients(port, load) if name == "HTTP" else asyncio.run(in_library(steps.llm, load))
-            found.append((times, time.process_time() - before))
-            recorded += steps.recorded
-            if options.timeline:
-                print(f"{'':9}{name:8} {steps.report(times.began)}", flush=True)
-        begins = warm == 0 and not load.seconds  # a steady load does not time its first answers
-        if begins or (recorded and warm < MOST_WARM_UP and len(rounds["HTTP"]) == warm + 1):
-            warm += 1
-            service.marks.clear()
-    for name, found in rounds.items():
-        kept = found[warm:]
-        rate = median(times.tokens / times.wall for times, _ in kept)
-        cpu = median(seconds / (times.tokens + times.before) for times, seconds in kept)
-        first = 1e3 * np.concatenate([times.first for times, _ in kept])
-        gaps = 1e3 * np.concatenate([times.next for times, _ in kept])
-        of_first, of_next = (np.percentile(one, (50, 99)) for one in (first, gaps))
-        print(
-            f"{streams:7}  {name:8} {rate:8.0f} {of_first[0]:9.2f} {of_first[1]:7.2f} {of_next[0]:8.2f}"
-            f" {of_next[1]:7.2f} {1e6 * cpu:13.1f}",
-            flush=True,
-        )
-    if options.timeline:
-        print(f"{'':9}ms after a request began, p50 (p99): {service.report()}", flush=True)
+@contextlib.contextmanager
+def server_process(command: list[str]) -> Iterator[int]:
+    """A server in a process of its own: its port once it is ready."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            end = time.monotonic() + PATIENCE
+            while not is_ready(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    log.seek(0)
+                    words = log.read().decode(errors="replace")[-LAST_WORDS:]
+                    raise click.ClickException(f"{shlex.join(command)} does not serve:\n{words}")
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
 
 
-Ask = Callable[[int, int, Times], Awaitable[None]]  # one answer: the number of its stream, and its tokens
+def is_ready(port: int) -> bool:
+    """Whether a server says that it is healthy."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
-async def in_library(llm: rwkv_gpu.LLM, load: Load) -> Times:
-    """So many streams at a time by `astream`."""
-
-    async def one(n: int, tokens: int, times: Times) -> None:
-        began = time.perf_counter()
-        events = llm.astream(f"{PROMPT}{n}", max_tokens=tokens, temperature=1.0, seed=n)
-        arrived = [time.perf_counter() async for event in events if event.text]
-        times.add(began, arrived)
-
-    return await timed(one, load)
-
-
-async def timed(one: Ask, load: Load) -> Times:
-    """All streams, after one that wakes the device."""
-    before, times, apart = Times(), Times(), Times()
-    await one(load.streams, load.tokens, before)
-
-    async def stream(n: int) -> None:
-        for number, (tokens, pause) in enumerate(load.answers(n)):
-            await asyncio.sleep(pause)
-            await one(n, tokens, apart if load.seconds and not number else times)
-
-    times.began = time.perf_counter()
-    await asyncio.gather(*(stream(n) for n in range(load.streams)))
-    times.wall = time.perf_counter() - times.began
-    times.tokens += apart.tokens
-    times.before = before.tokens
-    return times
-
-
-def run_clients(port: int, load: Load) -> Times:
-    """The same by another process, over HTTP."""
-    command = [sys.executable, "-m", "benchmarks.serving", "--client", str(port), "--steady", str(load.seconds)]
-    command += ["--streams", str(load.streams), "--tokens", str(load.tokens)]
+def by_clients(port: int, load: Load, alike: bool = False) -> Times:
+    """The streams by another process."""
+    command = [sys.executable, "-m", "benchmarks.clients", str(port), "--steady", str(load.seconds)]
+    command += ["--streams", str(load.streams), "--tokens", str(load.tokens), *["--alike"] * alike]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return Times(**json.loads(done.stdout))
 
 
-async def over_http(port: int, load: Load) -> Times:
-    """So many streams at a time, by connections that are open before, as clients keep them."""
-    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(load.streams + 1)]
+def report(load: Load, name: str, rounds: list[Times]) -> None:
+    """Prints one line of the table."""
+    rate = median(times.tokens / times.wall for times in rounds)
+    first, after = (
+        np.percentile(1e3 * np.concatenate(each), (50, 99))
+        for each in ([times.first for times in rounds], [times.next for times in rounds])
+    )
+    cells = f"{rate:8.0f} {first[0]:9.2f} {first[1]:7.2f} {after[0]:8.2f} {after[1]:7.2f}"
+    print(f"{load.streams:7}  {name:12} {cells}", flush=True)
 
-    async def one(n: int, tokens: int, times: Times) -> None:
-        reader, writer = connections[n]
-        body = json.dumps(
-            {"prompt": f"{PROMPT}{n}", "max_tokens": tokens, "temperature": 1.0, "seed": n, "stream": True}
-        )
-        began, arrived = time.perf_counter(), []
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
-        head += f"{BEGAN.decode()}: {began}\r\n"
-        writer.write(f"{head}\r\n{body}".encode())
-        data = b""
-        while not data.endswith(END):
-            data = await reader.read(1 << 16)
-            assert data, "the server closed the connection"
-            arrived += [time.perf_counter()] * data.count(b'data: {"id"')
-        times.add(began, arrived[:-1])  # the last says why it ended
 
-    try:
-        return await timed(one, load)
-    finally:
-        for _, writer in connections:
-            writer.close()
+@click.command()
+@click.argument("model")
+@click.option("--device", default="auto")
+@click.option("--streams", type=numbers, default="1,64")
+@click.option("--tokens", default=128)
+@click.option("--rounds", default=3)
+@click.option("--steady", default=0.0, metavar="SECONDS", help="A steady load for so long a round.")
+@click.option("--peer", help="llama-server, with its options.")
+@click.option("--own", default="", help="Options of our server, where --peer is given.")
+@click.option("--wait", default=0.0, help="Seconds until our server is ready for all sizes, where --peer is given.")
+def main(
+    model: str,
+    device: str,
+    streams: list[int],
+    tokens: int,
+    rounds: int,
+    steady: float,
+    peer: str | None,
+    own: str,
+    wait: float,
+) -> None:
+    """Prints a table, with a line for each number of streams and each way to ask MODEL."""
+    asks: dict[str, Callable[[Load], Times]] = {}
+    with ExitStack() as stack:
+        path, most = stack.enter_context(model_file(model)), max(streams)
+        if peer is None:
+            llm, port = stack.enter_context(served(path, device, most))
+            asks["library"] = lambda load: asyncio.run(in_library(llm, load))
+            asks["HTTP"] = lambda load: by_clients(port, load)
+        else:
+            ours = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(path), "--device", device]
+            ours += ["--sequences", str(most), *shlex.split(own)]
+            theirs = [*shlex.split(peer), "-m", str(path), "-np", str(most), "-c", str(CONTEXT * most)]
+            theirs += ["-ngl", "0"] if device == "cpu" else []
+            for name, command in {"rwkv-gpu": ours, "llama-server": theirs}.items():
+                at = stack.enter_context(server_process(command))
+                asks[name] = lambda load, at=at: by_clients(at, load, alike=True)  # type: ignore[misc]
+            time.sleep(wait)
+        print("streams                 tok/s  TTFT p50  p99 ms  ITL p50  p99 ms")
+        for load in (Load(count, tokens, steady) for count in streams):
+            found: dict[str, list[Times]] = {name: [] for name in asks}
+            for number in range(rounds + 1):  # the first warms up
+                for name, ask in asks.items():
+                    times = ask(load)
+                    found[name] += [times] if number else []
+            for name, each in found.items():
+                report(load, name, each)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Those who are compared: rwkv-gpu in this process, and builds of llama.cpp, each in a process of its own."""
+"""What is compared: rwkv-gpu in this process, builds of llama.cpp in their own processes, variants of a model."""
 
 import dataclasses
+import itertools
 import json
 import os
 import select
@@ -13,12 +14,17 @@ import numpy as np
 
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.bench import Pool, timed, warm_up
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.kv_format import KVType
+
+from .adapters import KINDS, random_adapter, save
 
 SCRIPT = Path(__file__).with_name("peer_llama.py")
-FIRST = 8  # tokens that are said before a pass is timed
+FIRST = 8  # tokens that are generated before a pass is timed
+NONE = "none"  # no adapter
 
 
 class Ended(Exception):
@@ -143,10 +149,6 @@ class Peer:
     def vectors(self, work: Workload) -> list[list[float]]:
         return self.asked({"vectors": pass_of(work)})["vectors"]
 
-    def turn(self, kept: list[int], asked: list[int]) -> float:
-        """Seconds to the first token of a prompt, where it holds what was computed before."""
-        return self.asked({"turn": {"kept": kept, "asked": asked}})["seconds"]
-
     def asked(self, question: dict[str, Any]) -> Any:
         """Its answer."""
         assert self._process.stdin is not None
@@ -173,3 +175,37 @@ class Peer:
         """Ends it, whatever it is at."""
         self._process.kill()
         self._process.communicate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One way; we and every peer run it."""
+
+    kv: KVType
+    lora: str  # none, attention, all, or a file
+
+    @property
+    def name(self) -> str:
+        """What is turned on."""
+        on = [f"kv {self.kv}"] * (self.kv != "f16") + [f"lora {Path(self.lora).stem}"] * (self.lora != NONE)
+        return ", ".join(on)
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of sides."""
+        return f", {self.name}" if self.name else ""
+
+    def adapter(self, model: str, rank: int, folder: Path) -> str | None:
+        """The adapter's file; factors of a kind are random, and written to the folder."""
+        if self.lora not in KINDS:
+            return None if self.lora == NONE else self.lora
+        path = folder / f"{self.lora}.gguf"
+        if not path.exists():
+            with GGUFFile.open(model) as file:
+                save(str(path), random_adapter(0, file, self.lora, rank), file.str("general.architecture"))
+        return str(path)
+
+
+def variants(kv: Sequence[KVType], lora: Sequence[str]) -> list[Variant]:
+    """Every format with every adapter, in the order given."""
+    return [Variant(*each) for each in itertools.product(kv, lora)]

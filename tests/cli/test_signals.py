@@ -9,8 +9,8 @@ import time
 import pytest
 
 import rwkv_gpu
-from benchmarks import signals as script
 from rwkv_gpu.cli.commands import COMMANDS
+from tests.cli import random_signals
 from tests.golden_files import OWN
 from tests.process import patience, posix
 
@@ -37,7 +37,7 @@ def started(*arguments: str, text: str = "") -> subprocess.Popen:
     process.stdin.write(text.encode())
     process.stdin.close()
     process.stdin = None
-    while process.poll() is None and not script.catches_signals(process.pid):
+    while process.poll() is None and not random_signals.catches_signals(process.pid):
         time.sleep(0.001)
     return process
 
@@ -92,10 +92,10 @@ def test_a_piped_chat_that_is_stopped_keeps_what_was_said(tmp_path, number):
 
 
 def test_the_script_of_random_moments_knows_no_command_that_is_gone():
-    assert script.ARGUMENTS.keys() <= COMMANDS.keys()
+    assert random_signals.ARGUMENTS.keys() <= COMMANDS.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_signals_at_200_random_moments_over_all_commands_leave_whole_files(adapter):
-    assert script.moments(200, seed=0, device=str(adapter.index)) == []
+    assert random_signals.moments(200, seed=0, device=str(adapter.index)) == []

@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks import sides
 from benchmarks.peers import asked, main, measure, read_test
-from benchmarks.sides import Ended, Spec, begun
-from benchmarks.variants import variants
+from benchmarks.sides import Ended, Spec, begun, variants
 from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile

@@ -1,7 +1,5 @@
 """Ends every command at random moments by SIGINT and SIGTERM, and looks at what is left.
 
-    python -m benchmarks.signals [--moments 200] [--seed 0] [--device NAME]
-
 Each command runs once to its end; then it is ended by a signal at moments spread over that time. A command must end
 within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal. It prints nothing
 but what it prints anyway, and leaves whole files: a batch goes on where it was, a session is loaded. The start of
@@ -18,13 +16,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 import rwkv_gpu
 from rwkv_gpu.cli.commands import COMMANDS
-from rwkv_gpu.gpu.adapters import choose, list_adapters
 
-ROOT = Path(__file__).resolve().parents[1]
 MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 6.0
@@ -156,32 +150,6 @@ def moments(count: int, seed: int, device: str) -> list[str]:
             found = trial(command, fields, number, wait, usual[command])
             if found is not None:
                 wrong.append(f"{command}, {number.name} after {wait:.3f} s: {found}")
-                click.echo(wrong[-1], err=True)
         if (found := left_behind(fields)) is not None:
             wrong.append(found)
     return wrong
-
-
-@click.command()
-@click.option("--moments", "count", default=200, show_default=True, help="How often a command is ended.")
-@click.option("--seed", default=0, show_default=True, help="Random seed of the moments.")
-@click.option("--device", default="auto", show_default=True, help="The GPU of the commands that run on one.")
-def main(count: int, seed: int, device: str) -> None:
-    """End every command at random moments by signals, and look at what is left."""
-    wrong = moments(count, seed, gpu(device))
-    for line in wrong:
-        click.echo(line)
-    click.echo(f"{count} moments over {len(COMMANDS)} commands, {len(wrong)} wrong")
-    sys.exit(1 if wrong else 0)
-
-
-def gpu(device: str) -> str:
-    """The index of a GPU; of software Vulkan where there is no other."""
-    adapters = list_adapters()
-    chosen = choose(adapters, device).adapter
-    software = [adapter for adapter in adapters if adapter.backend == "Vulkan"]
-    return str(chosen.index if chosen else software[0].index if software else "cpu")
-
-
-if __name__ == "__main__":
-    main()

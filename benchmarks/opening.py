@@ -1,0 +1,33 @@
+"""What a benchmark opens: an adapter by its name, a model by its file or by the name of a synthetic one."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
+from rwkv_gpu.measure.synthetic import named, noise, open_synthetic, write
+
+
+def adapter_of(name: str) -> Adapter:
+    """The adapter of that name; software Vulkan if `auto` finds no GPU."""
+    adapters = list_adapters()
+    return choose(adapters, name).adapter or next(one for one in adapters if one.backend == "Vulkan")
+
+
+def open_model(model: str) -> GGUFFile:
+    """A file, or a synthetic model."""
+    return GGUFFile.open(model) if Path(model).exists() else open_synthetic(model)
+
+
+@contextmanager
+def as_file(model: str) -> Iterator[str]:
+    """The path of a file, or of a temporary one with the synthetic model of that name."""
+    if Path(model).exists():
+        yield model
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{named(model)[0]}.gguf"
+        write(path, noise(*named(model)))
+        yield str(path)

@@ -69,14 +69,14 @@ offline-shaders: .venv/.dev
 	$(BIN)/python -m benchmarks.offline.variants $(OFFLINE)/shaders $(ARGS)
 
 offline-tint: .venv/.dev
-	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.tint $(OFFLINE)/shaders $(ARGS)
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.prove tint $(OFFLINE)/shaders $(ARGS)
 
 offline-dxc: .venv/.dev
-	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.dxc $(OFFLINE)/shaders $(ARGS) \
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.prove dxc $(OFFLINE)/shaders $(ARGS) \
 		--library $(OFFLINE)/libdxcompiler.so
 
 offline-fxc: .venv/.dev
-	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.fxc $(OFFLINE)/shaders $(ARGS) \
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.prove fxc $(OFFLINE)/shaders $(ARGS) \
 		--library $(OFFLINE)/fxc/d3dcompiler_47.dll
 
 # Tests on the CPU by Python for Windows, by Wine.
@@ -85,24 +85,24 @@ offline-windows:
 	@sh benchmarks/offline/windows.sh $(OFFLINE) $(ARGS)
 
 offline-metal: .venv/.dev
-	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/shaders $(ARGS)
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.prove metal $(OFFLINE)/shaders $(ARGS)
 
 # The doctor's trials on Metal's shaders, run by the CPU, with a detector of races.
 .PHONY: offline-metal-run
 offline-metal-run: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/pytest tests/measure/test_metal_cpu.py
-	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/metal --run $(ARGS)
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal_run $(OFFLINE)/metal $(ARGS)
 
 offline-amd: .venv/.dev
-	@$(BIN)/python -m benchmarks.offline.amd $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
+	@$(BIN)/python -m benchmarks.offline.prove amd $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
 
 offline-intel: .venv/.dev
-	@$(BIN)/python -m benchmarks.offline.intel $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
+	@$(BIN)/python -m benchmarks.offline.prove intel $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
 
 # Kernels for compilers that choose the size of subgroups, run with subgroups of 8 lanes and of 16.
 offline-subgroups: .venv/.dev
-	LP_NATIVE_VECTOR_WIDTH=256 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.subgroups $(ARGS)
-	LP_NATIVE_VECTOR_WIDTH=512 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.subgroups $(ARGS)
+	LP_NATIVE_VECTOR_WIDTH=256 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.everything subgroups llvmpipe $(ARGS)
+	LP_NATIVE_VECTOR_WIDTH=512 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.everything subgroups llvmpipe $(ARGS)
 
 # Vulkan's validation layers over all kernels, all families of models, and the engine: no message that is not known.
 validate: .venv/.dev

@@ -94,13 +94,12 @@ def main(
                 device, file, loaded, slots=batch, context=context, cache_bytes=0, adapters=adapters
             )
     rates: dict[str, list[float]] = {kind: [] for kind in runners}
-    for number in range(passes + 1):  # the first compiles
+    for _ in range(passes + 1):
         for kind, runner in runners.items():
             seconds = on_gpu(runner, work, steps_of(work, 0 if kind == "none" else count, rank)).seconds
-            if number:
-                rates[kind].append(work.total / seconds)
+            rates[kind].append(work.total / seconds)
     for kind, runner in runners.items():
-        rate, plain = max(rates[kind]), max(rates["none"])
+        rate, plain = (max(rates[one][1:]) for one in (kind, "none"))  # the first pass compiles
         print(f"{model} by {batch}, {kind}: {rate:,.1f} tok/s, {1 - rate / plain:.1%} lost", flush=True)
         runner.close()
 

@@ -7,7 +7,6 @@ Encodes the same plan through raw handles and through wgpu-py's public API, alte
 
 import statistics
 import time
-import tracemalloc
 
 import click
 import numpy as np
@@ -75,11 +74,6 @@ def main(device: str, dispatches: int, repeats: int) -> None:
             times["raw handles"].append(per_dispatch(gpu, plan.encode, dispatches))
             times["public API"].append(per_dispatch(gpu, plan.encode_public, dispatches))
             times["raw handles, before finish"].append(replay_only(plan, dispatches))
-        tracemalloc.start()
-        encoded = plan.encode()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        gpu.unsubmitted.add(encoded)
         plan.device.read(plan.outputs["x"].place.buffer, 4)
     print(f"{adapter}, {dispatches} dispatches, {repeats} alternating repeats")
     for name, values in times.items():
@@ -88,7 +82,6 @@ def main(device: str, dispatches: int, repeats: int) -> None:
             f"  encode by {name}: {quartiles[1]:.2f} µs a dispatch (quartiles {quartiles[0]:.2f} .. {quartiles[2]:.2f})"
         )
     print(f"  recording and bind groups with warm pipelines: {recording * 1e3:.0f} ms")
-    print(f"  python memory at the peak of an encode: {peak} bytes")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
@@ -90,15 +90,6 @@ class Task:
         return len(self.prompt) + self.count + self.most + 1
 
 
-class Side(Protocol):
-    """One of those who are compared."""
-
-    name: str
-
-    def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
-        """The task several times; `plain` is the answer without drafts, where it is known."""
-
-
 class Ours:
     """The models on our device; a draft is as long as it pays."""
 
@@ -109,25 +100,24 @@ class Ours:
         self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=task.most) if small else None
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
-        speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, task, plain))
+        """The task several times; `plain` is the answer without drafts, where it is known."""
+        speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, plain))
         engine = Engine(self._runner, speculator=speculator)
-        generate(engine, [task.prompt], task.count)
+        generate(engine, task.prompt, task.count)
         before = engine.drafted, engine.accepted
-        runs = [generate(engine, [task.prompt], task.count) for _ in range(task.repeats)]
-        [tokens] = runs[-1][0].values()
+        runs = [generate(engine, task.prompt, task.count) for _ in range(task.repeats)]
         drafted, accepted = engine.drafted - before[0], engine.accepted - before[1]
         rates = [1 / seconds for _, seconds in runs]
-        return Answers(tokens, rates, drafted // task.repeats, accepted // task.repeats)
+        return Answers(runs[-1][0], rates, drafted // task.repeats, accepted // task.repeats)
 
-    def _proposers(self, way: Way, task: Task, plain: list[int]) -> list[Proposer]:
+    def _proposers(self, way: Way, plain: list[int]) -> list[Proposer]:
         """What drafts."""
-        proposers: list[Proposer] = [PromptLookup()] if way.kind == "lookup" else []
-        known = None if way.right is None else Known({tuple(task.prompt): plain}, way.right)
+        known = None if way.right is None else Known(plain, way.right)
+        if way.kind == "lookup":
+            return [PromptLookup()]
         if way.kind == "model" and self._small is not None:
-            proposers.append(DraftModel(self._small) if known is None else KnownModel(self._small, known))
-        elif known is not None:
-            proposers.append(known)
-        return proposers
+            return [DraftModel(self._small) if known is None else KnownModel(self._small, known)]
+        return [known] if known else []
 
     def close(self) -> None:
         for runner in filter(None, (self._small, self._runner)):
@@ -158,7 +148,7 @@ def runner_of(device: Device, file: GGUFFile, task: Task, **options: Any) -> Gpu
     return GpuRunner(device, file, model, slots=1, context=context, cache_bytes=0, **options)
 
 
-def cells(way: Way, sides: list[Side], task: Task, plain: dict[str, Answers]) -> list[str]:
+def cells(way: Way, sides: list[Ours | Theirs], task: Task, plain: dict[str, Answers]) -> list[str]:
     """Of a row; a side that ends leaves `sides`."""
     found = [way.name]
     for side in list(sides):
@@ -246,7 +236,7 @@ def main(
         ours = Ours(Device(adapter, matrix_units=matrix_units), file, small, task)
         stack.callback(ours.close)
         click.echo(f"{Path(path).stem}, {len(prompt)} tokens of prompt, {count} of answer\n\nrwkv-gpu: {adapter}")
-        sides: list[Side] = [ours, *map(Theirs, loaded(peers))]
+        sides: list[Ours | Theirs] = [ours, *map(Theirs, loaded(peers))]
         heads = ["drafts"]
         for side in sides:
             heads += [f"{side.name}, tok/s", "times", "length", "accepted"]

@@ -7,7 +7,7 @@ A model is a file, or the name of a synthetic one.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -30,18 +30,17 @@ def ids_of(count: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).integers(3, 250, count).tolist()
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """Sequences that said so many tokens each, side by side; from when all had begun."""
+class Decoded(NamedTuple):
+    """What several sequences took to generate, from when all had begun."""
 
-    said: int
+    tokens: int
     steps: int
     wall: float
     cpu: float  # of the thread that steps, its sleep left out
 
 
 def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Engine:
-    """Sequences that are to say so many tokens each, side by side, when all have begun."""
+    """An engine with sequences of some tokens each, when all have begun."""
     runner.run_ahead(look_ahead)
     engine = Engine(runner, look_ahead=look_ahead)
     for seed in range(batch):
@@ -53,17 +52,17 @@ def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Eng
 
 
 def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: Trace | None = None) -> Decoded:
-    """Has them say it, in steps that are stamped where a trace is given, which costs the host some time."""
+    """Runs them to their ends; a trace stamps the steps, which costs the host some time."""
     engine = decoding(runner, batch, tokens, look_ahead)
-    said = steps = 0
+    count = steps = 0
     runner.queue.trace = trace
     wall, cpu = time.perf_counter(), time.thread_time()
     while engine.busy:
-        said += sum(len(update.sampled) for update in engine.step())
+        count += sum(len(update.sampled) for update in engine.step())
         steps += 1
     wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     runner.queue.trace = None
-    return Decoded(said, steps, wall, cpu)
+    return Decoded(count, steps, wall, cpu)
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
@@ -72,7 +71,7 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
     trace = Trace(runner.device, MOST_STEPS)
     decode(runner, batch, tokens, look_ahead, trace)
     return (
-        f"{took.said / took.wall:9.2f} tok/s, CPU {1e3 * took.cpu / took.steps:6.2f} ms a step "
+        f"{took.tokens / took.wall:9.2f} tok/s, CPU {1e3 * took.cpu / took.steps:6.2f} ms a step "
         f"({took.cpu / took.wall:4.0%}), GPU idle {idle(trace.spans()):5.1%}"
     )
 
@@ -93,7 +92,7 @@ def first_token(engine: Engine, ids: Sequence[int], marks: tuple[int, ...] = ())
 @click.option("--device", default="auto")
 @click.option("--batches", default="1,2,4,8,16,32")
 @click.option("--look-aheads", default="0,1,2")
-@click.option("--tokens", default=32, help="That each sequence says.")
+@click.option("--tokens", default=32, help="Of each sequence.")
 @click.option("--prompt", default=2000)
 @click.option("--chunk-size", default=512)
 @click.option("--matrix-units", is_flag=True)

@@ -1,12 +1,9 @@
 """What the host computes for a step of decode, by part: CPU time of the thread that steps, and what of it is wgpu's.
 
-    python -m benchmarks.host [rwkv7-2.9b ...] [--device NAME] [--batches 1,16] [--rounds 3]
+    python -m benchmarks.host [rwkv7-2.9b-q4_k_m ...] [--device NAME] [--batches 1,16] [--rounds 3]
 
-Without a model, a narrow RWKV-7 and a narrow transformer of 32 layers, whose steps take the GPU little: what the host
-does hangs on layers and sequences alone. Times are `time.thread_time`, so that sleep is left out; a driver that spins
-while it waits shows under `wait`. A part's figure leaves out the parts within it. Behind them is what Python takes by
-itself, in the engine and in the loop of `rwkv-gpu bench`, with a GPU that computes nothing: the processor's caches stay
-warm, and no part is timed. Between real submits it takes longer.
+Times are `time.thread_time`, which leaves sleep out; a driver that spins while it waits shows under `wait`. The figure
+of a part leaves out the parts within it.
 """
 
 import contextlib
@@ -21,24 +18,16 @@ import click
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu import native, plan
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.submit_queue import SubmitQueue
-from rwkv_gpu.measure.bench import on_gpu
-from rwkv_gpu.measure.shapes import QUANTS, RWKV7, Transformer
-from rwkv_gpu.measure.synthetic import noise, opened
-from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import BatchArrays
 
 from .engine import decoding
 from .opening import adapter_of, open_model
 
-NARROW = {
-    "narrow-rwkv7": RWKV7(32, 256, 32, 32, 32, 32, vocabulary=1024),
-    "narrow-llama": Transformer("llama", 32, 256, 512, 4, 2, 64, 1024),
-}
+DEFAULT = "rwkv7-0.1b-q4_k_m", "qwen3-0.6b-q4_k_m"
 
 # Where a part begins: what is called, and what its time counts as.
 PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -121,42 +110,6 @@ def decode(
     return cpu, wall, steps
 
 
-@contextlib.contextmanager
-def without_gpu() -> Iterator[None]:
-    """Steps are filled in, and nothing is submitted: every token is 0."""
-    replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-        (plan.Plan, "run_steps", lambda *_: 0),
-        (plan.Plan, "encode_ahead", lambda *_: None),
-        (native.Landing, "wait", lambda *_: None),
-        (native.Landing, "take", lambda landing: bytes(landing.expected)),
-    )
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, function in replaced:
-        setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        for owner, name, function in before:
-            setattr(owner, name, function)
-
-
-def alone(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int = 20) -> tuple[float, float]:
-    """Milliseconds of Python for a step of the engine, and of `rwkv-gpu bench`."""
-    work = Workload("tg", tokens, 0, batch, batch)
-    batches = work.steps()
-    with without_gpu():
-        engine = min(
-            cpu / steps for cpu, _, steps in (decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds))
-        )
-        bench = min(on_gpu(runner, work, batches, look_ahead).host_seconds for _ in range(rounds)) / len(batches)
-    return 1e3 * engine, 1e3 * bench
-
-
-def opened_model(name: str) -> GGUFFile:
-    """One of our narrow models, or another."""
-    return opened(noise(name, NARROW[name], QUANTS["q4_k_m"])) if name in NARROW else open_model(name)
-
-
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int) -> None:
     """Prints one batch: the whole unwatched, and each part, both of the round that took least."""
     decode(runner, batch, 12, look_ahead, None)
@@ -171,8 +124,6 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
     for part in dict.fromkeys(part for *_, part in PARTS):
         cpu, wall = 1e3 * least.cpu[part] / steps, 1e3 * least.wall[part] / steps
         print(f"    {part:34} {cpu:7.3f} ms CPU {wall:8.3f} ms")
-    engine, bench = alone(runner, batch, tokens, look_ahead)
-    print(f"    Python alone: {engine:.3f} ms a step, {bench:.3f} in `rwkv-gpu bench`", flush=True)
 
 
 @click.command()
@@ -187,9 +138,9 @@ def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, to
     adapter = adapter_of(device)
     clock = statistics.median(-(time.thread_time() - time.thread_time()) for _ in range(1000))
     print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
-    for model in models or tuple(NARROW):
+    for model in models or DEFAULT:
         options = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
-        with opened_model(model) as file, Device(adapter) as gpu:
+        with open_model(model) as file, Device(adapter) as gpu:
             runner = GpuRunner(gpu, file, load_model(file), **options)
             print(model)
             for batch in counts:

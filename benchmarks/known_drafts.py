@@ -11,29 +11,25 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.proposer import Proposer
 
 
-class Known:
+class Known(Proposer):
     """Drafts the tokens that will be sampled; each is right with a probability."""
 
-    steps, read, compile_seconds = 0, False, 0.0
-
-    def __init__(self, answers: dict[tuple[int, ...], list[int]], right: float) -> None:
-        self.answers, self.right = answers, right
+    def __init__(self, answer: list[int], right: float) -> None:
+        self.answer, self.right = answer, right
         self.random = np.random.default_rng(0)
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         drafts = {}
         for sequence, most in wanted:
             done = len(sequence.ids) - sequence.prompt
-            answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
-            lucky = self.random.random(len(answer)) < self.right
-            drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, lucky, strict=True)]
+            answer = self.answer[done : done + most]
+            right = self.random.random(len(answer)) < self.right
+            drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, right, strict=True)]
         self.steps = max(map(len, drafts.values()), default=0)
         return drafts
-
-    def release(self, sequence: TokenSequence) -> None: ...
-    def close(self) -> None: ...
 
 
 class KnownModel(DraftModel):
@@ -53,18 +49,15 @@ class KnownModel(DraftModel):
         return known
 
 
-def generate(engine: Engine, prompts: Sequence[list[int]], count: int) -> tuple[dict[int, list[int]], float]:
-    """The answers by number, and seconds a token from when all have begun."""
-    answers: dict[int, list[int]] = {
-        engine.add(Request(ids, SamplingParams(temperature=0, max_tokens=count))): [] for ids in prompts
-    }
-    began = 0.0
-    skipped = 0
+def generate(engine: Engine, prompt: list[int], count: int) -> tuple[list[int], float]:
+    """The greedy answer, and seconds for each token after the first step, without compiling."""
+    engine.add(Request(prompt, SamplingParams(temperature=0, max_tokens=count)))
+    answer: list[int] = []
+    began, skipped = 0.0, 0
     while engine.busy:
-        for update in engine.step():
-            answers[update.id].extend(one.token for one in update.sampled)
-        if not began and all(answers.values()):
-            began, skipped = time.perf_counter() - engine.compile_seconds, sum(map(len, answers.values()))
+        answer += [one.token for update in engine.step() for one in update.sampled]
+        if answer and not skipped:
+            began, skipped = time.perf_counter() - engine.compile_seconds, len(answer)
     seconds = time.perf_counter() - engine.compile_seconds - began
     engine.prefixes.clear()
-    return answers, seconds / (sum(map(len, answers.values())) - skipped)
+    return answer, seconds / (len(answer) - skipped)

@@ -1,12 +1,13 @@
 """What a benchmark opens: an adapter by its name, a model by its file or by the name of a synthetic one."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
+from rwkv_gpu.measure.quants import Shape
 from rwkv_gpu.measure.synthetic import named, noise, open_synthetic, write
 
 
@@ -22,12 +23,13 @@ def open_model(model: str) -> GGUFFile:
 
 
 @contextmanager
-def as_file(model: str) -> Iterator[str]:
-    """The path of a file, or of a temporary one with the synthetic model of that name."""
+def as_file(model: str, change: Callable[[Shape], Shape] = lambda shape: shape) -> Iterator[str]:
+    """The path of a file, or of a temporary one with the synthetic model of that name, whose shape may be changed."""
     if Path(model).exists():
         yield model
         return
+    name, shape, quant = named(model)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{named(model)[0]}.gguf"
-        write(path, noise(*named(model)))
+        path = Path(folder) / f"{name}.gguf"
+        write(path, noise(name, change(shape), quant))
         yield str(path)

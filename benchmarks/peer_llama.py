@@ -157,7 +157,7 @@ class Peer:
         """Seconds of one pass, from the depth on."""
         self.open(work)
         if work["kind"] == "embed":
-            return self.embed(work, ids)[0]
+            return self.embed(work, ids)
         self.rewind(work["batch"], work["depth"])
         reading = work["kind"] == "pp"
         steps = prompt(ids[0], 0, work["depth"], work["chunk"]) if reading else decode(ids, work["depth"])
@@ -169,9 +169,8 @@ class Peer:
         lib.llama_synchronize(self.context)
         return time.perf_counter() - start
 
-    def embed(self, work: dict, ids: list) -> tuple:
-        """Seconds of one pass over texts, and the vectors of the last step as llama.cpp has pooled them."""
-        self.open(work)
+    def embed(self, work: dict, ids: list) -> float:
+        """Seconds of one pass over texts, whose vectors llama.cpp pools."""
         memory = lib.llama_get_memory(self.context)  # which has those with layers as a decoder's
         steps = texts(ids, work["together"])
         start = time.perf_counter()
@@ -179,17 +178,9 @@ class Peer:
             if memory:
                 lib.llama_memory_clear(memory, False)
             self.step(step)
-            pooled = [lib.llama_get_embeddings_seq(self.context, s) for s in range(step.sequences)]
-        return time.perf_counter() - start, pooled
-
-    def vectors(self, work: dict, ids: list) -> list:
-        """What it makes of each text, of length one."""
-        found, size = [], lib.llama_model_n_embd_out(self.model)
-        for at in range(0, len(ids), work["together"]):
-            for vector in self.embed(work, ids[at : at + work["together"]])[1]:
-                length = sum(x * x for x in vector[:size]) ** 0.5
-                found.append([x / length for x in vector[:size]])
-        return found
+            for sequence in range(step.sequences):
+                lib.llama_get_embeddings_seq(self.context, sequence)
+        return time.perf_counter() - start
 
     def rewind(self, batch: int, depth: int) -> None:
         """Brings every sequence to the depth: cut off there, or, where a state cannot be cut, filled anew."""
@@ -238,9 +229,7 @@ def main() -> None:
     say_loaded()
     for line in sys.stdin:
         asked = json.loads(line)
-        wants = asked.get("vectors")
-        answer = {"vectors": peer.vectors(**wants)} if wants else {"seconds": peer.run(**asked)}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps({"seconds": peer.run(**asked)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The same file on the same machine by us and by builds of llama.cpp, in turns: one table.
 
-    python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan -p 512 -n 64 -b 1,16
+    python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 -t pp64,512,2048 -t tg32@512,4096x1,16
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 --lora none --lora attention --lora all
     python -m benchmarks.peers bge-m3-f16 --peer python3 -t pp512 -t pp32x1,16
@@ -10,8 +10,7 @@ synthetic NAME in place of a file is written to a temporary one first. Rows are 
 that ends, or that takes too long, is left out of those that follow. With several `--lora` or `--kv` each has a row, and
 all are measured in turns. llama.cpp applies adapters to whole batches, so all sequences have the same one.
 
-An encoder embeds: pp32x16 is 16 texts of 32 tokens, as many in a step as fit the chunk, pooled by both. First a line
-says how near the vectors of both are.
+An encoder embeds: pp32x16 is 16 texts of 32 tokens, as many in a step as fit the chunk, pooled by both.
 """
 
 import itertools
@@ -24,7 +23,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-import numpy as np
 
 from rwkv_gpu.cli.bench import pool_of, runner_for, works_of
 from rwkv_gpu.cli.options import device_option, numbers
@@ -38,9 +36,8 @@ from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .opening import as_file
-from .sides import NONE, Ended, Ours, Peer, Side, Spec, Variant, variants
+from .sides import NONE, Ended, Ours, Peer, Spec, Variant, variants
 
-TOKENS = 64  # that are generated, unless others are asked for
 Test = tuple[str, list[int], list[int], list[int]]  # kind, tokens, depths, batches
 TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
 
@@ -64,19 +61,7 @@ def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list
     return works
 
 
-def compare(sides: list[Side], work: Workload) -> None:
-    """Says how near the vectors of the others are to those of the first; a peer that ends leaves `sides`."""
-    first = np.array(sides[0].vectors(work))
-    for side in sides[1:]:
-        try:
-            cosines = np.sum(first * side.vectors(work), axis=1)  # all are of length one
-            click.echo(f"{side.name}: vectors have a cosine of {cosines.min():.6f} or more with ours")
-        except Ended as end:
-            click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)
-            sides.remove(side)
-
-
-def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
+def measure(sides: list[Ours | Peer], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
     """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
 
     First each makes its kernels, in a pass that nobody counts, and then all work for `settle` seconds more: clocks go
@@ -91,7 +76,7 @@ def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> d
     return {side.name: [work.total / each[side.name] for each in laps] for side in sides}
 
 
-def lap(sides: list[Side], work: Workload, *, prepare: bool = False) -> dict[str, float]:
+def lap(sides: list[Ours | Peer], work: Workload, *, prepare: bool = False) -> dict[str, float]:
     """Seconds of each in a pass."""
     seconds = {}
     for side in list(sides):
@@ -161,18 +146,7 @@ def heading(names: Sequence[str], several: bool = False) -> str:
 @click.command()
 @click.argument("model")
 @click.option("--peer", "specs", type=Spec.read, multiple=True, required=True, metavar="[NAME=]PYTHON[:FOLDER]")
-@click.option("-p", "--prompt", type=numbers, default="512")
-@click.option("-n", "--tokens", type=numbers, help=f"By default {TOKENS}.")
-@click.option("-d", "--depth", type=numbers, default="0")
-@click.option("-b", "--batch", type=numbers, default="1")
-@click.option(
-    "-t",
-    "--test",
-    "tests",
-    type=read_test,
-    multiple=True,
-    help="pp64,512@4096 or tg32@512x1,16; instead of -p -n -d -b.",
-)
+@click.option("-t", "--test", "tests", type=read_test, multiple=True, help="pp64,512@4096 or tg32@512x1,16; several.")
 @click.option("--chunk-size", type=numbers, help="As of `rwkv-gpu bench`, of both.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5)
 @click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
@@ -208,10 +182,6 @@ def heading(names: Sequence[str], several: bool = False) -> str:
 def main(
     model: str,
     specs: Sequence[Spec],
-    prompt: list[int],
-    tokens: list[int] | None,
-    depth: list[int],
-    batch: list[int],
     tests: Sequence[Test],
     chunk_size: list[int] | None,
     repeats: int,
@@ -233,9 +203,8 @@ def main(
         path = stack.enter_context(as_file(model))
         file = stack.enter_context(GGUFFile.open(path))
         kind = load_model(file)
-        if tokens is None and not is_encoder(kind):
-            tokens = [TOKENS]
-        works = asked(kind, tests, chunk_size) if tests else works_of(kind, prompt, tokens, depth, batch, chunk_size)
+        default = ["pp512"] if is_encoder(kind) else ["pp512", "tg64"]
+        works = asked(kind, tests or [read_test(text) for text in default], chunk_size)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         offload = Offload.of(cpu_moe=cpu_moe, gpu_memory=gpu_memory)
         every = variants(kv, lora)
@@ -247,7 +216,7 @@ def main(
             peers.append(Peer(spec.called(spec.name + variant.suffix), path, threads, patience, options))
             stack.callback(peers[-1].close)  # loads while we do
         ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]
-        sides: list[Side] = []
+        sides: list[Ours | Peer] = []
         for variant in every:
             file = stack.enter_context(GGUFFile.open(path))
             adapters = adapters_of(variant.adapter(path, rank, folder), file)
@@ -261,8 +230,6 @@ def main(
         sides += loaded(peers)
         up = {side.name for side in sides}
         names = ours + [spec.name for spec in specs if any(spec.name + one.suffix in up for one in every)]
-        if works[0].kind == "embed":
-            compare(sides, works[0])
         click.echo(heading(names, several=len(every) > 1))
         for work in works:
             if time.monotonic() - begin > seconds:

@@ -27,7 +27,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -37,13 +36,13 @@ import numpy as np
 import rwkv_gpu
 from rwkv_gpu.cli.options import numbers
 from rwkv_gpu.measure.quants import Quant, Shape, Tensors
-from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 
 from .clients import Load, Times, in_library
+from .opening import as_file
 
 CONTEXT = 1024  # tokens that llama-server reserves for each sequence
 PATIENCE = 120  # seconds until a server must be ready
@@ -72,20 +71,7 @@ class Legible:
 
 
 @contextlib.contextmanager
-def model_file(model: str) -> Iterator[Path]:
-    """The file, or one of the synthetic model of that name."""
-    if Path(model).exists():
-        yield Path(model).resolve()
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        name, shape, quant = named(model)
-        path = Path(folder) / f"{name}.gguf"
-        write(path, noise(name, Legible(shape), quant))
-        yield path
-
-
-@contextlib.contextmanager
-def served(path: Path, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.LLM, int]]:
+def served(path: str, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.LLM, int]]:
     """A server in this process: its model and its port."""
 
     def load(file: str, progress: Any) -> rwkv_gpu.LLM:
@@ -93,7 +79,7 @@ def served(path: Path, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.L
 
     ready = threading.Event()
     config = ServerConfig(port=0, sequences=sequences, drain=1)
-    service = Service(config, Catalogue([ServedModel("m", str(path))], load, own_process=True))
+    service = Service(config, Catalogue([ServedModel("m", path)], load, own_process=True))
     runner = Runner(service)
     listener = listen("127.0.0.1", 0)
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
@@ -181,15 +167,15 @@ def main(
     """Prints a table, with a line for each number of streams and each way to ask MODEL."""
     asks: dict[str, Callable[[Load], Times]] = {}
     with ExitStack() as stack:
-        path, most = stack.enter_context(model_file(model)), max(streams)
+        path, most = stack.enter_context(as_file(model, Legible)), max(streams)
         if peer is None:
             llm, port = stack.enter_context(served(path, device, most))
             asks["library"] = lambda load: asyncio.run(in_library(llm, load))
             asks["HTTP"] = lambda load: by_clients(port, load)
         else:
-            ours = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(path), "--device", device]
+            ours = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", path, "--device", device]
             ours += ["--sequences", str(most), *shlex.split(own)]
-            theirs = [*shlex.split(peer), "-m", str(path), "-np", str(most), "-c", str(CONTEXT * most)]
+            theirs = [*shlex.split(peer), "-m", path, "-np", str(most), "-c", str(CONTEXT * most)]
             theirs += ["-ngl", "0"] if device == "cpu" else []
             for name, command in {"rwkv-gpu": ours, "llama-server": theirs}.items():
                 at = stack.enter_context(server_process(command))

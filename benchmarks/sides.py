@@ -8,7 +8,7 @@ import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,24 +31,6 @@ class Ended(Exception):
     """A peer is no more."""
 
 
-class Side(Protocol):
-    """One of those who are compared."""
-
-    name: str
-
-    def prepare(self, work: Workload) -> None:
-        """Makes ready what is not to be timed."""
-
-    def warm(self, work: Workload) -> None:
-        """Work like it right before a pass: another process had the device, and whoever comes next is slow at first."""
-
-    def run(self, work: Workload) -> float:
-        """Seconds of one pass."""
-
-    def vectors(self, work: Workload) -> list[list[float]]:
-        """What an encoder makes of each text, of length one."""
-
-
 def begun(work: Workload) -> Workload:
     """The first tokens of a decode, or all of a prompt, whose plans are made for its length."""
     return dataclasses.replace(work, tokens=min(work.tokens, FIRST)) if work.kind == "tg" else work
@@ -63,22 +45,19 @@ class Ours:
         self._pool = pool
 
     def prepare(self, work: Workload) -> None:
+        """Makes ready what is not to be timed."""
         self._runner.chunk_size = max(work.chunk, work.together)
         if isinstance(self._runner, GpuRunner):
             warm_up(self._runner, work, self._steps(work))
 
     def warm(self, work: Workload) -> None:
+        """Work like it right before a pass: another process had the device, and whoever comes next is slow at first."""
         if not work.depth:  # else the way there is work enough
             self.run(begun(work))
 
     def run(self, work: Workload) -> float:
+        """Seconds of one pass."""
         return timed(self._runner, work, self._steps(work), self._pool).seconds
-
-    def vectors(self, work: Workload) -> list[list[float]]:
-        self.prepare(work)
-        found: list[Any] = []
-        timed(self._runner, work, self._steps(work), lambda rows: found.append(self._pool(rows)))
-        return found
 
     def _steps(self, work: Workload) -> list[Batch]:
         """Every row has each adapter as it was loaded."""
@@ -107,14 +86,8 @@ class Spec:
         return dataclasses.replace(self, name=name)
 
 
-def pass_of(work: Workload) -> dict[str, Any]:
-    """What a peer needs to know for a pass."""
-    ids = [[int(i) for i in row] for row in work.ids()]
-    return {"work": dataclasses.asdict(work) | {"together": work.together}, "ids": ids}
-
-
 class Peer:
-    """llama.cpp in a process of its own."""
+    """llama.cpp in a process of its own, with the methods of `Ours`."""
 
     def __init__(
         self,
@@ -144,10 +117,9 @@ class Peer:
         self.run(begun(work))
 
     def run(self, work: Workload) -> float:
-        return self.asked(pass_of(work))["seconds"]
-
-    def vectors(self, work: Workload) -> list[list[float]]:
-        return self.asked({"vectors": pass_of(work)})["vectors"]
+        ids = [[int(i) for i in row] for row in work.ids()]
+        question = {"work": dataclasses.asdict(work) | {"together": work.together}, "ids": ids}
+        return float(self.asked(question)["seconds"])
 
     def asked(self, question: dict[str, Any]) -> Any:
         """Its answer."""

@@ -1,5 +1,10 @@
 """The doctor's trials on Metal's shaders, run by the CPU and compared with numpy.
 
+    python -m benchmarks.offline.metal_run FOLDER [--op OP]... [--few]
+
+It finds races between lanes, accesses out of bounds, barriers that some lanes never come to, and dispatches that do not
+end. As many trials run as have every kernel with each of its parts. FOLDER keeps the programs, for the next time.
+
 A trial is recorded for a device with the capabilities of an Apple GPU. Each of its dispatches is a program
 (metal_cpp.py) that runs over the memory of this device, which lies in files.
 """
@@ -12,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +39,13 @@ from rwkv_gpu.measure.cases import cases
 from rwkv_gpu.measure.trials import Trial
 
 from .metal_cpp import NotCompiled, Program, compiled, runner
+from .proof import cover, parts_of
 from .variants import FAMILIES, ShaderCollector
 
 LIMIT_S = 120  # of one dispatch: a loop without end is one that takes longer
 SEED = 1  # of the order in which lanes run
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where files are no disk's work
+MOST_SHOWN = 40  # wrong trials
 
 
 class CpuDevice(VirtualDevice):
@@ -114,7 +122,7 @@ class Verdict:
 def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
     """The trial on the CPU."""
     verdict = Verdict(trial)
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         device = CpuDevice(can, Path(folder), programs)
         try:
             plan, _ = trials._recorded(device, trial)
@@ -133,47 +141,27 @@ def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
     return verdict
 
 
-def _memory() -> str | None:
-    """Where files are no disk's work."""
-    return "/dev/shm" if os.path.isdir("/dev/shm") else None
-
-
 def covering(
     can: Capabilities, every: Iterable[Trial], few: bool = False, kernels: Collection[str] = KERNELS
 ) -> list[tuple[Trial, frozenset[str]]]:
     """Trials that run every kernel with each of its parts, or `few` with any, with the names of the shaders of each.
 
-    Each time the one with the most that is new. Only the kernels matter that are among `kernels`.
+    Only the kernels matter that are among `kernels`.
     """
     named = []
     for trial in every:
         device = ShaderCollector(can)
         trials._recorded(device, trial)
         named.append((trial, frozenset(linked.name for linked in device.linked.values())))
-    parts = [frozenset(part for name in names for part in _parts(name) if part[0] in kernels) for _, names in named]
-    chosen: list[tuple[Trial, frozenset[str]]] = []
-    seen: set[tuple[str, str]] = set()
-    for wanted in ([_kernels(one) for one in parts], *([] if few else [parts])):
-        missing = frozenset[tuple[str, str]]().union(*wanted) - seen
-        while missing:
-            number = max(range(len(wanted)), key=lambda number: len(wanted[number] & missing))
-            chosen.append(named[number])
-            missing -= wanted[number]
-            seen |= parts[number]
-    return chosen
+    parts = [frozenset(one for name in names for one in parts_of(name) if one[0] in kernels) for _, names in named]
+    if few:
+        parts = [frozenset(one for one in each if not one[1]) for each in parts]
+    return [named[place] for place in cover(parts)]
 
 
-def _kernels(parts: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    return frozenset(one for one in parts if not one[1])
-
-
-def _parts(shader: str) -> frozenset[tuple[str, str]]:
-    """A kernel with each of its parts, of a shader by its name; several where shaders are merged."""
-    found = set()
-    for one in shader.split(" & "):
-        kernel, *parts = one.split(".")
-        found |= {(kernel, part) for part in parts} | {(kernel, "")}
-    return frozenset(found)
+def kernels_of(shaders: Iterable[str]) -> set[str]:
+    """The kernels of shaders, by their names; several where shaders are merged."""
+    return {part.partition(".")[0] for name in shaders for part in name.split(" & ")}
 
 
 def trials_of(can: Capabilities) -> Iterator[Trial]:
@@ -181,7 +169,11 @@ def trials_of(can: Capabilities) -> Iterator[Trial]:
     return (trial for trial in cases(can, default_tuning(can)) if trial.op != "speed")
 
 
-def prove_by_running(programs: Path, ops: Sequence[str] = (), few: bool = False, show: int = 40) -> None:
+@click.command()
+@click.argument("programs", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--op", "ops", multiple=True, help="Run only the trials of this op.")
+@click.option("--few", is_flag=True, help="Run every kernel once.")
+def main(programs: Path, ops: tuple[str, ...], few: bool) -> None:
     """Runs the trials that cover all, says what was wrong and which kernels ran, and ends with 1 if any was wrong."""
     can = FAMILIES["apple"]
     programs.mkdir(parents=True, exist_ok=True)
@@ -192,10 +184,10 @@ def prove_by_running(programs: Path, ops: Sequence[str] = (), few: bool = False,
         for verdict in pool.map(lambda one: run(can, one[0], programs), chosen):
             if not verdict.right:
                 wrong += 1
-                if wrong <= show:
+                if wrong <= MOST_SHOWN:
                     click.echo(str(verdict))
     shaders = frozenset[str]().union(*(names for _, names in chosen))
-    kernels = {name.partition(".")[0] for merged in shaders for name in merged.split(" & ")}
+    kernels = kernels_of(shaders)
     click.echo(
         f"{len(chosen) - wrong} of {len(chosen)} trials are right, with {len(shaders)} shaders of "
         f"{len(kernels & set(KERNELS))} of {len(KERNELS)} kernels"
@@ -203,3 +195,7 @@ def prove_by_running(programs: Path, ops: Sequence[str] = (), few: bool = False,
     if not ops:
         click.echo(f"not run: {', '.join(sorted(set(KERNELS) - kernels))}")
     sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

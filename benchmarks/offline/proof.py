@@ -24,16 +24,6 @@ from .variants import texts
 Check = Callable[[str, str], str]  # WGSL and a family -> what is wrong with it; nothing where nothing is
 LIMIT_S = 300
 
-few_option = click.option(
-    "--few", is_flag=True, help="Only as many shaders as have every kernel with each of its parts."
-)
-since_option = click.option(
-    "--since",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Only shaders whose text is not in FOLDER, which holds those of another commit.",
-)
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -52,9 +42,6 @@ class Selection:
         return smallest(every) if self.one_each else covering(every) if self.few else every
 
 
-EVERY = Selection()
-
-
 def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
     """What a program says against its input; nothing where it takes it."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT_S)
@@ -63,15 +50,29 @@ def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
     )
 
 
-def covering(shaders: Mapping[str, str]) -> dict[str, str]:
-    """Few shaders that have every kernel with every of its parts: those with the most that is new, first."""
-    parts = {name: _pairs(name) for name in shaders}
-    missing, chosen = set().union(*parts.values()), {}
+def parts_of(shader: str) -> frozenset[tuple[str, str]]:
+    """The kernels of a shader, each by itself and with each of its parts; several where shaders are merged."""
+    found = set()
+    for one in shader.split(" & "):
+        kernel, *parts = one.split(".")
+        found |= {(kernel, part) for part in parts} | {(kernel, "")}
+    return frozenset(found)
+
+
+def cover(parts: Sequence[frozenset[tuple[str, str]]]) -> list[int]:
+    """The places of sets that have all elements together: each time the set with the most that is new."""
+    missing, chosen = frozenset[tuple[str, str]]().union(*parts), []
     while missing:
-        name = max(parts, key=lambda name: len(parts[name] & missing))
-        chosen[name] = shaders[name]
-        missing -= parts[name]
+        chosen.append(max(range(len(parts)), key=lambda place: len(parts[place] & missing)))
+        missing -= parts[chosen[-1]]
     return chosen
+
+
+def covering(shaders: Mapping[str, str]) -> dict[str, str]:
+    """As many shaders as have every kernel with every of its parts."""
+    names = list(shaders)
+    chosen = cover([parts_of(name.partition(" ")[2]) for name in names])  # behind a number
+    return {names[place]: shaders[names[place]] for place in chosen}
 
 
 def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
@@ -85,12 +86,6 @@ def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
 def _code(text: str) -> str:
     """A shader without the line that names it."""
     return text.partition("\n")[2]
-
-
-def _pairs(name: str) -> set[tuple[str, str]]:
-    """A kernel with each of its parts; `name` is a number and what `link` calls a shader, or two that are merged."""
-    kernel, *parts = name.partition(" ")[2].split(".")
-    return {(kernel, part) for part in parts} | {(kernel, "")}
 
 
 def kept_lines(path: Path) -> list[dict[str, Any]]:
@@ -144,7 +139,7 @@ def prove(
     families: Sequence[str],
     check: Check,
     programs: Sequence[Path],
-    selection: Selection = EVERY,
+    selection: Selection = Selection(),
     mode: str = "",
     show: int = 10,
 ) -> None:

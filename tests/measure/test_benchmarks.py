@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import adapters, attention, dispatch, engine, host, linear
+from benchmarks import adapters, dispatch, engine, host, linear
 from tests.golden_files import OWN
 
 MODEL = OWN / "tiny-rwkv7.gguf"
@@ -13,7 +13,6 @@ LEAST = {
     engine: f"{MODEL} --batches 1 --look-aheads 0 --tokens 2 --prompt 20 --chunk-size 32",
     host: f"{MODEL} --batches 1 --tokens 12 --rounds 1",
     linear: "--out 64 --width 256 --rows 1 --formats Q4_K --mib 1 --busy 0.001",
-    attention: "--heads 4/2/64 --batch 1 --depths 8 --rounds 1 --try decode_lanes=64",
 }
 
 

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.offline import amd, every_kernel, fxc, intel, proof, strix_halo, validate, variants, watched_tests
-from benchmarks.offline.every_kernel import ON_MATRIX_UNITS
+from benchmarks.offline import directx, everything, proof, strix_halo, validate, variants
+from benchmarks.offline.everything import ON_MATRIX_UNITS
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.metal_run import covering
 from benchmarks.offline.proof import prove, refused
-from benchmarks.offline.tables import files_of
+from benchmarks.offline.prove import main as prove_main
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
+from benchmarks.offline.vendors import VENDORS, files_of
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import F16
 from rwkv_gpu.measure.cases import cases, dense, quick
@@ -124,7 +125,7 @@ def test_one_process_of_fxc_takes_many_shaders_and_warnings_are_no_complaints(tm
     monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
     (tmp_path / "fxc").write_text(FXC)
     (tmp_path / "fxc").chmod(0o755)
-    compiler = fxc.Fxc(tmp_path / "fxc")
+    compiler = directx.Fxc(tmp_path / "fxc")
     assert compiler.compile("fine") == ""
     assert compiler.compile("wrong") == "shader(1,2): error X2: no"
     assert compiler.compile("ends").startswith("FXC ended")
@@ -139,7 +140,7 @@ def test_a_shader_that_took_too_long_has_no_verdict_and_is_tried_again(tmp_path,
     (tmp_path / "fxc").write_text(FXC)
     (tmp_path / "fxc").chmod(0o755)
     kept = proof.Kept(tmp_path / "kept", [])
-    hurried, patient = fxc.Fxc(tmp_path / "fxc", limit=0.2), fxc.Fxc(tmp_path / "fxc")
+    hurried, patient = directx.Fxc(tmp_path / "fxc", limit=0.2), directx.Fxc(tmp_path / "fxc")
     assert kept.checked(lambda *_: hurried.compile("lasts"), "name\ntext", "dx12-fxc") == "FXC took more than 0 s"
     assert kept.checked(lambda *_: patient.compile("fine"), "name\ntext", "dx12-fxc") == ""
     assert kept.checked(lambda *_: "no", "name\ntext", "dx12-fxc") == ""
@@ -153,7 +154,7 @@ def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():
         loop_bound_5 -= uint2(loop_bound_5.y == 0u, 1u);
         sums[min(uint(of[min(uint((2u * i)), 7u)]), 63u)] = min(uint(x), 7u);
 """
-    assert fxc.trusted(checked) == "    while(true) {\n        sums[of[(2u * i)]] = min(uint(x), 7u);\n"
+    assert directx.trusted(checked) == "    while(true) {\n        sums[of[(2u * i)]] = min(uint(x), 7u);\n"
 
 
 @posix
@@ -184,7 +185,8 @@ def test_the_stand_in_for_strix_halo_differs_from_that_of_strix_point_in_its_dev
     strix_halo.main(tmp_path)
     made = (tmp_path / "libgfx1151_noop_drm_shim.so").read_bytes()
     assert made == b"before" + strix_halo.STRIX_HALO + b"after"
-    assert amd.driver("gfx1151", 64).environment["SHIM"] == "gfx1151"
+    [(gpu, driver)] = VENDORS["amd"].drivers("amd", ["gfx1151"], matrix_units=True).values()
+    assert (gpu, driver.name, driver.environment["SHIM"]) == ("gfx1151", "amd-gfx1151-64", "gfx1151")
     (tmp_path / "libamdgpu_noop_drm_shim.so").write_bytes(b"another Mesa")
     with pytest.raises(SystemExit, match="strix1"):
         strix_halo.main(tmp_path)
@@ -192,11 +194,11 @@ def test_the_stand_in_for_strix_halo_differs_from_that_of_strix_point_in_its_dev
 
 def test_statistics_of_drivers_are_read():
     radv = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 2048\nLDS size: 512\nSubgroups per SIMD: 16\nBranches: 3\n"
-    assert amd.statistics_of(radv)["Scratch size"] == 2048
-    assert amd.statistics_of("Branches: 3\n") == {}
+    assert VENDORS["amd"].statistics_of(radv)["Scratch size"] == 2048
+    assert VENDORS["amd"].statistics_of("Branches: 3\n") == {}
     anv = "SIMD8 shader: 9661 instructions. 1 loops. 817572 cycles. 566:595 spills:fills, 549 sends\n"
-    assert intel.statistics_of(anv) == {"lanes": 8, "instructions": 9661, "spills": 566, "fills": 595}
-    assert intel.statistics_of("SIMD16 CS compile failed: Failure to register allocate.") == {}
+    assert VENDORS["intel"].statistics_of(anv) == {"lanes": 8, "instructions": 9661, "spills": 566, "fills": 595}
+    assert VENDORS["intel"].statistics_of("SIMD16 CS compile failed: Failure to register allocate.") == {}
 
 
 RADV = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 0\nLDS size: 0\nSubgroups per SIMD: 16\n"
@@ -209,8 +211,8 @@ def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_t
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\nread file\nprintf '== shader 0000\\n{RADV}== end\\n'\n")
     python.chmod(0o755)
-    options = [str(tmp_path / "shaders"), "--python", str(python), "--matrix-units", "--gpus", "navi21,navi31"]
-    found = CliRunner().invoke(amd.main, options)
+    options = ["amd", str(tmp_path / "shaders"), "--python", str(python), "--matrix-units", "--gpus", "navi21,navi31"]
+    found = CliRunner().invoke(prove_main, options)
     assert found.exit_code == 0, found.output
     assert "| kernel | shaders | navi31, 64 |\n" in found.output
     assert "| `a` | 1 | 96 / 16 |" in found.output
@@ -231,87 +233,33 @@ pipe=$(sed -n 's/.*log_filename = //p' $VK_LAYER_SETTINGS_PATH/vk_layer_settings
 say() { echo "Validation $1: [ $2 ] | MessageID = 0x1" >$pipe; }
 say Information CURRENT-VALIDATION-ENABLED
 case "$*" in *control*) say Error SYNC-HAZARD-WRITE-AFTER-WRITE;; *test_wrong*) say Error SYNC-HAZARD;;
-    *test_known*) say Error VUID-StandaloneSpirv-None-10684;; *test_failing*) [ -e $FIXED ] || exit 1;; esac
-shader=dense/$(basename "$(for name; do :; done; echo $name)" .py | sed s/test_//).wgsl
-while [ $# -gt 1 ]; do [ "$1" != --shaders-to ] || echo $shader >$2; shift; done
+    *models*) say Error VUID-StandaloneSpirv-None-10684;; *test_failing*) exit 1;; esac
 """
 
 
 @posix
-def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "status", "words"),
+    [
+        ("models", 0, "models: ended with 0; 1 instances of Vulkan; 1 × VUID-StandaloneSpirv-None-10684"),
+        ("tests/test_wrong.py", 1, "1 × SYNC-HAZARD\n  SYNC-HAZARD: not known"),
+        ("tests/test_failing.py", 1, "tests/test_failing.py: ended with 1; 1 instances of Vulkan; no message"),
+    ],
+)
+def test_a_part_is_right_under_the_layers_if_it_ends_well_and_no_message_is_unknown(tmp_path, part, status, words):
     python = tmp_path / "python"
     python.write_text(LAYERS)
     python.chmod(0o755)
-    monkeypatch.setenv("FIXED", str(tmp_path / "fixed"))
-    names = ["tests/test_right.py", "tests/test_known.py", "tests/test_failing.py"]
-    monkeypatch.setattr(validate, "test_files", lambda: names)
-    command = [str(tmp_path / "found"), "suite", "--python", str(python)]
-    first = CliRunner().invoke(validate.main, command)
-    assert first.exit_code == 1
-    assert re.search(
-        r"not right: tests/test_failing.py: ended with 1; 1 instances of Vulkan, -?\d+ s; no message", first.output
-    )
-    (tmp_path / "fixed").touch()
-    second = CliRunner().invoke(validate.main, command)
-    assert second.exit_code == 0, second.output
-    assert "of 3, tests/test_failing.py" in second.output
-    assert "of 3, tests/test_right.py" not in second.output
-    assert re.search(
-        "3 files of tests: ended with 0; 3 instances of Vulkan, -?[0-9]+ s; 1 × VUID-Standalone", second.output
-    )
-    names.append("tests/test_wrong.py")
-    assert CliRunner().invoke(validate.main, command).exit_code == 1
-
-
-@posix
-@pytest.mark.parametrize("changed", ["tests/test_b.py", "package/shaders/dense/b.wgsl", "package/gpu/native.py"])
-def test_a_file_of_tests_runs_under_the_layers_again_once_what_it_gives_a_gpu_has_changed(
-    tmp_path, monkeypatch, changed
-):
-    python = tmp_path / "python"
-    python.write_text(LAYERS)
-    python.chmod(0o755)
-    names = ["tests/test_a.py", "tests/test_b.py"]
-    for name in (*names, "package/shaders/dense/a.wgsl", "package/shaders/dense/b.wgsl", "package/gpu/native.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("before")
-    monkeypatch.setattr(validate, "test_files", lambda: names)
-    monkeypatch.setattr(validate, "ROOT", tmp_path)
-    monkeypatch.setattr(validate, "PACKAGE", tmp_path / "package")
-
-    def ran() -> list[str]:
-        found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "suite", "--python", str(python)])
-        assert found.exit_code == 0, found.output
-        return re.findall(r"^\d of 2, (\S+):", found.output, re.MULTILINE)
-
-    assert ran() == names
-    assert ran() == []
-    (tmp_path / changed).write_text("after")
-    assert ran() == (names if changed == "package/gpu/native.py" else names[1:])
-    assert ran() == []
+    found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), part, "--python", str(python)])
+    assert found.exit_code == status, found.output
+    assert words in found.output
 
 
 @posix
 def test_layers_that_find_no_race_in_the_control_prove_nothing(tmp_path):
-    found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "suite", "--python", "/bin/true"])
+    found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "models", "--python", "/bin/true"])
     assert found.exit_code == 1
     assert "did not find the race" in found.output
-
-
-def test_under_the_layers_a_test_has_as_many_cases_in_each_mode_as_asked():
-    def item(name: str, **parameters: str) -> SimpleNamespace:
-        return SimpleNamespace(nodeid=name, callspec=SimpleNamespace(params=parameters))
-
-    items = [item(f"a[{mode}-{n}]", device=mode, n=str(n)) for mode in ("fast", "portable") for n in range(3)]
-    items += [SimpleNamespace(nodeid="b"), item("c[0]", n="0"), item("c[1]", n="1")]
-    left_out: list[object] = []
-    config = SimpleNamespace(
-        getoption=lambda name: {"--cases": 1}[name],
-        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
-    )
-    watched_tests.pytest_collection_modifyitems(config, items)
-    assert [one.nodeid for one in items] == ["a[fast-0]", "a[portable-0]", "b", "c[0]"]
-    assert len(left_out) == 5
 
 
 def test_the_kernels_on_matrix_units_are_run_on_a_device_that_has_them_in_use(monkeypatch):
@@ -322,11 +270,11 @@ def test_the_kernels_on_matrix_units_are_run_on_a_device_that_has_them_in_use(mo
         opened.append(matrix_units)
         yield SimpleNamespace(capabilities=UNITS, pipelines=[])
 
-    monkeypatch.setattr(every_kernel, "Device", device)
-    monkeypatch.setattr(every_kernel, "find", lambda _: SimpleNamespace(adapter=None))
-    monkeypatch.setattr(every_kernel, "trials_of", lambda can: quick(cases(can, default_tuning(can))))
-    monkeypatch.setattr(every_kernel.trials, "run", lambda *_: SimpleNamespace(right=True))
-    found = CliRunner().invoke(every_kernel.main, ["some", "--matrix-units", "--few"])
+    monkeypatch.setattr(everything, "Device", device)
+    monkeypatch.setattr(everything, "find", lambda _: SimpleNamespace(adapter=None))
+    monkeypatch.setattr(everything, "trials_of", lambda can: quick(cases(can, default_tuning(can))))
+    monkeypatch.setattr(everything.trials, "run", lambda *_: SimpleNamespace(right=True))
+    found = CliRunner().invoke(everything.main, ["kernels", "some", "--matrix-units", "--few"])
     assert found.exit_code == 0, found.output
     assert opened == [True]
     assert found.output.endswith("0 wrong; not run: none\n")

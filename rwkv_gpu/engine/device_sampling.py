@@ -1,18 +1,15 @@
-"""How a request is sampled on the device: its row of `draws`, and what comes back for it."""
+"""How a request is sampled on the device: whether it can be, and its row of `draws`."""
 
 import math
-import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadNumbers
 from ..ops.draw import WORD, coldness
 from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState, fading
-from ..ops.sampling import ALL, DRAW, NO_TOKEN, Flag, Reason
-from .sampling import Sampled
+from ..ops.sampling import ALL, DRAW, Flag
 from .sampling_params import SamplingParams
 
 IMPOSSIBLE = -3.4e38  # where a kernel would see -inf
@@ -78,31 +75,3 @@ def skipped_row() -> npt.NDArray[Any]:
     row = np.zeros((), DRAW)
     row["flags"] = Flag.SKIP
     return row
-
-
-_CHOSEN = struct.Struct("=IfI4x")  # token, log probability, reason
-
-
-class SampledRow(NamedTuple):
-    """The result of the sampling op for a row."""
-
-    token: int
-    logprob: float
-    reason: int  # of `Reason`, where there is no token
-
-    @classmethod
-    def rows(cls, data: bytes, count: int) -> "list[SampledRow]":
-        """Of so many rows at the start of what the op writes: uint32 [R, 4]."""
-        return [*map(cls._make, _CHOSEN.iter_unpack(data[: count * _CHOSEN.size]))]
-
-    def sampled(self) -> Sampled:
-        """The token; raises BadNumbers where none could be chosen."""
-        if self.token != NO_TOKEN:
-            return Sampled(self.token, self.logprob, ())
-        assert self.reason != Reason.SKIPPED, "nothing was asked of this row"
-        if self.reason == Reason.BAD_NUMBERS:
-            raise BadNumbers(
-                "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, "
-                "or rwkv-gpu doctor"
-            )
-        raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")

@@ -1,9 +1,8 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
-import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..models.registry import is_encoder, refuse_encoder
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
+from .evaluation import Evaluator
 from .host_work import HostWork
 from .request import Request, Update
 from .runner import Runner, StateArrays
@@ -77,6 +77,8 @@ class Engine:
         self.prefixes = self._stored.cache
         slots = min(runner.slots, runner.chunk_size, MAX_SEGMENTS)
         self._slots = Slots(slots, self._store, self._stored)
+        evaluator = Evaluator(runner, self._slots, self._stored)
+        self.evaluate, self.hidden = evaluator.evaluate, evaluator.hidden
         self._in_flight: deque[InFlightStep] = deque()  # in the order in which they will be done
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
@@ -187,80 +189,6 @@ class Engine:
         if sequence is not None:
             self._slots.resume(sequence)
 
-    def evaluate(
-        self, ids: Sequence[int], *, chunk_size: int | None = None, hidden: bool = False
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        """The logits of every position, chunk by chunk, [rows, V], or what the head makes them of, [rows, D].
-
-        Others may have steps between two chunks, and give their pages back where there are too few for both. While it
-        waits for a slot, or for another such text, it gives no rows. Whoever does not read to the end closes it.
-        """
-        if not hidden:
-            refuse_encoder(self._runner.model)
-        run = self._runner.hidden if hidden else self._runner.step
-        size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
-        slots, stored = self._slots, self._stored
-        while slots.evaluating or not slots.free:
-            yield np.zeros((0, 1), np.float32)
-        slot, slots.evaluating = slots.free.pop(), True
-        try:
-            if stored.initial is not None:
-                self._store.adopt(slot, *stored.initial)
-            for at in range(0, len(ids), size):
-                batch = Batch.of([(slot, len(stored.begun) + at, ids[at : at + size])], every=True)
-                while True:
-                    try:
-                        rows = run(batch)
-                        break
-                    except CacheFull:
-                        if not slots.free_pages():
-                            raise
-                yield rows
-        finally:
-            self._store.forget(slot)
-            slots.free.append(slot)
-            slots.evaluating = slots.preempted = False
-
-    def hidden(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """What the head would make logits of: the number of a text, and rows of it, [rows, D].
-
-        Texts that fit a step together take one; of others it is as `evaluate` has it.
-        """
-        at = 0
-        while at < len(texts):
-            pieces = self._together(texts[at : at + self._fitting(texts[at:])])
-            yield from enumerate(pieces, at)
-            at += len(pieces)
-            if not pieces:
-                yield from ((at, rows) for rows in self.evaluate(texts[at], hidden=True))
-                at += 1
-
-    def _fitting(self, texts: Sequence[Sequence[int]]) -> int:
-        """How many of the next texts a step has room for."""
-        ends = itertools.accumulate(map(len, texts[: len(self._slots.free)]))
-        return sum(end <= self._runner.chunk_size for end in ends)
-
-    def _together(self, texts: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
-        """All rows of these texts by one step, or nothing where there are no pages for all of them."""
-        if len(texts) < 2:
-            return []
-        stored, slots = self._stored, [self._slots.free.pop() for _ in texts]
-        try:
-            if stored.initial is not None:
-                for slot in slots:
-                    self._store.adopt(slot, *stored.initial)
-            start = len(stored.begun)
-            rows = self._runner.hidden(
-                Batch.of([(slot, start, ids) for slot, ids in zip(slots, texts, strict=True)], every=True)
-            )
-        except CacheFull:
-            return []
-        finally:
-            for slot in slots:
-                self._store.forget(slot)
-            self._slots.free += slots
-        return np.split(rows, list(itertools.accumulate(map(len, texts)))[:-1])
-
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
         """What is stored of the longest prefix of a text: its length, and its arrays by name."""
         return self._stored.export(ids)
@@ -332,11 +260,10 @@ class Engine:
         while True:
             if self._context_shift is not None:
                 self._slots.shift(self._context_shift)
-            self._admit()
-            for sequence in self._host_work.take(self._slots.running, idle=not self._in_flight):
-                self._slots.updated[sequence] = None
-                if self._speculation is not None:
-                    self._speculation.accept(sequence)
+            if self._slots.waiting:
+                self._admit()
+            if [sequence for sequence in self._slots.running if sequence.work]:
+                self._take_work()
             self._slots.release_finished()  # before others find too few pages
             ready = [s for s in self._slots.running if not (s.finish_reason or s.paused or s.work)]
             if self._speculation is not None:
@@ -350,6 +277,13 @@ class Engine:
                 elif not self._slots.free_pages():
                     raise
 
+    def _take_work(self) -> None:
+        """Takes what the host has computed for sequences."""
+        for sequence in self._host_work.take(self._slots.running, idle=not self._in_flight):
+            self._slots.updated[sequence] = None
+            if self._speculation is not None:
+                self._speculation.accept(sequence)
+
     # ---------------------------------------------------------------- a step
 
     def _submit(self) -> Sequence[ScheduledChunk]:
@@ -361,7 +295,7 @@ class Engine:
                 return ()
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
-            if any(chunk.sequence.family for chunk in chunks):
+            if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
@@ -438,8 +372,7 @@ class Engine:
             assert result.logits is not None
             sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
             return
-        logprobs = sequence.request.params.logprobs
-        sequence.verify(map(result.sampled, rows, itertools.repeat(logprobs)))
+        sequence.verify(result.sampled(rows, sequence.request.params.logprobs))
         if self._speculation is not None:
             self._speculation.accept(sequence)
         self._slots.updated[sequence] = None

@@ -30,7 +30,6 @@ from ..ops.vocabulary import Choosing
 from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
-from .device_sampling import SampledRow
 from .factors import upload_factors
 from .fit import Beside, factor_bytes, placement_of, resident
 from .offload import ON_GPU, Offload
@@ -38,9 +37,11 @@ from .parameters import parameters_of
 from .placement import Placement, cached_experts
 from .plan_sizes import bucket, common_steps, outputs_for
 from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
-from .step_result import PendingStep, SamplingInputs, StepResult
+from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # of `Output`: how tokens are chosen
+# Of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, what it gives.
+Size = tuple[int, int, bool, int, bool, Output]
 
 
 class GpuRunner(PartRunner):
@@ -105,7 +106,8 @@ class GpuRunner(PartRunner):
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
-        self._plans: dict[tuple[int, int, bool, int, bool, Output], Plan] = {}
+        self._plans: dict[Size, Plan] = {}
+        self._plan_of: dict[Size, Plan] = {}  # by the true numbers of rows and outputs
 
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
         """A step of this part, ready but for what arrives, and the ids that are to be sampled."""
@@ -169,13 +171,22 @@ class GpuRunner(PartRunner):
 
     def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
         """The smallest plan that takes the batch, recorded at its first use. See `Recorder` for `shared_pages`."""
-        rows = bucket(batch.rows, self.chunk_size)
-        outputs = 1 if what == "crossing" else bucket(len(batch.outputs), rows)
+        pages = self._caches.plan_pages(batch)
+        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what
+        plan = self._plan_of.get(size)
+        if plan is None:
+            plan = self._plan_of[size] = self._plan_for(*size)
+        return plan
+
+    def _plan_for(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
+        """The plan for batches of such a size."""
+        rows = bucket(rows, self.chunk_size)
+        outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
-        attends = bool(self.contents.caches)
-        single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
-        key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, shared_pages, what
+        # Whether a plan for batches with one row of each sequence is another.
+        single = single and (bool(self.contents.caches) or self.tuning.state_lanes_per_row > 0)
+        key = rows, outputs, single, pages, shared_pages, what
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
@@ -202,6 +213,7 @@ class GpuRunner(PartRunner):
         """Other constants for the plans to come; those that are recorded are forgotten."""
         self.tuning = tuning
         self._plans.clear()
+        self._plan_of.clear()
 
     def _record(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}

@@ -21,10 +21,9 @@ from .adapters import NO_ADAPTERS, Adapters
 from .blas import Blas
 from .cache.config import CacheOptions
 from .cache.kv import HostKVCache
-from .device_sampling import SampledRow
 from .parameters import parameters_of
 from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
-from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
+from .step_result import CompletedStep, PendingStep, SampledRow, SamplingInputs, StepResult
 
 
 class HostRunner(PartRunner):
@@ -87,7 +86,7 @@ class HostRunner(PartRunner):
         """What a function of the model gives, and what leaves this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
-            scales = self._with_adapters(batch).adapters
+            scales = (batch if batch.adapters is not None else self._with_adapters(batch)).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
         # What becomes infinite or NaN is seen in the logits: numpy need not warn of it as well.
         with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):

@@ -170,14 +170,14 @@ class PartRunner(Runner):
         return {name: array for name, array in values.items() if used is None or name in used}
 
     def _with_adapters(self, batch: Batch) -> Batch:
-        """A batch whose rows want what they were given, or each adapter as it was loaded."""
-        if batch.adapters is not None or not self._factors:
-            return batch
+        """A batch without wishes for adapters, of which every row then wants each as it was loaded."""
         return replace(batch, adapters=np.tile(self.adapters.scales(), (batch.rows, 1)))
 
     def _inputs(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
         """What plans read of a batch."""
-        return self._arrays.of(self._with_adapters(batch))
+        if self._factors and batch.adapters is None:
+            batch = self._with_adapters(batch)
+        return self._arrays.of(batch)
 
     def _place(self, caches: PagedKVCache) -> None:
         """Gives its sequences their places: those of all parts, where it runs one of several."""

@@ -161,13 +161,6 @@ def encode(
     return record(device, steps, copies, stamps).finish()
 
 
-def _encode(
-    device: Any, steps: Sequence[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
-) -> Any:
-    """The handle of such a command buffer."""
-    return _finished(_recorded(device, steps, copies, stamps))
-
-
 def _recorded(
     device: Any,
     steps: Sequence[Iterable[Command]],
@@ -227,7 +220,7 @@ def run(
         source = ffi.from_buffer(data)
         # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
         lib.wgpuQueueWriteBuffer(queue, buffer._internal, 0, source, len(source))
-        rest = _encode(device._internal, steps if encoded is None else (), copies, stamps)
+        rest = _finished(_recorded(device._internal, steps if encoded is None else (), copies, stamps))
         handles = [rest] if encoded is None else [encoded._internal, rest]
         # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
         index = int(lib.wgpuQueueSubmitForIndex(queue, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))

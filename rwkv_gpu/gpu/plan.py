@@ -86,8 +86,8 @@ class StepBuffer:
         self.steps = steps  # that one submit may have
         self._apart = end
         self.buffer = device.buffer(steps * end, "step", uniform=True)
-        self._host = np.zeros((steps, end), np.uint8)
-        self._headers = [host[: 2 * self.HEADER].data.cast("I") for host in self._host]
+        self.host = np.zeros((steps, end), np.uint8)  # what is to be uploaded of each step
+        self._headers = [host[: 2 * self.HEADER].data.cast("I") for host in self.host]
         for header in self._headers:
             header[3] = header[3 + self.HEADER // 4] = bucket
         self._views = [
@@ -95,9 +95,9 @@ class StepBuffer:
                 name: host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
                 for (name, (dtype, shape)), (offset, _) in zip(inputs.items(), self._places.values(), strict=True)
             }
-            for host in self._host
+            for host in self.host
         ]
-        self._filled: list[dict[str, npt.NDArray[Any] | None]] = [dict.fromkeys(inputs) for _ in self._host]
+        self._filled: list[dict[str, npt.NDArray[Any] | None]] = [dict.fromkeys(inputs) for _ in self.host]
 
     @property
     def names(self) -> Iterable[str]:
@@ -146,15 +146,11 @@ class StepBuffer:
         dtype = self._views[0][name].dtype
         return self._places[name][0], np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
 
-    def filled(self, steps: int) -> npt.NDArray[np.uint8]:
-        """What is to be uploaded of the first steps."""
-        return self._host[:steps]
-
     def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
         """Queues the upload of a step that comes alone."""
         self._device.flush()  # steps that are filled in come first
         self.fill(0, rows, inputs, segments, outputs)
-        self._device.write(self.buffer, self.filled(1))
+        self._device.write(self.buffer, self.host[:1])
 
 
 @dataclass(frozen=True)
@@ -192,30 +188,33 @@ class Plan:
         self.step = step
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
-        self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by step of a submit
+        self._groups: list[list[Any]] = []  # bind groups by step of a submit
+        self._programs: list[list[native.Command]] = []  # commands by step of a submit
         # The dispatches of a submit to come, by how many steps it has; some that another thread still encodes.
         self._encoded: dict[int, native.Encoded | Future[native.Encoded]] = {}
         self.bind(1)
 
     def bind(self, steps: int) -> None:
         """Bind groups for so many steps of a submit, made now if not before: else when they are wanted first."""
-        for step in range(len(self._bound), steps):
+        for step in range(len(self._groups), steps):
             groups = [_bind_group(self.device, dispatch, step) for dispatch in self.dispatches]
-            commands = native.program(
-                (dispatch.pipeline.handle, group, dispatch.grid)
-                for dispatch, group in zip(self.dispatches, groups, strict=True)
+            self._groups.append(groups)
+            self._programs.append(
+                native.program(
+                    (dispatch.pipeline.handle, group, dispatch.grid)
+                    for dispatch, group in zip(self.dispatches, groups, strict=True)
+                )
             )
-            self._bound.append((groups, commands))
 
     @property
     def groups(self) -> list[Any]:
         """The bind groups of the first step of a submit."""
-        return self._bound[0][0]
+        return self._groups[0]
 
     @property
     def program(self) -> "list[native.Command]":
         """The commands of the first step of a submit."""
-        return self._bound[0][1]
+        return self._programs[0]
 
     def reads(self, name: str) -> bool:
         """Whether a dispatch reads this input."""
@@ -259,11 +258,11 @@ class Plan:
         `landing` is what the copies fill; it is asked for behind them.
         """
         assert not (layers_per_submit and (stamps or steps > 1)), "what goes in parts has no one begin and end"
-        if steps > len(self._bound):
+        if steps > len(self._groups):
             self.bind(steps)
-        data, device = self.step.filled(steps), self.device
+        data, device = self.step.host[:steps], self.device
         if native.CAN_REPLAY and not layers_per_submit:
-            each = [commands for _, commands in self._bound[:steps]]
+            each = self._programs[:steps]
             encoded = None if stamps else self._encoded.pop(steps, None)
             if isinstance(encoded, Future):
                 encoded = encoded.result()
@@ -333,7 +332,7 @@ class Plan:
         before: "Sequence[native.Copy]" = (),
     ) -> "native.Recording":
         """What `encode` encodes, before wgpu checks and translates it."""
-        each = [commands[first:last] for _, commands in self._bound[:steps]]
+        each = [commands[first:last] for commands in self._programs[:steps]]
         return native.record(self.device.handle, each, copies, stamps, before)
 
     def encode(self, first: int = 0, last: int | None = None, steps: int = 1) -> "native.Encoded":
@@ -357,7 +356,7 @@ class Plan:
         for copy in before:
             encoder.copy_buffer_to_buffer(*copy)
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
-        for groups, _ in self._bound[:steps]:
+        for groups in self._groups[:steps]:
             for dispatch, group in zip(self.dispatches[first:last], groups[first:last], strict=True):
                 compute.set_pipeline(dispatch.pipeline.handle)
                 compute.set_bind_group(0, group)

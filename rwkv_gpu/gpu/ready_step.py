@@ -40,7 +40,7 @@ class ReadyStep:
         rows, segments, outputs = counts
         step = commands.plan.step
         step.fill(0, rows, inputs, segments, outputs, late=late)
-        commands.upload.write(0, step.filled(1)[0])
+        commands.upload.write(0, step.host[0])
 
     def complete(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
         """Puts the late inputs in place."""

@@ -76,14 +76,16 @@ class SubmitQueue:
         self._under_way = 0  # steps
         self._room = 1  # steps that the plan in use has buffers for
         self.look_ahead = look_ahead  # steps that may be under way at a time
+        self._most_steps = most_steps(look_ahead)
         self.steps_per_submit = 1
         self.ahead = 0  # steps under way that keep the GPU busy: more make nothing faster
         self.pace()
 
     def pace(self, look_ahead: int | None = None) -> None:
         """Steps of a submit, and steps under way, that suit how long a step takes; `look_ahead` limits both."""
-        self.look_ahead = self.look_ahead if look_ahead is None else look_ahead
-        most = min(self._room, most_steps(self.look_ahead))
+        if look_ahead is not None:
+            self.look_ahead, self._most_steps = look_ahead, most_steps(look_ahead)
+        most = min(self._room, self._most_steps)
         self.steps_per_submit = max(1, min(most, int(PORTION / max(self._step_seconds, 1e-9))))
         self.ahead = min(self.look_ahead, max(2, 2 * self.steps_per_submit - 1))
 
@@ -136,7 +138,9 @@ class SubmitQueue:
         copies = _copies(group.parts, landing)
         stamps = None if self.trace is None else self.trace.next()
         begun = time.perf_counter()
-        layers = self.layers_per_submit or (self._layers_of_part(group) if stamps is None else 0)
+        layers = self.layers_per_submit
+        if not layers and not self._under_way and stamps is None:
+            layers = self._layers_of_part(group)
         group.index = group.plan.run_steps(group.steps, layers, stamps, copies, landing)
         group.landing, group.submitted = landing, begun
         self._under_way += group.steps
@@ -144,9 +148,9 @@ class SubmitQueue:
             group.plan.encode_ahead(group.steps, self._device.encoding)
 
     def _layers_of_part(self, group: StepGroup) -> int:
-        """Of a step that is submitted in parts; 0 where it goes whole, as one does that was encoded ahead."""
+        """Of a step that goes in parts to an idle GPU; 0 where it goes whole, as one does that was encoded ahead."""
         plan = group.plan
-        if self._under_way or group.steps > 1 or plan.rows < LEAST_IN_PARTS or plan.is_encoded:
+        if group.steps > 1 or plan.rows < LEAST_IN_PARTS or plan.is_encoded:
             return 0
         return -(-len(plan.splits) // PARTS)
 
@@ -159,7 +163,7 @@ class SubmitQueue:
         if self._under_way == group.steps:  # nobody submits before this one is done: the host is free until then
             self._encode_ahead(group)
         try:
-            group.landing.wait(group.index, self._spin(group))
+            group.landing.wait(group.index, 0.0 if group.commands is None else self._spin(group))
             data = group.landing.take()
         finally:
             self._under_way -= group.steps
@@ -217,11 +221,11 @@ class SubmitQueue:
             self._spares.append(ready.commands)
 
     def _spin(self, group: StepGroup) -> float:
-        """Seconds to ask again and again for results, where another device waits for them, before the thread sleeps.
+        """Seconds to ask again and again for results that another device waits for, before the thread sleeps.
 
         A thread that sleeps wakes up 100 to 250 µs late, and its processor is slow for a while.
         """
-        alone = group.commands is not None and self._under_way == group.steps and not self._device.capabilities.software
+        alone = self._under_way == group.steps and not self._device.capabilities.software
         return SPIN if alone and self._step_seconds < SPIN else 0.0
 
     def _encode_ahead(self, group: StepGroup) -> None:
@@ -241,7 +245,7 @@ class SubmitQueue:
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
         """The commands of a step of a plan."""
         nbytes = sum(size for *_, size in parts)
-        landing, inputs = self._landing(nbytes), plan.step.filled(1).nbytes
+        landing, inputs = self._landing(nbytes), plan.step.host[0].nbytes
         landing.expected, upload = nbytes, self._upload(inputs)
         stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
         before = [(upload.buffer, 0, plan.step.buffer.handle, 0, inputs)]

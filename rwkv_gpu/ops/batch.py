@@ -3,7 +3,7 @@
 import itertools
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -91,6 +91,12 @@ class Batch:
     segments: tuple[Segment, ...]
     outputs: tuple[int, ...]  # the rows whose logits are asked for
     adapters: npt.NDArray[np.float32] | None = None  # how much each row wants of each column of adapters, [T, R]
+    rows: int = field(init=False)  # T
+    single: bool = field(init=False)  # whether every sequence has one row, as in decode
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", len(self.ids))
+        object.__setattr__(self, "single", len(self.ids) == len(self.segments))
 
     @classmethod
     def of(
@@ -118,19 +124,9 @@ class Batch:
         return cls(words(ids), tuple(segments), tuple(outputs))
 
     @property
-    def rows(self) -> int:
-        """T"""
-        return len(self.ids)
-
-    @property
     def steps(self) -> "Iterator[Segment]":
         """The segments for ops with a state, in order: see `Segment.steps`."""
         return itertools.chain.from_iterable(segment.steps for segment in self.segments)
-
-    @property
-    def single(self) -> bool:
-        """Whether every sequence has one row, as in decode."""
-        return self.rows == len(self.segments)
 
     def apart(self) -> "Batch":
         """The same rows, each as a segment of its own that lies in the same pages; for models without a state.
@@ -194,11 +190,8 @@ class BatchArrays:
 
     def of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
         """Those of a batch; several parts of a model may ask for them."""
-        if batch is not self._batch:
-            self._batch, self._arrays = batch, self._of(batch)
-        return self._arrays
-
-    def _of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
+        if batch is self._batch:
+            return self._arrays
         segments = batch.segments
         arrays = {
             "ids": batch.ids,  # [T]
@@ -214,6 +207,7 @@ class BatchArrays:
             name = of_window("pages", window)
             arrays[name] = self._same(name, tuple([s.table(window) for s in segments]), _tables)  # [S, P]
             arrays[of_window("places", window)] = batch.places(window)  # [T, 2]
+        self._batch, self._arrays = batch, arrays
         return arrays
 
     def _same(self, name: str, made_of: Made, make: Callable[[Made], npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
@@ -245,8 +239,12 @@ def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
 
 def _lengths(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
     """The positions of all sequences, and of the longest. [2]"""
-    ends = [segment.end for segment in segments]
-    return words((sum(ends), max(ends, default=0)))
+    total = longest = 0
+    for segment in segments:
+        end = segment.start + segment.count
+        total += end
+        longest = max(longest, end)
+    return words((total, longest))
 
 
 def _numbers(counts: Sequence[int]) -> npt.NDArray[np.uint32]:

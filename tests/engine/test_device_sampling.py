@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, remember, samples_on_device, skipped_row
+from rwkv_gpu.engine.device_sampling import draw_row, remember, samples_on_device, skipped_row
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.sampling_params import SPANS
-from rwkv_gpu.engine.step_result import SamplingInputs
+from rwkv_gpu.engine.step_result import SampledRow, SamplingInputs
 from rwkv_gpu.errors import BadNumbers
 from rwkv_gpu.ops.sampler_state import HostSamplerState
 from rwkv_gpu.ops.sampling import DRAW, Drawing, sample

@@ -14,11 +14,10 @@ from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.engine.cache.states import StatePages
 from rwkv_gpu.engine.cache.store import SequenceStore, WindowPages
-from rwkv_gpu.engine.device_sampling import SampledRow
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.step_result import StepResult
+from rwkv_gpu.engine.step_result import SampledRow, StepResult
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.ops.sampling import FROM_SLOT
 from rwkv_gpu.ops.vocabulary import PAGE

@@ -202,5 +202,5 @@ def test_a_step_buffer_takes_each_array_that_may_have_changed(fast_device):
         assert filled(number)[0] == [5, 1, 2, 0]
         assert filled(number, x=fixed)[0] == [8, 9, 2, 0], "another was there meanwhile"
         step._views[number]["x"][:] = x[0] = 0
-    header = step.filled(2).view(np.uint32)[:, : 2 * StepBuffer.HEADER // 4].reshape(2, 2, -1)
+    header = step.host.view(np.uint32)[:, : 2 * StepBuffer.HEADER // 4].reshape(2, 2, -1)
     assert header[:, :, :4].tolist() == [[[3, 2, 1, 4], [1, 2, 1, 4]]] * 2

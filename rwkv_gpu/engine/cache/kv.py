@@ -136,6 +136,7 @@ class GpuKVCache(PagedKVCache):
     ) -> None:
         super().__init__(caches, config, tables)
         self._device = device
+        self._max_pages = config.max_pages if caches else 0
         self._buffers: dict[str, tuple[Buffer, ...]] = {
             cache.name: tuple(device.buffer(config.nbytes(cache), "kv") for _ in cache.stored) for cache in caches
         }
@@ -148,13 +149,13 @@ class GpuKVCache(PagedKVCache):
 
     def plan_pages(self, batch: Batch) -> int:
         """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""
-        most = self.cache_config.max_pages
-        if not batch.single:
-            return most
-        longest, pages = max([0, *[segment.start for segment in batch.segments]]) + 1, SHORT_PAGES
-        while pages * PAGE < longest:
-            pages *= GROWTH
-        return min(pages, most)
+        if not batch.single or not self._buffers:
+            return self._max_pages
+        pages = SHORT_PAGES
+        for segment in batch.segments:
+            while pages * PAGE <= segment.start:
+                pages *= GROWTH
+        return min(pages, self._max_pages)
 
     def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
         by_size: defaultdict[int, list[Buffer]] = defaultdict(list)

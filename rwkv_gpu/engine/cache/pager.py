@@ -13,7 +13,6 @@ from typing import Protocol
 
 from ...errors import CacheFull, ContextFull
 from ...ops.vocabulary import PAGE
-from .pool import PagePool
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,50 @@ class HeldPages:
 NO_PAGES = HeldPages(0, ())
 
 
+class PagePool:
+    """So many pages, each free or held; whoever holds one releases it as often as it was held."""
+
+    def __init__(self, pages: int) -> None:
+        self._holders = [0] * pages
+        self._free = list(range(pages - 1, -1, -1))  # taken from the end, lowest first
+
+    @property
+    def pages(self) -> int:
+        """All of them."""
+        return len(self._holders)
+
+    @property
+    def free(self) -> int:
+        """Pages that nobody holds."""
+        return len(self._free)
+
+    def holders(self, page: int) -> int:
+        """How often a page is held."""
+        return self._holders[page]
+
+    def take(self) -> int:
+        """A free page, held once."""
+        page = self._free.pop()
+        self._holders[page] = 1
+        return page
+
+    def hold(self, pages: Iterable[int]) -> tuple[int, ...]:
+        """Keeps pages that somebody has, until they are released once more."""
+        held = tuple(pages)
+        for page in held:
+            assert self._holders[page], f"page {page} is nobody's"
+            self._holders[page] += 1
+        return held
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Gives back pages that were taken or held; those of one sequence are taken again in their order."""
+        for page in reversed(tuple(pages)):
+            self._holders[page] -= 1
+            assert self._holders[page] >= 0, f"page {page} was released too often"
+            if not self._holders[page]:
+                self._free.append(page)
+
+
 class Pager:
     """A pool of pages and a page table for each slot, with a count of the holders of each page.
 
@@ -77,7 +120,7 @@ class Pager:
 
     def table(self, slot: int) -> tuple[int, ...]:
         """The pages of a sequence, in the order of its positions; the first that is kept stands for those before it."""
-        return self.held(slot).table
+        return self._held.get(slot, NO_PAGES).table
 
     def held(self, slot: int) -> HeldPages:
         """The pages that a sequence keeps."""
@@ -131,9 +174,12 @@ class Pager:
 
     def take(self, wanted: Sequence[Span], growing: Sequence[Span]) -> list[Copy]:
         """The pages of a step that was checked."""
+        copies: list[Copy] = []
         for want in wanted:
             self._lengths[want.slot] = want.end
-        return [copy for want in growing for copy in self._grow(want)]
+        for want in growing:
+            copies += self._grow(want)
+        return copies
 
     def begin(self, slot: int, length: int) -> None:
         """A sequence of that length whose bytes are yet to be written: pages for what its next row sees."""

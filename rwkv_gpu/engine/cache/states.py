@@ -7,8 +7,7 @@ another sequence with it or to return to it moves no byte.
 from collections.abc import Sequence
 
 from ...errors import CacheFull
-from .pager import Span
-from .pool import PagePool
+from .pager import PagePool, Span
 
 
 class StatePages:
@@ -39,7 +38,9 @@ class StatePages:
 
     def check(self, wanted: Sequence[Span]) -> None:
         """Raises where too few states are free for a step that writes these positions."""
-        needed = sum([span.end - span.start if span.keeps else 1 for span in wanted])
+        needed = 0
+        for span in wanted:
+            needed += span.end - span.start if span.keeps else 1
         if needed <= self.pool.free:
             return
         given_up = [page for span in wanted for page in self._split(span.slot, span.start)[1]]

@@ -1,0 +1,97 @@
+"""Texts that are computed whole: logits of every position, or what the head makes them of. They generate nothing."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CacheFull
+from ..models.registry import refuse_encoder
+from ..ops.batch import Batch
+from .runner import Runner
+from .slots import Slots
+from .stored_prefixes import StoredPrefixes
+
+
+class Evaluator:
+    """Evaluates texts in free slots of an engine, between the steps of others."""
+
+    def __init__(self, runner: Runner, slots: Slots, stored: StoredPrefixes) -> None:
+        self._runner = runner
+        self._slots = slots
+        self._stored = stored
+
+    def evaluate(
+        self, ids: Sequence[int], *, chunk_size: int | None = None, hidden: bool = False
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """The logits of every position, chunk by chunk, [rows, V], or what the head makes them of, [rows, D].
+
+        Others may have steps between two chunks, and give their pages back where there are too few for both. While it
+        waits for a slot, or for another such text, it gives no rows. Whoever does not read to the end closes it.
+        """
+        if not hidden:
+            refuse_encoder(self._runner.model)
+        run = self._runner.hidden if hidden else self._runner.step
+        size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
+        slots, stored = self._slots, self._stored
+        while slots.evaluating or not slots.free:
+            yield np.zeros((0, 1), np.float32)
+        slot, slots.evaluating = slots.free.pop(), True
+        try:
+            if stored.initial is not None:
+                self._runner.store.adopt(slot, *stored.initial)
+            for at in range(0, len(ids), size):
+                batch = Batch.of([(slot, len(stored.begun) + at, ids[at : at + size])], every=True)
+                while True:
+                    try:
+                        rows = run(batch)
+                        break
+                    except CacheFull:
+                        if not slots.free_pages():
+                            raise
+                yield rows
+        finally:
+            self._runner.store.forget(slot)
+            slots.free.append(slot)
+            slots.evaluating = slots.preempted = False
+
+    def hidden(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """What the head would make logits of: the number of a text, and rows of it, [rows, D].
+
+        Texts that fit a step together take one; of others it is as `evaluate` has it.
+        """
+        at = 0
+        while at < len(texts):
+            pieces = self._together(texts[at : at + self._fitting(texts[at:])])
+            yield from enumerate(pieces, at)
+            at += len(pieces)
+            if not pieces:
+                yield from ((at, rows) for rows in self.evaluate(texts[at], hidden=True))
+                at += 1
+
+    def _fitting(self, texts: Sequence[Sequence[int]]) -> int:
+        """How many of the next texts a step has room for."""
+        ends = itertools.accumulate(map(len, texts[: len(self._slots.free)]))
+        return sum(end <= self._runner.chunk_size for end in ends)
+
+    def _together(self, texts: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        """All rows of these texts by one step, or nothing where there are no pages for all of them."""
+        if len(texts) < 2:
+            return []
+        stored, slots = self._stored, [self._slots.free.pop() for _ in texts]
+        try:
+            if stored.initial is not None:
+                for slot in slots:
+                    self._runner.store.adopt(slot, *stored.initial)
+            start = len(stored.begun)
+            rows = self._runner.hidden(
+                Batch.of([(slot, start, ids) for slot, ids in zip(slots, texts, strict=True)], every=True)
+            )
+        except CacheFull:
+            return []
+        finally:
+            for slot in slots:
+                self._runner.store.forget(slot)
+            self._slots.free += slots
+        return np.split(rows, list(itertools.accumulate(map(len, texts)))[:-1])

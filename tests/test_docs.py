@@ -27,7 +27,7 @@ def test_the_examples_of_extending_are_in_the_source(path, code):
 
 
 def test_every_place_of_the_examples_is_shown():
-    assert len(EXAMPLES) == 6 + 1 + 5 + 3
+    assert len(EXAMPLES) == 2 + 3 + 3 + 1 + 5 + 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

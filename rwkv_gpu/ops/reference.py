@@ -1,14 +1,13 @@
 """Ops in numpy: the meaning of each op, the oracle of every kernel, and what `--device cpu` runs."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .batch import Batch, Segment
+from .elementwise import ELEMENTWISE, FUNCTIONS, Array, gated, sigmoid
 from .kv_format import format_of
 from .paged import attend, factors_of, rotate, warmth
 from .sampling import FROM_SLOT, Drawing, sample
@@ -20,57 +19,23 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
-    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
     LatentAttention,
     LayerNorm,
     Mixed,
+    Ops,
     Rms,
     Routing,
     State,
     StateSpace,
     Weight,
-    Xielu,
     scales_of_pairs,
 )
 
-Array = npt.NDArray[Any]
 
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)); where exp overflows the quotient is 0, as it should be"""
-    with np.errstate(over="ignore"):
-        return np.float32(1) / (1 + np.exp(-x))
-
-
-ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
-    "none": lambda x: x,
-    "relu2": lambda x: np.maximum(x, 0) ** 2,
-    "silu": lambda x: x * sigmoid(x),
-    "sigmoid": sigmoid,
-    "tanh": np.tanh,
-    "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
-    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
-    "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
-    "softplus": lambda x: np.logaddexp(np.float32(0), x),
-    "relu": lambda x: np.maximum(x, np.float32(0)),
-}
-
-
-def gated(then: Glu, gate: Array, up: Array) -> Array:
-    """What a gated feed-forward makes of its two products"""
-    if isinstance(then, ClampedSwiglu):
-        limit, most, most_activated = (np.float32(bound) for bound in (then.limit, *then.bounds))
-        gate = np.minimum(gate, most)
-        activated = np.minimum(gate * sigmoid(np.float32(then.alpha) * gate), most_activated)
-        y: Array = activated * (np.clip(up, -limit, limit) + np.float32(then.shift))
-        return y
-    return ACTIVATIONS[then](gate) * up
-
-
-class Reference:
+class Reference(Ops[Array]):
     """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
     A state is [states, *shape]; a cache is what it stores, [pages, PAGE, KV heads, width] each, of a `KVFormat`;
@@ -161,27 +126,8 @@ class Reference:
             y = y * np.float32(weight.scale)
         if bias is not None:
             y = y + self.weights[bias.name]
-        y = ACTIVATIONS[then](y) * np.float32(scale)
+        y = FUNCTIONS[then](y) * np.float32(scale)
         return y if add is None else y + add
-
-    def linears(
-        self,
-        xs: Sequence[Array],
-        weights: Sequence[Weight],
-        *,
-        then: Sequence[Activation] | None = None,
-        bias: Sequence[Weight | None] | None = None,
-        norm: AnyNorm | None = None,
-    ) -> tuple[Array, ...]:
-        thens = then or ["none"] * len(weights)
-        biases = bias or [None] * len(weights)
-        rows = zip(xs, weights, thens, biases, strict=True)
-        return tuple(self.linear(x, w, then=t, bias=b, norm=norm) for x, w, t, b in rows)
-
-    def adapter_down(
-        self, xs: Sequence[Array], factors: Sequence[Weight], scales: Array, *, norm: AnyNorm | None = None
-    ) -> tuple[Array, ...]:
-        return tuple(self.linear(x, a, norm=norm) * scales for x, a in zip(xs, factors, strict=True))
 
     def adapter_up(
         self,
@@ -196,14 +142,14 @@ class Reference:
         ys = []
         for x, low, b, how in zip(xs, lows, factors, then, strict=True):
             more = np.float32(0) if low is None or b is None else self.linear(low, b)
-            y = x + more * np.float32(scale) if how == "none" else ACTIVATIONS[how](x + more) * np.float32(scale)
+            y = x + more * np.float32(scale) if how == "none" else FUNCTIONS[how](x + more) * np.float32(scale)
             ys.append(y if add is None else y + add)
         return tuple(ys)
 
     def glu(self, x: Array, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Array:
         both = self.linear(x, replace(weight, scale=1.0), norm=norm)
         gate, up = (np.float32(scale) for scale in scales_of_pairs(weight))
-        y: Array = ACTIVATIONS[then](gate * both[:, 0::2]) * (up * both[:, 1::2])
+        y: Array = FUNCTIONS[then](gate * both[:, 0::2]) * (up * both[:, 1::2])
         return y
 
     def adapter_glu(
@@ -218,46 +164,25 @@ class Reference:
     ) -> Array:
         both = self.linear(x, weight, norm=norm)
         gate, up = (both[:, i::2] + self.linear(low, factor)[:, i::2] for i, low in enumerate(lows))
-        y: Array = ACTIVATIONS[then](gate) * up
+        y: Array = FUNCTIONS[then](gate) * up
         return y
 
-    def activate(self, x: Array, then: Activation) -> Array:
-        return ACTIVATIONS[then](x)
-
-    def softcap(self, x: Array, cap: float) -> Array:
-        y: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
-        return y
-
-    def clamp(self, x: Array, limit: float) -> Array:
-        y: Array = np.clip(x, np.float32(-limit), np.float32(limit))
-        return y
-
-    def add(self, x: Array, y: Array) -> Array:
-        y = x + y
-        return y
-
-    def mul(self, x: Array, y: Array) -> Array:
-        y = x * (y if x.ndim == y.ndim else y[:, None])
-        return y
-
-    def mul_columns(self, x: Array, y: Array, first: int) -> Array:
-        return self.mul(x, y[:, first : first + x.shape[1]])
-
-    def gated(self, gate: Array, up: Array, then: Glu) -> Array:
-        return gated(then, gate, up)
-
-    def xielu(self, x: Array, how: Xielu) -> Array:
-        positive, negative, beta, eps = (np.float32(n) for n in (how.positive, how.negative, how.beta, how.eps))
-        y: Array = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, eps)) - x)) + beta * x
-        return y
-
-    def scale_columns(self, x: Array, weight: Weight) -> Array:
-        y: Array = x * self.weights[weight.name]
-        return y
-
-    def shift_columns(self, x: Array, weight: Weight) -> Array:
-        y: Array = x + self.weights[weight.name]
-        return y
+    def _by_element(
+        self,
+        f: str,
+        x: Array,
+        z: Array | Weight | None = None,
+        *,
+        numbers: tuple[float, ...] = (),
+        first: int = 0,
+    ) -> Array:
+        others = map(np.float32, numbers)
+        if z is None:
+            return ELEMENTWISE[f].compute(x, *others)
+        second = self.weights[z.name] if isinstance(z, Weight) else z[..., first : first + x.shape[-1]]
+        if second.ndim == 2 < x.ndim:  # the same for every choice of a row
+            second = second[:, None]
+        return ELEMENTWISE[f].compute(x, second, *others)
 
     def excess(self, x: Array, deviations: float) -> Array:
         bound = x.mean(axis=-1, keepdims=True) + np.float32(deviations) * x.std(axis=-1, ddof=1, keepdims=True)
@@ -279,9 +204,6 @@ class Reference:
         more = np.float32(0) if add is None else add
         ys = [x + (1 + coefs[:, s, None]) * (found - xs[0]) for s, x in enumerate(xs)]
         return (ys[0], *(y + more for y in ys[1:]))
-
-    def scale(self, x: Array, by: float) -> Array:
-        return np.float32(by) * x
 
     def softmax(self, x: Array) -> Array:
         e: Array = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -329,7 +251,7 @@ class Reference:
             seen = np.concatenate([past, x[rows]])  # [W - 1 + rows, C]
             y[rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(before + 1))
             states[segment.target] = seen[segment.count :]
-        y = ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+        y = FUNCTIONS[then](y if bias is None else y + self.weights[bias.name])
         return y * gate
 
     def ssd(self, xbc: Array, projected: Array, parameters: StateSpace, state: State, *, groups: int) -> Array:
@@ -345,7 +267,7 @@ class Reference:
             rows = slice(segment.first, segment.first + segment.count)
             y[rows] = recur_heads(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
         y = (y + d[:, None] * x).reshape(-1, inner)
-        gated: Array = y * ACTIVATIONS["silu"](projected[:, :inner])
+        gated: Array = y * FUNCTIONS["silu"](projected[:, :inner])
         return gated
 
     def selective_scan(
@@ -358,7 +280,7 @@ class Reference:
         for segment in self.batch.steps:
             rows = slice(segment.first, segment.first + segment.count)
             y[rows] = recur_channels(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
-        gated: Array = (y + d * x) * ACTIVATIONS["silu"](projected[:, -channels:])
+        gated: Array = (y + d * x) * FUNCTIONS["silu"](projected[:, -channels:])
         return gated
 
     def _advanced(self, state: State, segment: Segment) -> Array:
@@ -450,7 +372,7 @@ class Reference:
         w = np.exp(np.float32(how.bound) * sigmoid(a * rate) if how.bound else np.logaddexp(a, np.float32(0)) * rate)
         k_beta = k * sigmoid(beta.reshape(len(v), heads, 1))
         y = self._recurrence(state, q, np.broadcast_to(w, v.shape), k_beta, v, -(w * k), k_beta)
-        y = self.rms_norm(y, how.norm, how.eps) * ACTIVATIONS[how.then](gate.reshape(y.shape))
+        y = self.rms_norm(y, how.norm, how.eps) * FUNCTIONS[how.then](gate.reshape(y.shape))
         return y.reshape(len(v), -1)
 
     def _recurrence(
@@ -540,7 +462,7 @@ class Reference:
         scale: Weight | None = None,
     ) -> Array:
         spread = self._spread(self._normed(x, norm), routing)
-        return ACTIVATIONS[then](self._by_expert(spread, weight, bias, routing, scale))
+        return FUNCTIONS[then](self._by_expert(spread, weight, bias, routing, scale))
 
     def expert_sum(
         self,

@@ -54,26 +54,25 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
-    ClampedSwiglu,
     DeltaRule,
     Gating,
     Glu,
     LatentAttention,
     LayerNorm,
     Mixed,
+    Ops,
     Rms,
     Routing,
     State,
     StateSpace,
     Weight,
-    Xielu,
 )
 
 ROW_OF_COLUMNS = 4  # numbers that say which columns of adapters a row has
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
-class Tracer:
+class Tracer(Ops[Value]):
     """The vocabulary as nodes of a graph. Values get their shapes here, and the stacks that kernels read them in."""
 
     def __init__(self, weights: Weights, shape: StepShape) -> None:
@@ -101,9 +100,7 @@ class Tracer:
         return self._normed(y, norm)
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Value:
-        y = Value((self.rows, weight.shape[1]))
-        self._append(Embed(None, weight, y, scale=weight.scale, positions=cache))
-        return y
+        return self._made(Embed(None, weight, Value((self.rows, weight.shape[1])), scale=weight.scale, positions=cache))
 
     def layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
@@ -111,69 +108,31 @@ class Tracer:
     def rms_norm(
         self, x: Value, weight: Weight | None, eps: float, *, add: Value | None = None, scale: float = 1.0
     ) -> Value:
-        y = Value(x.shape)
-        self._append(Norm(x, Rms(weight, eps), y, add, scale))
-        return y
+        return self._made(Norm(x, Rms(weight, eps), Value(x.shape), add, scale))
 
     def group_rms_norm(self, x: Value, weight: Weight | None, groups: int, eps: float) -> Value:
-        y = Value(x.shape)
-        self._append(GroupNorm(x, weight, groups, eps, y))
-        return y
+        return self._made(GroupNorm(x, weight, groups, eps, Value(x.shape)))
 
     def group_layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, groups: int, eps: float) -> Value:
-        y = Value(x.shape)
-        self._append(GroupNorm(x, weight, groups, eps, y, centred=True, bias=bias))
-        return y
+        return self._made(GroupNorm(x, weight, groups, eps, Value(x.shape), centred=True, bias=bias))
 
-    def activate(self, x: Value, then: Activation) -> Value:
-        return self._map(then, x)
-
-    def softcap(self, x: Value, cap: float) -> Value:
-        return self._map("softcap", x, number=cap)
-
-    def clamp(self, x: Value, limit: float) -> Value:
-        return self._map("clamp", x, number=limit)
-
-    def add(self, x: Value, y: Value) -> Value:
-        return self._map("add", x, y)
-
-    def mul(self, x: Value, y: Value) -> Value:
-        return self._map("mul", x, y)
-
-    def mul_columns(self, x: Value, y: Value, first: int) -> Value:
-        return self._map("mul", x, y, first=first)
-
-    def gated(self, gate: Value, up: Value, then: Glu) -> Value:
-        if isinstance(then, ClampedSwiglu):
-            y = Value(gate.shape)
-            self._append(Map("glu", (gate, up), y, glu=then))
-            return y
-        return self.mul(self.activate(gate, then), up)
-
-    def xielu(self, x: Value, how: Xielu) -> Value:
-        y = Value(x.shape)
-        self._append(Map("xielu", (x,), y, xielu=how))
-        return y
-
-    def scale_columns(self, x: Value, weight: Weight) -> Value:
-        y = Value(x.shape)
-        self._append(Map("scale_columns", (x,), y, vector=weight))
-        return y
-
-    def shift_columns(self, x: Value, weight: Weight) -> Value:
-        y = Value(x.shape)
-        self._append(Map("shift_columns", (x,), y, vector=weight))
-        return y
+    def _by_element(
+        self,
+        f: str,
+        x: Value,
+        z: Value | Weight | None = None,
+        *,
+        numbers: tuple[float, ...] = (),
+        first: int = 0,
+    ) -> Value:
+        inputs, vector = ((x,), z) if z is None or isinstance(z, Weight) else ((x, z), None)
+        return self._made(Map(f, inputs, Value(x.shape), numbers, first, vector))
 
     def excess(self, x: Value, deviations: float) -> Value:
-        y = Value(x.shape)
-        self._append(ByRow("excess", x, y, deviations))
-        return y
+        return self._made(ByRow("excess", x, Value(x.shape), deviations))
 
     def match_length(self, x: Value, as_long: Value) -> Value:
-        y = Value(x.shape)
-        self._append(MatchLength(x, as_long, y))
-        return y
+        return self._made(MatchLength(x, as_long, Value(x.shape)))
 
     def predict_streams(self, xs: Sequence[Value], coefs: Value) -> tuple[Value, ...]:
         _, ys = stack(self.rows, [x.shape[1] for x in xs])
@@ -187,18 +146,11 @@ class Tracer:
         self._append(CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
         return ys
 
-    def scale(self, x: Value, by: float) -> Value:
-        return self._map("scale", x, number=by)
-
     def softmax(self, x: Value) -> Value:
-        y = Value(x.shape)
-        self._append(ByRow("softmax", x, y))
-        return y
+        return self._made(ByRow("softmax", x, Value(x.shape)))
 
     def argmax(self, x: Value) -> Value:
-        y = Value((self.rows,), np.uint32)
-        self._append(ByRow("argmax", x, y))
-        return y
+        return self._made(ByRow("argmax", x, Value((self.rows,), np.uint32)))
 
     def linear(
         self,
@@ -211,9 +163,13 @@ class Tracer:
         norm: AnyNorm | None = None,
         scale: float = 1.0,
     ) -> Value:
-        y = Value((self.rows, weight.shape[0]))
-        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add, scale=scale))
-        return y
+        return self._made(
+            Gemm(
+                (Product(self._normed(x, norm), weight, Value((self.rows, weight.shape[0])), then, bias),),
+                add,
+                scale=scale,
+            )
+        )
 
     def linears(
         self,
@@ -272,9 +228,9 @@ class Tracer:
         return tuple(ys)
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
-        y = Value((self.rows, weight.shape[0] // 2))
-        self._append(Gemm((Product(self._normed(x, norm), weight, y, then),), pairs=True))
-        return y
+        return self._made(
+            Gemm((Product(self._normed(x, norm), weight, Value((self.rows, weight.shape[0] // 2)), then),), pairs=True)
+        )
 
     def adapter_glu(
         self,
@@ -309,21 +265,17 @@ class Tracer:
         first: int = 0,
         gated: bool = False,
     ) -> Value:
-        y = Value((self.rows, state.shape[1]))
-        self._append(Conv1d(x, weight, bias, state, then, first, gated, y))
-        return y
+        return self._made(Conv1d(x, weight, bias, state, then, first, gated, Value((self.rows, state.shape[1]))))
 
     def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:
-        y = Value((self.rows, state.shape[0] * state.shape[1]))
-        self._append(Ssd(xbc, projected, parameters, state, groups, y))
-        return y
+        return self._made(
+            Ssd(xbc, projected, parameters, state, groups, Value((self.rows, state.shape[0] * state.shape[1])))
+        )
 
     def selective_scan(
         self, x: Value, dt: Value, bc: Value, projected: Value, parameters: StateSpace, state: State
     ) -> Value:
-        y = Value(x.shape)
-        self._append(SelectiveScan(x, dt, bc, projected, parameters, state, y))
-        return y
+        return self._made(SelectiveScan(x, dt, bc, projected, parameters, state, Value(x.shape)))
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         y = Value(x.r.shape)
@@ -338,9 +290,7 @@ class Tracer:
         return y
 
     def shift(self, x: Value, state: State) -> Value:
-        y = Value(x.shape)
-        self._append(Conv1d(x, None, None, state, "none", 0, False, y))
-        return y
+        return self._made(Conv1d(x, None, None, state, "none", 0, False, Value(x.shape)))
 
     def lerp(
         self, x: Value, before: Value, mix: Weight, *, low: Value | None = None, up: Weight | None = None
@@ -361,14 +311,20 @@ class Tracer:
         vectors: Weight | None = None,
         eps: float = 0.0,
     ) -> Value:
-        y = Value(r.shape)
-        self._append(Wkv6(self._side_by_side([r, k, v, gate]), k.shape[1] // state.shape[1], w, vectors, eps, state, y))
-        return y
+        return self._made(
+            Wkv6(
+                self._side_by_side([r, k, v, gate]),
+                k.shape[1] // state.shape[1],
+                w,
+                vectors,
+                eps,
+                state,
+                Value(r.shape),
+            )
+        )
 
     def lightning_attention(self, qkv: Value, decays: Sequence[float], state: State) -> Value:
-        y = Value((qkv.shape[0], qkv.shape[1] // 3))
-        self._append(LightningAttention(qkv, tuple(decays), state, y))
-        return y
+        return self._made(LightningAttention(qkv, tuple(decays), state, Value((qkv.shape[0], qkv.shape[1] // 3))))
 
     def gated_delta_rule(
         self, qkv: Sequence[Value], beta: Value, decay: Value, gate: Value, how: DeltaRule, state: State
@@ -379,9 +335,7 @@ class Tracer:
         return y
 
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
-        y = Value(x.shape)
-        self._append(ScaleRows(x, by, y, add))
-        return y
+        return self._made(ScaleRows(x, by, Value(x.shape), add))
 
     def route(
         self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Value | None = None
@@ -472,9 +426,7 @@ class Tracer:
         return Routing(self._fetched[routing.experts], routing.shares)
 
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
-        y = Value((self.rows, heads * size))
-        self._append(ResizeHeads(x, heads, y))
-        return y
+        return self._made(ResizeHeads(x, heads, Value((self.rows, heads * size))))
 
     def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
@@ -486,9 +438,7 @@ class Tracer:
 
     def head_linear(self, x: Value, weight: Weight) -> Value:
         heads, out, _ = weight.shape
-        y = Value((self.rows, heads * out))
-        self._append(HeadLinear(x, weight, y))
-        return y
+        return self._made(HeadLinear(x, weight, Value((self.rows, heads * out))))
 
     def latent_attention(self, q: Value, q_rope: Value, z: Value, cache: Cache, how: LatentAttention) -> Value:
         y = Value((self.rows, how.heads * cache.latent))
@@ -514,6 +464,12 @@ class Tracer:
     def _append(self, op: Op) -> None:
         self.graph.append(op, layer=self._layer, rows=self.rows, picked=self._picked)
 
+    def _made(self, op: Op) -> Value:
+        """Appends an op: the value that it makes."""
+        self._append(op)
+        [y] = op.writes
+        return y
+
     def _normed(self, x: Value, how: AnyNorm | None) -> Value:
         if how is None:
             return x
@@ -522,14 +478,7 @@ class Tracer:
                 y = self._normed(x, replace(how, bias=None))
                 self._shifted[x, how] = self.shift_columns(y, how.bias)
             return self._shifted[x, how]
-        y = Value(x.shape)
-        self._append(Norm(x, how, y))
-        return y
-
-    def _map(self, f: str, *inputs: Value, number: float = 0.0, first: int = 0) -> Value:
-        y = Value(inputs[0].shape)
-        self._append(Map(f, inputs, y, number, first))
-        return y
+        return self._made(Norm(x, how, Value(x.shape)))
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
         """Which matrices one dispatch can hold: those of one format whose weights and inputs each share a buffer."""

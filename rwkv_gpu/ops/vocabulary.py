@@ -33,9 +33,10 @@ class ClampedSwiglu:
     bounds_activation: bool = False  # min(s(gate), limit) in place of s(min(gate, limit))
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The most that the gate may be, and s of it."""
-        return (UNBOUNDED, self.limit) if self.bounds_activation else (self.limit, UNBOUNDED)
+    def numbers(self) -> tuple[float, ...]:
+        """limit, alpha, shift, the largest gate and the largest s of it."""
+        bounds = (UNBOUNDED, self.limit) if self.bounds_activation else (self.limit, UNBOUNDED)
+        return self.limit, self.alpha, self.shift, *bounds
 
 
 Glu = Activation | ClampedSwiglu
@@ -337,7 +338,18 @@ Choosing = Literal["plain", "any", "masked"]
 
 
 class Ops(Protocol[Tensor]):
-    """What a model can say."""
+    """The ops of models. An op with a body here is made of others in every interpreter, or a row of ELEMENTWISE."""
+
+    def _by_element(
+        self,
+        f: str,
+        x: Tensor,
+        z: Tensor | Weight | None = None,
+        *,
+        numbers: tuple[float, ...] = (),
+        first: int = 0,
+    ) -> Tensor:
+        """y = f(x, z, numbers), a row of ELEMENTWISE in elementwise.py; z [T, ..] is read from column `first` on"""
 
     def layer(self, index: int) -> AbstractContextManager[None]:
         """Names what is said inside after block `index`; a plan may be split between blocks."""
@@ -389,11 +401,15 @@ class Ops(Protocol[Tensor]):
         norm: AnyNorm | None = None,
     ) -> tuple[Tensor, ...]:
         """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), all at once where the formats agree"""
+        thens, biases = then or ["none"] * len(weights), bias or [None] * len(weights)
+        every = zip(xs, weights, thens, biases, strict=True)
+        return tuple(self.linear(x, weight, then=f, bias=b, norm=norm) for x, weight, f, b in every)
 
     def adapter_down(
         self, xs: Sequence[Tensor], factors: Sequence[Weight], scales: Tensor, *, norm: AnyNorm | None = None
     ) -> tuple[Tensor, ...]:
         """low_i[t] = s[t] · (A_i norm(x_i[t])), by element: what LoRA adapters make of x"""
+        return tuple(self.mul(self.linear(x, a, norm=norm), scales) for x, a in zip(xs, factors, strict=True))
 
     def adapter_up(
         self,
@@ -423,37 +439,46 @@ class Ops(Protocol[Tensor]):
         """y[t] = then(G h[t] + B_G low_0[t]) · (U h[t] + B_U low_1[t]), where rows of both B alternate in the factor"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
-        """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
-        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³))),
-        softplus is log(1 + exp(x)), relu is max(x, 0)
-        """
+        """y = then(x): see FUNCTIONS in elementwise.py"""
+        return self._by_element(then, x)
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """y = cap · tanh(x / cap)"""
+        return self._by_element("softcap", x, numbers=(cap,))
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         """y = min(max(x, -limit), limit)"""
+        return self._by_element("clamp", x, numbers=(limit,))
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""
+        return self._by_element("add", x, y)
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         """x · y, by element; y [T, D] is the same for every choice of x [T, used, D]"""
+        return self._by_element("mul", x, y)
 
     def mul_columns(self, x: Tensor, y: Tensor, first: int) -> Tensor:
         """x · y[:, first : first + D], by element, x [T, D]"""
+        return self._by_element("mul", x, y, first=first)
 
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
         """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
+        if isinstance(then, ClampedSwiglu):
+            return self._by_element("glu", gate, up, numbers=then.numbers)
+        return self.mul(self.activate(gate, then), up)
 
     def xielu(self, x: Tensor, how: Xielu) -> Tensor:
         """y = what `how` says of x, by element"""
+        return self._by_element("xielu", x, numbers=(how.positive, how.negative, how.beta, how.eps))
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x · w, by column"""
+        return self._by_element("scale_columns", x, weight)
 
     def shift_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x + w, by column"""
+        return self._by_element("shift_columns", x, weight)
 
     def excess(self, x: Tensor, deviations: float) -> Tensor:
         """y = max(x - mean(x) - deviations · std(x), 0), by row; the square of std is sum (x - mean)² / (D - 1)"""
@@ -471,6 +496,7 @@ class Ops(Protocol[Tensor]):
 
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""
+        return self._by_element("scale", x, numbers=(by,))
 
     def softmax(self, x: Tensor) -> Tensor:
         """y = exp(x - max(x)) / sum(exp(x - max(x))), by row"""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.ops.reference import ACTIVATIONS
-from rwkv_gpu.ops.vocabulary import ClampedSwiglu, LayerNorm, Xielu
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, ClampedSwiglu, LayerNorm, Xielu
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.

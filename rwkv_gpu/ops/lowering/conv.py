@@ -9,7 +9,7 @@ from ...kernels.parts import ROUNDING_IN_UNITS
 from ..graph import Node
 from ..nodes import Conv1d
 from ..values import CachedTensor, JoinedVectors, Operand
-from ..vocabulary import ACTIVATIONS, NUMBERS
+from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
 from .quantising import in_units
 
@@ -25,7 +25,7 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     across = -(-channels // lanes)  # workgroups of a row
     constants: dict[str, Constant] = {
         "C": channels, "TAPS": width, "STRIDE": op.x.shape[1], "FIRST": op.first,
-        "ACROSS": across, "WG": lanes, "THEN": ACTIVATIONS.index(op.then), **NUMBERS,
+        "ACROSS": across, "WG": lanes, "THEN": NUMBER[op.then], **NUMBERS,
     }  # fmt: skip
     operands: dict[str, Operand] = {
         "x": op.x,

@@ -7,12 +7,12 @@ import numpy as np
 
 from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDED
+from ..elementwise import ELEMENTWISE
 from ..graph import Node
 from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from ..values import Operand
-from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm, Rms
+from ..vocabulary import LayerNorm, Rms
 from .context import Lowering
-from .glu import glu_parts
 from .quantising import rounded_constants
 
 
@@ -76,34 +76,21 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
-    x, lanes = op.inputs[0], to.tuning.map_lanes
+    row, x, lanes = ELEMENTWISE[op.f], op.inputs[0], to.tuning.map_lanes
     width = math.prod(x.shape[1:])
-    if op.f in ("softcap", "clamp", "scale"):
-        shader: tuple[str, ...] = ("dense/map_unary", f"dense/unary/{op.f}", "lib/lanes/plain")
-        own: dict[str, Constant] = {"NUMBER": float(op.number)}
-    elif op.xielu:
-        shader = ("dense/map_unary", "dense/unary/xielu", "lib/lanes/plain")
-        how = op.xielu
-        numbers = {"POSITIVE": how.positive, "NEGATIVE": how.negative, "BETA": how.beta, "LEAST": how.eps}
-        own = {name: float(number) for name, number in numbers.items()}
-    elif op.f in ACTIVATIONS:
-        shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
-        own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
-    elif op.vector:  # one row of z for all
-        binary = "mul" if op.f == "scale_columns" else "add"
-        shader = ("dense/map_binary", f"dense/binary/{binary}", "lib/lanes/plain")
-        own = {"Z": 0, "FIRST": 0, "REPEATED": width}
-    else:
-        shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
-        z = op.inputs[1].shape[1:]
-        own = {"Z": math.prod(z), "FIRST": op.first, "REPEATED": x.shape[-1] if len(z) < len(x.shape[1:]) else width}
-    if op.glu:
-        parts, clamps = glu_parts(op.glu)
-        shader, own = (*shader, *parts), own | clamps
+    constants: dict[str, Constant] = {"D": width, "WG": lanes, **row.constants}
+    constants |= {name: float(number) for name, number in zip(row.numbers, op.numbers, strict=True)}
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
-    operands |= {"z": to.vector(op.vector)} if op.vector else {}
-    groups = -(-math.prod(x.shape) // lanes)
-    to.emit(node, "", shader, {"D": width, "WG": lanes} | own, operands, groups=groups)
+    if op.vector:  # one row of z for all
+        operands["z"] = to.vector(op.vector)
+        constants |= {"Z": 0, "FIRST": 0, "REPEATED": width}
+    elif len(op.inputs) > 1:
+        z = op.inputs[1].shape[1:]
+        repeated = x.shape[-1] if len(z) < len(x.shape[1:]) else width
+        constants |= {"Z": math.prod(z), "FIRST": op.first, "REPEATED": repeated}
+    kernel = "dense/map_binary" if "z" in operands else "dense/map_unary"
+    shader = (kernel, row.part, *row.links, "lib/lanes/plain")
+    to.emit(node, "", shader, constants, operands, groups=-(-math.prod(x.shape) // lanes))
 
 
 def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:

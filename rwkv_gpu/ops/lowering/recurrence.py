@@ -13,7 +13,7 @@ from ..graph import Node
 from ..nodes import GatedDeltaRule, Gemm, Lerp, LightningAttention, Wkv6
 from ..rwkv import FLOATS_IN_16_BYTES, prompt_spread
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import ACTIVATIONS, NUMBER, NUMBERS, State
+from ..vocabulary import NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
 from .quantising import STORES_QUANTISED, in_units
@@ -157,7 +157,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     heads, size, _ = op.state.shape
     how = op.how
     by_channel = how.bias.shape[0] != heads
-    norm: dict[str, Constant] = {"EPS": float(how.eps), "THEN": ACTIVATIONS.index(how.then), **NUMBERS}
+    norm: dict[str, Constant] = {"EPS": float(how.eps), "THEN": NUMBER[how.then], **NUMBERS}
     constants: dict[str, Constant] = {
         "KEY_HEADS": how.key_heads, "GROUPED": how.grouped, "STACKED": op.stacked, "EPS": float(how.eps),
         "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],

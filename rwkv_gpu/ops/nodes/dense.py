@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, MayQuantise, Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Cache, ClampedSwiglu, LayerNorm, Rms, Weight, Xielu
+from ..vocabulary import Cache, LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,14 @@ class Norm(MayQuantise):
 
 @dataclass(frozen=True)
 class Map(MakesY):
-    """y = f(x), y = x + z, y = x · z or y = glu(x, z), by element"""
+    """y = f(x, numbers) or f(x, z, numbers), by element"""
 
-    f: str  # an activation, xielu, softcap, clamp, scale, scale_columns, shift_columns; of two inputs: add, mul, glu
-    inputs: tuple[Value, ...]
+    f: str  # a row of ELEMENTWISE
+    inputs: tuple[Value, ...]  # x, and z where f reads it and it is no parameter
     y: Value
-    number: float = 0.0  # of softcap, clamp and scale
+    numbers: tuple[float, ...] = ()
     first: int = 0  # column of z from which on it is read
-    glu: ClampedSwiglu | None = None
-    xielu: Xielu | None = None
-    vector: Weight | None = None  # [D], of scale_columns and shift_columns
+    vector: Weight | None = None  # [D], z in every row
 
     @property
     def reads(self) -> tuple[Value, ...]:

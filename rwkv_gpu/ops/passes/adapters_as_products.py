@@ -62,11 +62,11 @@ def _down(graph: Graph, node: Node, op: AdapterDown) -> None:
 
 def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
     """Of one matrix; what comes after the sum are ops by element, the last of which makes y."""
-    steps: list[tuple[str, tuple[Value, ...], float]] = []
+    steps: list[tuple[str, tuple[Value, ...], tuple[float, ...]]] = []
     if one.then != "none":
-        steps = [(one.then, (), 0.0)] + [("scale", (), op.scale)] * (op.scale != 1.0)
+        steps = [(one.then, (), ())] + [("scale", (), (op.scale,))] * (op.scale != 1.0)
     if op.add is not None:
-        steps.append(("add", (op.add,), 0.0))
+        steps.append(("add", (op.add,), ()))
     y = one.y if not steps else Value(one.x.shape)
     if one.factor is None:
         if not steps:
@@ -76,6 +76,6 @@ def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
         scale = op.scale if one.then == "none" else 1.0
         [low] = one.lows
         graph.insert_before(node, Gemm((Product(low, one.factor, y),), add=one.x, scale=scale))
-    for n, (f, more, number) in enumerate(steps, 1):
+    for n, (f, more, numbers) in enumerate(steps, 1):
         x, y = y, one.y if n == len(steps) else Value(one.x.shape)
-        graph.insert_before(node, Map(f, (x, *more), y, number))
+        graph.insert_before(node, Map(f, (x, *more), y, numbers))

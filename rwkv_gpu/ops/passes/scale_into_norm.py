@@ -35,7 +35,7 @@ def run(graph: Graph, _target: Target) -> int:
         alone = graph.readers(op.inputs[0]) == [node] and not graph.is_output(op.inputs[0])
         if before is None or not isinstance(norm, Norm) or not isinstance(norm.how, Rms) or not alone:
             continue
-        graph.replace(before, replace(norm, y=op.y, after=norm.after * op.number))
+        graph.replace(before, replace(norm, y=op.y, after=norm.after * op.numbers[0]))
         graph.remove(node)
         fired += 1
     return fired

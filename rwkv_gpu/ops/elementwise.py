@@ -1,0 +1,94 @@
+"""Ops by element, a row for each: what numpy computes, and the shader part that computes the same.
+
+An activation is a name in `vocabulary.Activation`, a row of FUNCTIONS and a case in `shaders/lib/activation.wgsl`.
+Every product, convolution and expert that takes an activation then takes the new one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gpu.shader import Constant
+from .vocabulary import NUMBER, NUMBERS, Activation, ClampedSwiglu, Glu
+
+Array = npt.NDArray[Any]
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)); where exp overflows the quotient is 0, as it should be"""
+    with np.errstate(over="ignore"):
+        return np.float32(1) / (1 + np.exp(-x))
+
+
+FUNCTIONS: Mapping[Activation, Callable[[Array], Array]] = {
+    "none": lambda x: x,
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "silu": lambda x: x * sigmoid(x),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
+    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
+    "softplus": lambda x: np.logaddexp(np.float32(0), x),
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+}
+
+
+def clamped_swiglu(gate: Array, up: Array, *numbers: np.float32) -> Array:
+    """What `ClampedSwiglu` says of a gate and what it lets through, by its numbers"""
+    limit, alpha, shift, largest_gate, largest_activated = numbers
+    gate = np.minimum(gate, largest_gate)
+    y: Array = np.minimum(gate * sigmoid(alpha * gate), largest_activated) * (np.clip(up, -limit, limit) + shift)
+    return y
+
+
+def gated(then: Glu, gate: Array, up: Array) -> Array:
+    """What a gated feed-forward makes of its two products"""
+    if isinstance(then, ClampedSwiglu):
+        return clamped_swiglu(gate, up, *map(np.float32, then.numbers))
+    return FUNCTIONS[then](gate) * up
+
+
+def xielu(x: Array, positive: np.float32, negative: np.float32, beta: np.float32, eps: np.float32) -> Array:
+    """What `Xielu` says of x"""
+    y: Array = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, eps)) - x)) + beta * x
+    return y
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """y = f(x, numbers) or f(x, z, numbers), by element."""
+
+    compute: Callable[..., Array]  # in numpy
+    part: str  # the shader part
+    numbers: tuple[str, ...] = ()  # what the part calls them
+    links: tuple[str, ...] = ()  # further parts that it needs
+    constants: Mapping[str, Constant] = field(default_factory=dict)  # which it is always specialised by
+
+
+ELEMENTWISE: Mapping[str, Elementwise] = {
+    "softcap": Elementwise(lambda x, cap: cap * np.tanh(x / cap), "dense/unary/softcap", ("NUMBER",)),
+    "clamp": Elementwise(lambda x, limit: np.clip(x, -limit, limit), "dense/unary/clamp", ("NUMBER",)),
+    "scale": Elementwise(lambda x, by: by * x, "dense/unary/scale", ("NUMBER",)),
+    "xielu": Elementwise(xielu, "dense/unary/xielu", ("POSITIVE", "NEGATIVE", "BETA", "LEAST")),
+    "add": Elementwise(np.add, "dense/binary/add"),
+    "mul": Elementwise(np.multiply, "dense/binary/mul"),
+    "shift_columns": Elementwise(np.add, "dense/binary/add"),
+    "scale_columns": Elementwise(np.multiply, "dense/binary/mul"),
+    "glu": Elementwise(
+        clamped_swiglu,
+        "dense/binary/glu",
+        ("LIMIT", "ALPHA", "SHIFT", "MOST_GATE", "MOST_ACTIVATED"),
+        links=("moe/glu/clamped_swiglu",),
+        constants={"THEN": NUMBER["none"]},
+    ),
+    **{
+        name: Elementwise(
+            function, "dense/unary/activation", links=("lib/activation",), constants={"THEN": NUMBER[name], **NUMBERS}
+        )
+        for name, function in FUNCTIONS.items()
+    },
+}

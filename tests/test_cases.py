@@ -1,11 +1,12 @@
 """Which cases of a test run by default."""
 
+import inspect
 import itertools
 from types import SimpleNamespace
 
 import pytest
 
-from tests.cases import slow_unless
+from tests.cases import each, slow_unless
 from tests.conftest import MODES, repeated, sampled_out
 
 
@@ -57,3 +58,20 @@ def test_cases_that_are_not_chosen_are_slow():
         assert made[1].values == ("b",) and [mark.name for mark in made[1].marks] == ["slow"]
     [pair] = slow_unless([], [("a", 1)])
     assert pair.values == ("a", 1)
+
+
+def test_a_loop_over_cases_names_each_that_fails():
+    ran = []
+
+    @each("number", [1, 2, 3])
+    def is_odd(number, limit):
+        ran.append(number)
+        assert number % 2
+        assert number < limit
+
+    with pytest.raises(ExceptionGroup, match="2 of 3 cases fail") as raised:
+        is_odd(limit=3)
+    assert ran == [1, 2, 3]
+    assert [error.__notes__ for error in raised.value.exceptions] == [["case: 2"], ["case: 3"]]
+    is_odd_parameters = inspect.signature(is_odd).parameters
+    assert [*is_odd_parameters] == ["limit"], "pytest gives fixtures for all but the cases"

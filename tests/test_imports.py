@@ -1,11 +1,12 @@
 """Imports go one way: a module may use what lies below it, never what lies above."""
 
 import ast
+import functools
 import tomllib
 from collections.abc import Set
 from pathlib import Path
 
-import pytest
+from tests.cases import each
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rwkv_gpu"
@@ -42,6 +43,7 @@ MAY_IMPORT = {
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """Every module that a file imports, absolute and dotted, wherever the import stands."""
     package = [*path.relative_to(ROOT).parent.parts]
@@ -61,7 +63,7 @@ def part_of(path: Path) -> str:
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", MODULES)
 def test_imports_go_one_way(path):
     allowed = MAY_IMPORT[part_of(path)]
     for name in imported(path):
@@ -72,13 +74,13 @@ def test_imports_go_one_way(path):
         assert fine, f"{path.relative_to(ROOT)} may not import {name}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", MODULES)
 def test_only_gpu_imports_wgpu(path):
     uses = any(name.split(".")[0] == "wgpu" for name in imported(path))
     assert not uses or part_of(path) == "gpu"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", MODULES)
 def test_the_environment_is_read_only_by_the_command_line(path):
     text = path.read_text(encoding="utf-8")
     assert "os.environ" not in text

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each
 
 ROOT = Path(__file__).resolve().parent.parent
 # The notes on speed are a laboratory's book, and the changelog says what was.
@@ -38,13 +38,13 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "notes-on-speed.md"], ids=lambda page: page.name)
+@each("page", [p for p in PAGES if p.name != "notes-on-speed.md"])
 def test_pages_have_no_private_words(page):
     text = re.sub(r"<!--.*?-->|```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert not [line for line in text.splitlines() if PRIVATE.search(line)]
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", CODE)
 def test_messages_have_no_private_words(path):
     assert not [(line, text) for line, text in messages(path) if PRIVATE.search(text)]
 

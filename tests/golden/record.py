@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gguf
 import numpy as np
@@ -25,7 +26,7 @@ from tests.gguf.blocks import mild_rows
 from tests.golden.plamo2 import Forward
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-gguf.GGML_QUANT_SIZES[BY_NAME["Q2_0"].type] = 64, 18  # which the package does not know
+UNKNOWN = {BY_NAME["Q2_0"].type: (64, 18)}  # formats whose sizes the gguf package does not know
 HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
@@ -1287,7 +1288,8 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
         add(key if key.startswith(("xielu.", "tokenizer.")) else f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
-        writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
+        with mock.patch.dict(gguf.GGML_QUANT_SIZES, UNKNOWN):
+            writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

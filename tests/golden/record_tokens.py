@@ -11,6 +11,8 @@ import gzip
 import json
 import random
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +55,23 @@ def texts() -> list[str]:
     return [*WRITTEN, *("".join(rng.choices(PALETTE, k=rng.randint(3, 24))) for _ in range(90))]
 
 
-def vocabularies() -> dict[str, Metadata]:
-    """The metadata by name: byte-level BPE for each way to cut words, and the other kinds."""
+def vocabularies() -> dict[str, Callable[[], Metadata]]:
+    """What makes the metadata of each, by name: byte-level BPE for each way to cut words, and the other kinds."""
     return {
-        **{f"gpt2 {pre}": dense_bpe(pre) for pre in PRE},
-        "rwkv": rwkv(),
-        "spm": spm(),
-        "spm without prefix": spm(add_space_prefix=False),
-        "gemma4": raw_bpe(),
-        "sarvam": sarvam(),
-        "granite-embed-multi-311m": granite_raw(),
-        "whitespace": whitespace(),
-        "hybriddna": hybrid_dna(),
-        "plamo2": unigram(),
-        "bert": wordpiece(),
-        "bert with capitals": wordpiece(**CASED),
-        "t5": t5(),
-        "t5 that keeps spaces": t5(remove_extra_whitespaces=False),
+        **{f"gpt2 {pre}": partial(dense_bpe, pre) for pre in PRE},
+        "rwkv": rwkv,
+        "spm": spm,
+        "spm without prefix": partial(spm, add_space_prefix=False),
+        "gemma4": raw_bpe,
+        "sarvam": sarvam,
+        "granite-embed-multi-311m": granite_raw,
+        "whitespace": whitespace,
+        "hybriddna": hybrid_dna,
+        "plamo2": unigram,
+        "bert": wordpiece,
+        "bert with capitals": partial(wordpiece, **CASED),
+        "t5": t5,
+        "t5 that keeps spaces": partial(t5, remove_extra_whitespaces=False),
     }
 
 
@@ -122,8 +124,8 @@ def main() -> None:
     """Vocabularies of which llama.cpp says the same share one record."""
     records: list[dict[str, Any]] = []
     numbers = {}
-    for name, metadata in vocabularies().items():
-        record = recorded(metadata)
+    for name, make in vocabularies().items():
+        record = recorded(make())
         if record not in records:
             records.append(record)
         numbers[name] = records.index(record)

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 import rwkv_gpu
+from tests.cases import each
 
 SHADERS = Path(rwkv_gpu.__file__).parent / "shaders"
 CODE = {path: re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8")) for path in sorted(SHADERS.rglob("*.wgsl"))}
@@ -26,7 +25,7 @@ WRITTEN = re.compile(r"(?:^|[{};])\s*(\w+)([\[.][^=;{}]*?)\s*(?:(?:[-+*/%&|^]|<<
 POINTED = re.compile(r"\blet \w+ = &(\w+)\b")
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
+@each("path", CODE)
 def test_no_alias_of_a_vector_is_made_from_nothing(path):
     """naga's HLSL would define the zero of `vec4f()` and of its alias under one name: DX12 would refuse the shader."""
     folder = path.relative_to(SHADERS).parts[0]
@@ -62,7 +61,7 @@ def steps(place: str) -> int:
     return found
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
+@each("path", CODE)
 def test_lanes_write_whole_vectors_of_workgroup_memory(path):
     """WGSL lets a write to a component touch the whole vector: what a neighbour writes meanwhile may be lost."""
     folder = path.relative_to(SHADERS).parts[0]
@@ -92,9 +91,7 @@ MATRICES = {name for code in CODE.values() for name in re.findall(r"^alias (\w+)
 STRUCTURE = re.compile(r"^struct (\w+) \{(.*?)\}", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path, code in CODE.items() if STRUCTURE.search(code)], ids=lambda path: path.stem
-)
+@each("path", [path for path, code in CODE.items() if STRUCTURE.search(code)])
 def test_no_structure_has_a_matrix_in_it(path):
     """DXC crashes where a function has an array of such structures."""
     held = {
@@ -107,7 +104,7 @@ DECIDES = "Block", "Tile", "Matrix"  # of a workgroup, whether it has work
 RANKED = SHADERS / "moe" / "choices" / "ranked.wgsl"  # wants subgroups, which FXC has not
 
 
-@pytest.mark.parametrize("path", [path for path in CODE if path != RANKED], ids=lambda p: str(p.relative_to(SHADERS)))
+@each("path", [path for path in CODE if path != RANKED])
 def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(path):
     """FXC takes the value of others for one that lanes may not share, and refuses barriers after it."""
     for name, kind, start in functions(CODE[path]):
@@ -141,7 +138,7 @@ def indexed(code: str) -> list[str]:
     return re.findall(rf"(?<![\w.])(?:{names})\[(?!\d+u?\])[^\]]+\]\s*[-+*/|&]?=(?!=)", code)
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
+@each("path", CODE)
 def test_no_vector_of_a_function_is_written_by_index(path):
     """DirectX's older compiler, FXC, unrolls all loops around it, and refuses those whose end it does not know."""
     assert str(path.relative_to(SHADERS).as_posix()) in INDEXED or indexed(CODE[path]) == []

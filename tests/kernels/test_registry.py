@@ -12,6 +12,7 @@ from rwkv_gpu.kernels.gemm_config import GemmKernel
 from rwkv_gpu.kernels.kernel import Needs
 from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
+from tests.cases import each
 
 SHADERS = shader.resources.files("rwkv_gpu.shaders")
 # Linked to every kernel; probes that `Device` and others run by themselves.
@@ -95,7 +96,7 @@ def needed(name: str) -> dict[str, set[str]]:
     return {where: set(names.split(", ")) for where, names in NEEDS.findall(shader._read(name))}
 
 
-@pytest.mark.parametrize("name", sorted(shader_files()))
+@each("name", sorted(shader_files()))
 def test_a_shader_says_at_its_head_which_functions_it_needs(name):
     calls = (
         {word for word in CALLED.findall(code(name)) if not word.startswith("vec")} - BUILTIN - ALIASES - declared(name)

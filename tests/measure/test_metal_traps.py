@@ -14,6 +14,7 @@ from rwkv_gpu.gpu import shader
 from rwkv_gpu.gpu.shader import Linked
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.cases import cases, quick
+from tests.cases import each
 from tests.gpu.test_translate import ON_MATRIX_UNITS
 from tests.kernels.test_registry import shader_files
 
@@ -65,7 +66,7 @@ def given() -> dict[str, Linked]:
     return device.linked
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "tanh(" in text])
+@each("name", [name for name, text in TEXTS.items() if "tanh(" in text])
 def test_tanh_is_asked_for_small_numbers_only(name):
     asked = arguments(TEXTS[name], "tanh")
     for argument in asked:
@@ -74,13 +75,13 @@ def test_tanh_is_asked_for_small_numbers_only(name):
         assert len(bounds) == 2 and max(bounds) < TANH_LIMIT, argument
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@each("name", TEXTS)
 def test_no_shader_compares_a_number_with_itself(name):
     """Under fast maths no number is NaN: the comparison is folded away."""
     assert re.findall(r"(?<![-+*/%] )(?<![\w.])([\w.]+) (?:!=|==) \1(?![\w.(\[]| [-+*/%])", TEXTS[name]) == []
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if LOOP.search(text)])
+@each("name", [name for name, text in TEXTS.items() if LOOP.search(text)])
 def test_every_loop_counts_up_or_down_to_a_bound(name):
     """A loop without end and without effects means nothing in C++, and wgpu asks naga for no bound of its own.
 
@@ -109,7 +110,7 @@ def test_every_shader_keeps_to_the_buffers_of_a_stage(given):
     assert APPLE.max_storage_buffers < BUFFERS
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "@binding" in text])
+@each("name", [name for name, text in TEXTS.items() if "@binding" in text])
 def test_every_binding_is_one_buffer_and_needs_no_argument_buffer(name):
     """wgpu makes argument buffers of arrays of bindings: how many they hold, and of what, differs by their tier."""
     text = TEXTS[name]

@@ -6,6 +6,7 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models import encoders
 from rwkv_gpu.models.registry import MODELS, load_model
+from tests.cases import each
 from tests.gguf.parts import Parts, Stored, take_apart
 from tests.gguf.writer import U32, written
 from tests.golden_files import golden
@@ -22,8 +23,8 @@ def load(parts: Parts, tmp_path) -> None:
         load_model(file)
 
 
-@pytest.mark.parametrize("name", ["blk.0.time_mix_deep_embed.weight", "blk.1.ffn_extra.weight", "cls.weight", "blk.0"])
 @pytest.mark.parametrize("arch", MODELS)
+@each("name", ["blk.0.time_mix_deep_embed.weight", "blk.1.ffn_extra.weight", "cls.weight", "blk.0"])
 def test_a_tensor_that_the_model_does_not_know_is_refused_by_name(arch, name, tmp_path):
     parts = parts_of(arch)
     load(parts, tmp_path)

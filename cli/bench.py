@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
 from rwkv_gpu import __version__
 from rwkv_gpu.builtin import builtin_model
-from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_LOOK_AHEAD, CacheOptions
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.offload import ON_GPU, Offload
@@ -20,8 +20,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK, ENCODER_CONTEXT, room_of
+from rwkv_gpu.llm.load_options import ENCODER_CONTEXT, DeviceOptions, room_of
 from rwkv_gpu.llm.pooling import Pooling
+from rwkv_gpu.llm.runners import Opened
 from rwkv_gpu.llm.split_loading import load_split
 from rwkv_gpu.measure.bench import Pool, bench, needed
 from rwkv_gpu.measure.energy import find_meter
@@ -214,33 +215,33 @@ def runner_for(
     matrix_units: MatrixUnits = "auto",
     offload: Offload = ON_GPU,
     split: str | None = None,
-    **room: Any,
+    **room: Unpack[CacheOptions],
 ) -> Iterator[Runner]:
     """The model, loaded with just the memory that the workloads need."""
     slots, context, tokens, rows = needed(works)
-    room |= {"slots": slots, "context": context, "tokens": tokens}
-    model, names = load_model(file), device_names(device)
+    room = {**room, "slots": slots, "context": context, "tokens": tokens}
+    model, names, folder = load_model(file), device_names(device), tuned_folder() if tuned else None
     if any(work.kind != "embed" for work in works):
         refuse_encoder(model)
     shares, choices = shares_of(split, len(names)), choices_of(names)
     choice = choices[0]
     if len(choices) > 1:
-        loaded = load_split(
-            file, model, choices, shares, room, chunk_size=rows, matrix_units=matrix_units,
-            folder=tuned_folder() if tuned else None, layers_per_submit=layers_per_submit, offload=offload,
-        )  # fmt: skip
+        options = DeviceOptions(names, shares, offload, matrix_units, folder, layers_per_submit)
+        loaded = load_split(Opened(file, model), choices, options, rows, room)
         if not isinstance(loaded, Choice):
-            with closing(loaded[0]) as runner:
+            with closing(loaded.runner) as runner:
                 yield runner
             return
         choice = loaded
     adapter = choice.adapter
-    room["chunk_size"] = rows
     if adapter is None:
         refuse_cpu(matrix_units)
-        yield HostRunner(file, model, **room)
+        yield HostRunner(file, model, chunk_size=rows, **room)
         return
     with open_device(adapter, matrix_units, tuned_folder()) as gpu:
-        found = find_tuned(adapter, gpu.capabilities, tuned_folder()) if tuned else None
+        found = find_tuned(adapter, gpu.capabilities, folder) if tuned else None
         tuning = tuning_for(gpu, found)
-        yield GpuRunner(gpu, file, model, tuning=tuning, layers_per_submit=layers_per_submit, offload=offload, **room)
+        yield GpuRunner(
+            gpu, file, model, chunk_size=rows, tuning=tuning, layers_per_submit=layers_per_submit, offload=offload,
+            **room,
+        )  # fmt: skip

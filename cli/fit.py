@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from rwkv_gpu.engine.adapters import adapters_of
-from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.fit import ALONE, Beside, Fit, fit, with_context
 from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.split_layout import Layout, Split, choices_of, device_names, lay_out, shares_of
@@ -18,8 +18,8 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
-from rwkv_gpu.llm.drafts import drafts_of
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
+from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
+from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
@@ -80,9 +80,8 @@ def command(
         file.apart = adapters.apart
         target = load_model(file)
         draft_path = ModelName.path(draft)
-        drafts = stack.enter_context(
-            drafts_of(False, None if draft_path is None else Path(draft_path), draft_tokens, file, target)
-        )
+        wanted_drafts = DraftOptions(path=None if draft_path is None else Path(draft_path), tokens=draft_tokens)
+        drafts = stack.enter_context(drafts_of(wanted_drafts, file, target))
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
         wanted = Wanted(file, target, Beside(adapters, drafts.model), offload, rows or "auto")

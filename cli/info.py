@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.split_layout import choices_of, device_names
 from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
-from rwkv_gpu.llm.loading import DEFAULT_CHUNK, room_of
+from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.models.registry import load_model
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure

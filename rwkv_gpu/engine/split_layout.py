@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack
 
 from ..errors import BadInput, NoAdapter, OutOfMemory
@@ -13,6 +14,7 @@ from ..gpu.adapters import PREFERENCE, Choice, find, several
 from ..gpu.device import Device
 from ..gpu.loader import Progress, device_bytes
 from ..gpu.memory import device_available, host_available
+from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.cut import layers_of
 from ..ops.parts import Part
@@ -135,6 +137,14 @@ def first_layers(shares: Sequence[float], layers: int) -> list[int]:
 
 
 @dataclass(frozen=True)
+class PartTuning:
+    """How the steps of a part are made on its GPU."""
+
+    tuning: Tuning | None = None  # None is the default of the device
+    layers_per_submit: int = 0
+
+
+@dataclass(frozen=True)
 class Layout:
     """The parts of a model, each with an open device, and what each needs there."""
 
@@ -171,11 +181,10 @@ class Layout:
                 )
 
     def runner(
-        self, file: GGUFFile, tunings: Sequence[dict[str, Any]], chunk_size: int, progress: Progress | None = None
+        self, file: GGUFFile, tunings: Sequence[PartTuning | None], chunk_size: int, progress: Progress | None = None
     ) -> SplitRunner:
-        """Loads the parts; `tunings` has more options of each GpuRunner."""
+        """Loads the parts; each that runs on a GPU has a tuning."""
         self.check()
-        options: dict[str, Any] = {**self.options, "chunk_size": chunk_size, "adapters": self.adapters}
         done = 0
 
         def part_progress(part: int, total: int) -> None:
@@ -188,16 +197,22 @@ class Layout:
             nonlocal done
             done += nbytes
 
-        def maker(one: OpenDevice, tuning: dict[str, Any]) -> Callable[[Share], PartRunner]:
-            def make(share: Share) -> PartRunner:
-                if one.gpu is None:
-                    return HostRunner(file, self.model, share=share, **options)
-                return GpuRunner(one.gpu, file, self.model, share=share, progress=part_progress, **options, **tuning)
+        def make(one: OpenDevice, tuning: PartTuning | None, share: Share) -> PartRunner:
+            if one.gpu is None or tuning is None:
+                return HostRunner(
+                    file, self.model, share=share, chunk_size=chunk_size, adapters=self.adapters, **self.options
+                )
+            return GpuRunner(
+                one.gpu, file, self.model, share=share, progress=part_progress, chunk_size=chunk_size,
+                tuning=tuning.tuning, layers_per_submit=tuning.layers_per_submit, adapters=self.adapters,
+                **self.options,
+            )  # fmt: skip
 
-            return make
-
-        makers = [maker(one, tuning) for one, tuning in zip(self.devices, tunings, strict=True)]
-        runner = SplitRunner(self.model, self.parts, makers, names=self.names, **options)
+        makers = [partial(make, one, tuning) for one, tuning in zip(self.devices, tunings, strict=True)]
+        runner = SplitRunner(
+            self.model, self.parts, makers, names=self.names, chunk_size=chunk_size, adapters=self.adapters,
+            **self.options,
+        )  # fmt: skip
         if progress is not None:
             progress(file.nbytes, file.nbytes)
         return runner

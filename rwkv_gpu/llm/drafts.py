@@ -21,11 +21,34 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Model, load_generator
 from ..ops.batch import MOST_KEPT
+from .load_options import check
 
 # Tokens of a draft, at most: it is as long as it pays. With the one before them they are 16 rows, which matrix units
 # multiply in the time of 5. Of models with a state, each of whose rows keeps one, they are 8.
 DEFAULT_DRAFT, KEPT_DRAFT = 15, 7
 PADDING = 512  # ids at the end of a vocabulary that one of two models of a family may not have
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """How tokens are to be drafted."""
+
+    lookup: bool = False
+    path: Path | None = None  # of the draft model
+    tokens: int | None = None  # of a draft at most; None is as many as are usual for the model
+
+    def __post_init__(self) -> None:
+        check(draft_tokens=self.tokens)
+        if not isinstance(self.lookup, bool):
+            raise BadInput(f"lookup is {self.lookup!r}; it must be True or False")
+
+    def most(self, model: Model) -> int:
+        """Tokens of a draft for a model; 0 where nothing is drafted."""
+        longest = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
+        most = longest if self.lookup or self.path is not None else 0
+        if most > MOST_KEPT and model.states:
+            raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
+        return most
 
 
 @dataclass(frozen=True)
@@ -51,23 +74,19 @@ class Drafts:
         return Speculator(self.most, proposers)
 
 
+NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
+
+
 @contextlib.contextmanager
-def drafts_of(
-    lookup: bool, draft: Path | None, draft_tokens: int | None, file: GGUFFile, model: Model
-) -> Iterator[Drafts]:
-    """The options, checked before anything is loaded; the draft model's file is open inside."""
-    if not isinstance(lookup, bool):
-        raise BadInput(f"lookup is {lookup!r}; it must be True or False")
-    longest = draft_tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
-    most = longest if lookup or draft is not None else 0
-    if most > MOST_KEPT and model.states:
-        raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
-    if draft is None:
-        yield Drafts(lookup, None, most)
+def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[Drafts]:
+    """The drafts of a model, checked before anything is loaded; the draft model's file is open inside."""
+    most = options.most(model)
+    if options.path is None:
+        yield Drafts(options.lookup, None, most)
         return
-    with GGUFFile.open(draft) as opened:
-        check_vocabulary(draft, _tokens(opened), _tokens(file))
-        yield Drafts(lookup, opened, most)
+    with GGUFFile.open(options.path) as opened:
+        check_vocabulary(options.path, _tokens(opened), _tokens(file))
+        yield Drafts(options.lookup, opened, most)
 
 
 def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> None:
@@ -89,7 +108,7 @@ def _tokens(file: GGUFFile) -> Sequence[Any]:
 
 def _draft_runner(file: GGUFFile, model: Model, target: Runner, device: Device | None) -> Runner:
     """The draft model on the target's device, with room for as many sequences of the same length."""
-    options: Any = draft_options(model, target.cache_config) | {"chunk_size": target.chunk_size}
+    options, rows = draft_options(model, target.cache_config), target.chunk_size
     if device is None:
-        return HostRunner(file, model, **options)
-    return GpuRunner(device, file, model, **options)
+        return HostRunner(file, model, chunk_size=rows, **options)
+    return GpuRunner(device, file, model, chunk_size=rows, **options)

@@ -2,68 +2,66 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from ..engine.cache.config import DEFAULT_CHUNK
-from ..engine.fit import ALONE, Beside
-from ..engine.offload import ON_GPU, Offload
-from ..engine.split import SplitRunner
-from ..engine.split_layout import Layout, Split, lay_out
-from ..gguf.file import GGUFFile
-from ..gpu.adapters import Adapter, Choice
-from ..gpu.device import Device
+from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
+from ..engine.split_layout import Layout, OpenDevice, PartTuning, lay_out
+from ..gpu.adapters import Choice
 from ..gpu.loader import Progress
-from ..gpu.matrix_units import MatrixUnits, refuse_cpu
+from ..gpu.matrix_units import refuse_cpu
 from ..kernels.tuned import Tuned
 from ..kernels.tuned import find as find_tuned
-from ..models.registry import Model
 from ..ops.open_device import open_device
 from ..ops.self_test import tuning_for
+from .load_options import DeviceOptions
+from .runners import Loaded, Opened
 
 
 def load_split(
-    file: GGUFFile,
-    model: Model,
+    opened: Opened,
     choices: Sequence[Choice],
-    split: Split,
-    options: dict[str, Any],
-    *,
-    chunk_size: int | None,
-    matrix_units: MatrixUnits,
-    folder: Path | None,
-    portable: bool = False,
-    checked: bool = False,
-    layers_per_submit: int | None = None,
-    beside: Beside = ALONE,
-    offload: Offload = ON_GPU,
+    devices: DeviceOptions,
+    chunk: int | None,
+    cache: CacheOptions,
     progress: Progress | None = None,
-) -> tuple[SplitRunner, Layout] | Choice:
+) -> Loaded | Choice:
     """The model on these devices; or the one of them that has memory for all of it, where nothing is to be split."""
     if all(choice.adapter is None for choice in choices):
-        refuse_cpu(matrix_units)
-    open_gpu = partial(open_device, matrix_units=matrix_units, folder=folder, portable=portable, checked=checked)
+        refuse_cpu(devices.matrix_units)
+    open_gpu = partial(
+        open_device, matrix_units=devices.matrix_units, folder=devices.tuned, portable=devices.portable,
+        checked=devices.checked,
+    )  # fmt: skip
     layout = lay_out(
-        file, model, choices, split, open_gpu, chunk_size=chunk_size or DEFAULT_CHUNK, beside=beside,
-        offload=offload, **options,
+        opened.file, opened.model, choices, devices.split, open_gpu, chunk_size=chunk or DEFAULT_CHUNK,
+        beside=opened.beside, offload=devices.offload, **cache,
     )  # fmt: skip
     try:
         if len(layout.parts) == 1:
             layout.close()
             return layout.devices[0].choice
-        found = [_tuned(one.choice.adapter, one.gpu, folder) for one in layout.devices]
-        chunks = [one.chunk_size for one in found if one is not None and one.chunk_size]
-        tunings = []
-        for device, tuned in zip(layout.devices, found, strict=True):
-            own = layers_per_submit if tuned is None or layers_per_submit is not None else tuned.layers_per_submit
-            gpu = device.gpu
-            tunings.append({} if gpu is None else {"tuning": tuning_for(gpu, tuned), "layers_per_submit": own or 0})
-        return layout.runner(file, tunings, chunk_size or min(chunks, default=DEFAULT_CHUNK), progress), layout
+        return _loaded(opened, layout, devices, chunk, progress)
     except BaseException:
         layout.close()
         raise
 
 
-def _tuned(adapter: Adapter | None, gpu: Device | None, folder: Path | None) -> Tuned | None:
+def _loaded(
+    opened: Opened, layout: Layout, devices: DeviceOptions, chunk: int | None, progress: Progress | None
+) -> Loaded:
+    """The parts on their devices, each tuned for its own."""
+    found = [_tuned(one, devices) for one in layout.devices]
+    tunings: list[PartTuning | None] = []
+    for one, tuned in zip(layout.devices, found, strict=True):
+        layers = devices.layers_per_submit
+        if layers is None and tuned is not None:
+            layers = tuned.layers_per_submit
+        tunings.append(None if one.gpu is None else PartTuning(tuning_for(one.gpu, tuned), layers or 0))
+    chunks = [one.chunk_size for one in found if one is not None and one.chunk_size]
+    runner = layout.runner(opened.file, tunings, chunk or min(chunks, default=DEFAULT_CHUNK), progress)
+    return Loaded(runner, " + ".join(layout.names), [one.gpu for one in layout.devices])
+
+
+def _tuned(device: OpenDevice, devices: DeviceOptions) -> Tuned | None:
     """What is known of the best settings of a device."""
-    return None if adapter is None or gpu is None else find_tuned(adapter, gpu.capabilities, folder)
+    adapter, gpu = device.choice.adapter, device.gpu
+    return None if adapter is None or gpu is None else find_tuned(adapter, gpu.capabilities, devices.tuned)

@@ -74,6 +74,11 @@ def path(name: str, value: Any) -> Path:
     return Path(value)
 
 
+def optional_path(name: str, value: Any) -> Path | None:
+    """A path, or None."""
+    return None if value is None else path(name, value)
+
+
 def shown(value: Any) -> str:
     """A value in an error: short ones as they are."""
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -10,7 +10,7 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.llm.drafts import drafts_of
+from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.models.registry import Model, load_model
 from tests.engine.test_adapters import write
 from tests.golden_files import golden
@@ -50,7 +50,7 @@ def test_what_stays_on_a_device_is_it_with_a_draft_model_too(adapter, tmp_path):
     path = golden("tiny-llama.gguf")
     with GGUFFile.open(path) as file, Device(adapter) as device:
         adapters, model = opened_with(tmp_path, file)
-        with drafts_of(False, path, 3, file, model) as drafts:
+        with drafts_of(DraftOptions(path=path, tokens=3), file, model) as drafts:
             promised = fit(device, file, model, Beside(adapters, drafts.model), **options)
             small = GpuRunner(device, *drafts.model, slots=2, context=256, chunk_size=64, cache_bytes=0).fit
             assert not device.memory()

@@ -11,7 +11,7 @@ from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm import drafts
-from rwkv_gpu.llm.drafts import check_vocabulary, drafts_of
+from rwkv_gpu.llm.drafts import DraftOptions, check_vocabulary, drafts_of
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import ARRAY
@@ -52,9 +52,9 @@ def test_a_draft_model_gives_the_same_text():
 @pytest.mark.parametrize(("name", "most"), [("llama", 15), ("rwkv7", 7), ("falcon-h1", 7)])
 def test_drafts_are_shorter_where_each_row_keeps_a_state(name, most):
     with GGUFFile.open(golden(f"tiny-{name}.gguf")) as file:
-        with drafts_of(True, None, None, file, load_model(file)) as drafts:
+        with drafts_of(DraftOptions(lookup=True), file, load_model(file)) as drafts:
             assert drafts.most == most
-        with drafts_of(False, None, None, file, load_model(file)) as drafts:
+        with drafts_of(DraftOptions(), file, load_model(file)) as drafts:
             assert drafts.most == 0
 
 

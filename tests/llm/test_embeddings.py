@@ -7,7 +7,7 @@ import rwkv_gpu
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.errors import BadFile, BadInput, ContextFull
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.llm.loading import room_of
+from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import Row, take_apart
 from tests.gguf.writer import ARRAY, BOOL, STRING, U32, written

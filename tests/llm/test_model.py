@@ -233,7 +233,7 @@ def test_speeds_do_not_count_the_time_of_compiling(adapter, monkeypatch):
 
 
 def test_other_models_load_where_the_file_of_the_built_in_one_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr("rwkv_gpu.llm.loading.builtin_model", lambda: tmp_path / "builtin.gguf")
+    monkeypatch.setattr("rwkv_gpu.llm.load_options.builtin_model", lambda: tmp_path / "builtin.gguf")
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         assert llm.generate("hello", max_tokens=2).tokens
 

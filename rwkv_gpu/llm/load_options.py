@@ -1,0 +1,222 @@
+"""The options of `load` in groups: each is checked when it is made, and holds what one part of loading needs."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ..builtin import builtin_model
+from ..engine.adapters import Adapters, adapters_of
+from ..engine.cache.config import (
+    DEFAULT_CHECKPOINT_INTERVAL,
+    DEFAULT_CHUNK,
+    DEFAULT_LOOK_AHEAD,
+    DEFAULT_SEQUENCES,
+    CacheOptions,
+)
+from ..engine.compact import Compact
+from ..engine.initial_state import StateArrays, read_initial_state
+from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
+from ..engine.split_layout import Split
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gpu.matrix_units import CHOICES, MatrixUnits
+from ..models.registry import Model, is_encoder
+from ..ops.kv_format import KVType
+from ..ops.vocabulary import PAGE
+from ..stores import Store
+from . import validate
+from .hub import Hub
+from .hub_names import is_hub_name
+from .model_file import ModelFile
+from .stored_states import StoredStates, stored_states
+
+RANGES = {
+    "chunk_size": (1, 1 << 16),
+    "sequences": (1, 256),
+    "context": (1, 1 << 32),
+    "tokens": (1, 1 << 40),
+    "cache_bytes": (0, 1 << 50),
+    "checkpoint_interval": (1, 1 << 30),
+    "max_requests": (1, 1 << 24),
+    "draft_tokens": (1, 15),
+    "context_shift": (0, 1 << 32),
+    "look_ahead": (0, 16),
+    "gpu_layers": (-1, MOST_LAYERS),
+    "n_cpu_moe": (0, MOST_LAYERS),
+    "layers_per_submit": (0, 1 << 16),
+}
+OPTIONAL = (
+    *("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit"),
+    "gpu_layers",
+    "draft_tokens",
+)
+ENCODER_CONTEXT = 2048  # at most, unless more is asked for; and the rows of a step, which has several texts
+ALIASES = {
+    "model": "path",  # vLLM
+    "model_path": "path",  # llama-cpp-python
+    "n_ctx": "context",  # llama-cpp-python; 0 is what the model was trained on
+    "max_model_len": "context",  # vLLM
+    "n_batch": "chunk_size",  # llama-cpp-python
+    "max_num_seqs": "sequences",  # vLLM
+    "n_gpu_layers": "gpu_layers",  # llama-cpp-python
+    "draft_model": "draft",
+    "lora_path": "lora",  # llama-cpp-python
+    "filename": "file",  # llama-cpp-python's from_pretrained
+    "repo_id": "path",
+    "tensor_split": "split",  # llama-cpp-python
+}
+Name = str | os.PathLike[str]  # a path, or a name on the hub
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a model: its own, those of adapters, of a draft model and of a tuned state."""
+
+    path: Path
+    draft: Path | None
+    initial_state: Path | None
+    lora: Any  # as `adapters_of` takes it
+    hub: Hub
+
+    @classmethod
+    def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
+           hub: Hub | None) -> Self:  # fmt: skip
+        """Finds the model, without a path the built-in one, and the draft model; they are downloaded at first use."""
+        hub = hub or Hub()
+        return cls(
+            _file_of(path, file, hub),
+            None if draft is None else _named("draft", draft, hub),
+            validate.optional_path("initial_state", initial_state),
+            lora,
+            hub,
+        )
+
+    def adapters(self, model: GGUFFile) -> Adapters:
+        """The LoRA adapters, read for this model."""
+        return adapters_of(self.lora, model, lambda name: _named("lora", name, self.hub))
+
+    def first_state(self, model: Model, architecture: str) -> StateArrays | None:
+        """The tuned state that texts begin with; None where there is none."""
+        return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where a model runs, and how its steps are made there."""
+
+    names: Sequence[str] = ("auto",)  # of one device, or of several that run the model together
+    split: Split = None  # shares of the layers by device; None is by memory and speed
+    offload: Offload = ON_GPU  # what stays in main memory
+    matrix_units: MatrixUnits = "auto"
+    tuned: Path | None = None  # where `rwkv-gpu tune` keeps what it finds
+    layers_per_submit: int | None = None  # 0 leaves a step whole, None is as tuned
+    portable: bool = False  # asks of a device no more than every one has
+    checked: bool = False  # has the driver check each index
+
+    def __post_init__(self) -> None:
+        check(layers_per_submit=self.layers_per_submit)
+        if self.matrix_units not in CHOICES:
+            raise BadInput(f"matrix_units is {self.matrix_units!r}; it must be auto, on or off")
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Where states of chats are kept beyond this process, and what tells them apart."""
+
+    store: Name | Store | None = None
+    key: bytes | None = None
+    tenant: str = ""
+    digests: Path | None = None  # the folder where digests of model files are kept
+
+    def open(self, model: ModelFile, layout: str, compact: Compact | None) -> StoredStates | None:
+        """The store for a model whose states have such a layout; None where states are not kept."""
+        return None if self.store is None else stored_states(self.store, self.key, self.tenant, model, layout, compact)
+
+
+@dataclass(frozen=True)
+class RoomOptions:
+    """How much memory sequences get, and how many rows a step has."""
+
+    chunk_size: int | None = None  # rows of a step at most; None is as tuned, or 512
+    sequences: int = DEFAULT_SEQUENCES  # requests that run at a time
+    context: int | None = None  # tokens of a sequence
+    kv: KVType = "f16"  # how keys and values are stored
+    tokens: int | None = None  # of all sequences together
+    cache_bytes: int | None = None  # for sequences that have ended
+    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens between two stored states
+    look_ahead: int | None = None  # steps that are submitted before the tokens of the first are known
+
+    def __post_init__(self) -> None:
+        names = "chunk_size", "sequences", "context", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead"
+        check(**{name: getattr(self, name) for name in names})
+
+    def cache(self, model: Model, drafts: int, *, initial: bool) -> tuple[int | None, CacheOptions]:
+        """Rows of a step where they are known, and what a runner of this model needs to know of its caches."""
+        chunk, context, tokens = room_of(model, self.sequences, self.chunk_size, self.context, self.tokens)
+        return chunk, {
+            "slots": self.sequences, "context": context, "kv": self.kv, "tokens": tokens,
+            "cache_bytes": self.cache_bytes, "checkpoint_interval": self.checkpoint_interval,
+            "look_ahead": DEFAULT_LOOK_AHEAD if self.look_ahead is None else self.look_ahead,
+            "drafts": drafts, "initial": int(initial),
+        }  # fmt: skip
+
+
+def room_of(
+    model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
+) -> tuple[int | None, int | None, int | None]:
+    """Rows of a step, tokens of a sequence and of all: as asked, and of an encoder whole texts in a step.
+
+    Several together, where no chunk size but the default is asked for: a text of 512 alone leaves a GPU idle.
+    """
+    if not is_encoder(model):
+        return chunk, context, tokens
+    longest = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
+    rows = max(ENCODER_CONTEXT if chunk in (None, DEFAULT_CHUNK) else chunk, longest)
+    return rows, longest, tokens or rows + PAGE * sequences  # each text may end at the start of a page
+
+
+def offload_of(gpu_layers: int | None, cpu_moe: bool, n_cpu_moe: int, gpu_memory: int | str | None) -> Offload:
+    """What stays in main memory, as `load` takes it."""
+    check(gpu_layers=gpu_layers, n_cpu_moe=n_cpu_moe)
+    return Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
+
+
+def own_options(load: Callable[..., object], others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options by our names; `others` are those that load does not have by itself."""
+    defaults = {name: one.default for name, one in inspect.signature(load).parameters.items() if name != "others"}
+    own = {name: given[name] for name in defaults}
+    for name, value in others.items():
+        ours = ALIASES.get(name)
+        if ours is None:
+            raise BadInput(f"{name} is no option of load; known: {', '.join(own)}")
+        if own[ours] is not defaults[ours]:
+            raise BadInput(f"{ours} is given twice, also as {name}; give it once")
+        own[ours] = None if name == "n_ctx" and value == 0 else value
+    return own
+
+
+def check(**asked: object) -> None:
+    """Refuses whole numbers that are out of their range."""
+    for name, value in asked.items():
+        low, high = RANGES[name]
+        if value is None and name in OPTIONAL:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise BadInput(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+
+
+def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:
+    """Where the model's file lies here."""
+    if file is not None and not (isinstance(path, str) and isinstance(file, str)):
+        raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
+    if isinstance(path, str) and file is not None:
+        return hub.find(path, file)
+    return builtin_model() if path is None else _named("path", path, hub)
+
+
+def _named(option: str, path: Name, hub: Hub) -> Path:
+    """The file of a path, or of a name on the hub."""
+    return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path(option, path)

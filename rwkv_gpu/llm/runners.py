@@ -1,0 +1,108 @@
+"""Puts a model on one device: a factory for the runner in numpy and one for a GPU. See `split_loading` for several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..engine.adapters import NO_ADAPTERS, Adapters
+from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
+from ..engine.fit import Beside, with_context
+from ..engine.gpu_runner import GpuRunner
+from ..engine.host_runner import HostRunner, rows_on_host
+from ..engine.runner import Runner
+from ..engine.speculation.speculator import Speculator
+from ..gguf.file import GGUFFile
+from ..gpu.adapters import Adapter
+from ..gpu.device import Device
+from ..gpu.loader import Progress
+from ..gpu.matrix_units import refuse_cpu
+from ..models.registry import Model
+from .drafts import NO_DRAFTS, Drafts
+from .load_options import DeviceOptions
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model whose file is open, and what shares its devices with it."""
+
+    file: GGUFFile
+    model: Model
+    adapters: Adapters = NO_ADAPTERS
+    drafts: Drafts = NO_DRAFTS
+    has_initial_state: bool = False
+
+    @property
+    def beside(self) -> Beside:
+        """What shares a device with the model."""
+        return Beside(self.adapters, self.drafts.model)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model on its devices."""
+
+    runner: Runner
+    device: str  # as people know it
+    gpus: Sequence[Device | None]  # by part of the model; None is numpy
+
+    @property
+    def uses_matrix_units(self) -> bool:
+        """Whether any of its devices does."""
+        return any(gpu is not None and gpu.capabilities.fragment > 0 for gpu in self.gpus)
+
+    def speculator(self, drafts: Drafts) -> Speculator | None:
+        """What drafts for the model, on its last device; where that fails the model is closed."""
+        try:
+            return drafts.speculator(self.runner, self.gpus[-1])
+        except BaseException:
+            self.runner.close()
+            raise
+
+
+def load_on_host(
+    opened: Opened, devices: DeviceOptions, chunk: int | None, cache: CacheOptions, progress: Progress | None
+) -> Loaded:
+    """The model in numpy."""
+    refuse_cpu(devices.matrix_units)
+    file, model = opened.file, opened.model
+    cache = with_context(None, file, model, beside=opened.beside, **cache)
+    rows = rows_on_host(model, chunk or DEFAULT_CHUNK, cache.get("slots", 1))
+    runner = HostRunner(file, model, chunk_size=rows, adapters=opened.adapters, **cache)
+    if progress is not None:
+        progress(file.nbytes, file.nbytes)
+    return Loaded(runner, "cpu", [None])
+
+
+def load_on_gpu(
+    opened: Opened,
+    adapter: Adapter,
+    devices: DeviceOptions,
+    look_ahead: int | None,
+    chunk: int | None,
+    cache: CacheOptions,
+    progress: Progress | None,
+) -> Loaded:
+    """The model on a GPU, tuned for it as far as nothing else is asked for."""
+    # With all kernels: a model in numpy starts sooner without.
+    from ..kernels.tuned import find as find_tuned
+    from ..ops.open_device import open_device
+    from ..ops.self_test import tuning_for
+
+    file, model, layers = opened.file, opened.model, devices.layers_per_submit
+    gpu = open_device(adapter, devices.matrix_units, devices.tuned, portable=devices.portable, checked=devices.checked)
+    try:
+        cache = with_context(gpu, file, model, devices.offload, opened.beside, **cache)
+        found = find_tuned(adapter, gpu.capabilities, devices.tuned)
+        if found is not None:
+            if look_ahead is None and found.look_ahead is not None:
+                cache["look_ahead"] = found.look_ahead
+            chunk = chunk or found.chunk_size
+            layers = found.layers_per_submit if layers is None else layers
+        runner = GpuRunner(
+            gpu, file, model, chunk_size=chunk or DEFAULT_CHUNK, tuning=tuning_for(gpu, found),
+            layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,
+            draft=opened.drafts.model, **cache,
+        )  # fmt: skip
+    except BaseException:
+        gpu.close()
+        raise
+    return Loaded(runner, adapter.name, [gpu])

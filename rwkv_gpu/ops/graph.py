@@ -6,30 +6,37 @@ A model's calls append nodes, passes rewrite them, lowering turns each into disp
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
 from .values import Quantised, Value
-from .vocabulary import Cache, State
+from .vocabulary import Cache, State, Weight
 
 Resource = Value | State | Cache
 
 
 @dataclass(frozen=True)
 class Op:
-    """What a node does. Each kind says what it reads and writes."""
+    """What a node does. What it reads and makes are its fields; an op overrides what these do not say."""
+
+    makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # fields of the values that it makes
+    # Fields that passes fill in, and what people call that. `quantises`: y as integers or float16, for its reader.
+    fuses: ClassVar[Mapping[str, str]] = {"quantises": "quantise"}
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """The values that it needs."""
-        return ()
+        """The values that it needs: all in its fields but those that it makes."""
+        return _values(one for name, one in vars(self).items() if name not in self.makes)
 
     @property
     def writes(self) -> tuple[Value, ...]:
         """The values that it makes. No two nodes write the same value."""
-        return ()
+        quantised: Quantised | None = getattr(self, "quantises", None)
+        made = _values(one for name, one in vars(self).items() if name in self.makes)
+        return (*made, quantised.value) if quantised else made
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
@@ -44,12 +51,13 @@ class Op:
     @property
     def label(self) -> str:
         """The parameters that it is known by, for people."""
-        return ""
+        weight: Weight | None = getattr(self, "weight", None)
+        return weight.name if weight else ""
 
     @property
     def fused(self) -> tuple[str, ...]:
         """What passes have put into it, for people."""
-        return ()
+        return tuple(name for field, name in self.fuses.items() if getattr(self, field, None))
 
     @property
     def kind(self) -> str:
@@ -57,34 +65,10 @@ class Op:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
-class MakesY(Op):
-    """What an op has that makes one value."""
-
-    y: Value
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-
-class MayQuantise(MakesY):
-    """What one has that may also write it as integers or as float16, for the product that reads it."""
-
-    quantises: Quantised | None
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y, self.quantises.value) if self.quantises else (self.y,)
-
-
-class MakesYOfX(MakesY):
-    """What one has that needs but one."""
-
-    x: Value
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
+def _values(found: Iterable[Any]) -> tuple[Value, ...]:
+    """The values among these, and in tuples among them."""
+    every = itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found)
+    return tuple(one for one in every if isinstance(one, Value))
 
 
 class ReplacesState(Op):

@@ -6,7 +6,21 @@ Fields with a default of None at the end of an op are what passes fill in.
 from .adapters import Adapted, AdapterDown, AdapterUp
 from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
-from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
+from .dense import (
+    ByRow,
+    Copy,
+    CorrectStreams,
+    Embed,
+    Kernel,
+    Map,
+    MatchLength,
+    Norm,
+    Pick,
+    PredictStreams,
+    ResizeHeads,
+    Sample,
+    ScaleRows,
+)
 from .linear import (
     AdapterSums,
     ConvolutionPrologue,
@@ -19,11 +33,17 @@ from .linear import (
     TokenShiftPrologue,
 )
 from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
-from .recurrence import GatedDeltaRule, Lerp, LightningAttention, Wkv6
-from .rwkv import TimeMix, TokenShift
-from .sampling import Sample
-from .ssm import GroupNorm, SelectiveScan, Ssd
-from .streams import CorrectStreams, MatchLength, PredictStreams
+from .recurrence import (
+    GatedDeltaRule,
+    GroupNorm,
+    Lerp,
+    LightningAttention,
+    SelectiveScan,
+    Ssd,
+    TimeMix,
+    TokenShift,
+    Wkv6,
+)
 
 __all__ = [
     "Adapted",

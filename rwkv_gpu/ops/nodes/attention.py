@@ -1,14 +1,15 @@
 """Attention over pages."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ..graph import MakesY, MakesYOfX, MayQuantise, Op
+from ..graph import Op
 from ..values import Quantised, Value
 from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 
 @dataclass(frozen=True)
-class Attend(MayQuantise):
+class Attend(Op):
     """Every row's look back over the pages of its sequence, which hold its own k and v then, too"""
 
     qkv: Value  # a stack of the three; q alone where the cache is only read
@@ -19,15 +20,7 @@ class Attend(MayQuantise):
     whole_norms: tuple[Rms, Rms] | None = None  # of q and of k, each over all its heads
     gate: Value | None = None  # that the answer is multiplied by
     quantises: Quantised | None = None  # what it writes beside y
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.qkv,) if self.gate is None else (self.qkv, self.gate)
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        fused = {"norm": self.whole_norms, "gate": self.gate, "quantise": self.quantises}
-        return tuple(name for name, there in fused.items() if there is not None)
+    fuses: ClassVar = {"whole_norms": "norm", "gate": "gate", "quantises": "quantise"}
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
@@ -48,26 +41,16 @@ class WriteLatent(Op):
     how: LatentAttention
     r: Value  # [T, H · R]
     merges: bool = False  # with the product of heads before it
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return self.z, self.q_rope
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.r,)
+    fuses: ClassVar = {"merges": "merge"}
+    makes: ClassVar = ("r",)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         return (self.cache,)
 
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("merge",) * self.merges
-
 
 @dataclass(frozen=True)
-class AttendLatent(MakesY):
+class AttendLatent(Op):
     """Every row's look back over the latents of its sequence, its own among them"""
 
     q: Value
@@ -78,16 +61,12 @@ class AttendLatent(MakesY):
     leaves_runs: bool = False  # where the context is cut into some; who reads y then joins them
 
     @property
-    def reads(self) -> tuple[Value, ...]:
-        return self.q, self.r
-
-    @property
     def states_read(self) -> tuple[State | Cache, ...]:
         return (self.cache,)
 
 
 @dataclass(frozen=True)
-class HeadLinear(MayQuantise, MakesYOfX):
+class HeadLinear(Op):
     """y[t, h] = W_h x[t, h, :K]"""
 
     x: Value
@@ -95,11 +74,4 @@ class HeadLinear(MayQuantise, MakesYOfX):
     y: Value
     joins_runs: bool = False  # that attention over latents has left
     quantises: Quantised | None = None  # what it writes beside y
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("runs",) * self.joins_runs + ("quantise",) * (self.quantises is not None)
-
-    @property
-    def label(self) -> str:
-        return self.weight.name
+    fuses: ClassVar = {"joins_runs": "runs", "quantises": "quantise"}

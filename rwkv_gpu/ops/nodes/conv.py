@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import MakesYOfX, MayQuantise, ReplacesState
+from ..graph import ReplacesState
 from ..values import Quantised, Value
 from ..vocabulary import Activation, State, Weight
 
 
 @dataclass(frozen=True)
-class Conv1d(MayQuantise, MakesYOfX, ReplacesState):
+class Conv1d(ReplacesState):
     """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]); the last rows are the state"""
 
     x: Value
@@ -20,11 +20,3 @@ class Conv1d(MayQuantise, MakesYOfX, ReplacesState):
     gated: bool  # x has three parts: f · h is convolved, and y multiplied by g
     y: Value
     quantises: Quantised | None = None  # what it writes beside y
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("quantise",) if self.quantises else ()
-
-    @property
-    def label(self) -> str:
-        return self.weight.name if self.weight else ""

@@ -1,16 +1,17 @@
-"""Nodes that treat every row alike, and shaders by name."""
+"""Nodes that treat every row alike: element by element, several residual streams, tokens of logits; shaders by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...gpu.shader import Constant
-from ..graph import MakesY, MakesYOfX, MayQuantise, Op
+from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Cache, LayerNorm, Rms, Weight
+from ..vocabulary import Cache, Choosing, LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
-class Embed(MakesY):
+class Embed(Op):
     """y[t] = norm(scale · W[ids[t]]), or of the position of t"""
 
     ids: Value | None
@@ -19,22 +20,11 @@ class Embed(MakesY):
     norm: LayerNorm | None = None
     scale: float = 1.0  # of what is read
     positions: Cache | None = None  # whose pages say the position of each row, where there are no ids
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return () if self.ids is None else (self.ids,)
-
-    @property
-    def label(self) -> str:
-        return self.weight.name
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("layer_norm",) if self.norm else ()
+    fuses: ClassVar = {"norm": "layer_norm"}
 
 
 @dataclass(frozen=True)
-class Norm(MayQuantise):
+class Norm(Op):
     """y = after · (scale · norm(x) + add), by row"""
 
     x: Value
@@ -52,20 +42,12 @@ class Norm(MayQuantise):
         return self.add is None and self.scale == self.after == 1.0 and self.how.weight is not None
 
     @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,) if self.add is None else (self.x, self.add)
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("quantise",) if self.quantises else ()
-
-    @property
     def label(self) -> str:
         return self.how.weight.name if self.how.weight else ""
 
 
 @dataclass(frozen=True)
-class Map(MakesY):
+class Map(Op):
     """y = f(x, numbers) or f(x, z, numbers), by element"""
 
     f: str  # a row of ELEMENTWISE
@@ -76,16 +58,12 @@ class Map(MakesY):
     vector: Weight | None = None  # [D], z in every row
 
     @property
-    def reads(self) -> tuple[Value, ...]:
-        return self.inputs
-
-    @property
     def label(self) -> str:
         return self.f
 
 
 @dataclass(frozen=True)
-class ScaleRows(MakesY):
+class ScaleRows(Op):
     """y[t] = x[t] · by[t] + add[t]"""
 
     x: Value
@@ -93,13 +71,9 @@ class ScaleRows(MakesY):
     y: Value
     add: Value | None = None
 
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x, self.by, *((self.add,) if self.add is not None else ()))
-
 
 @dataclass(frozen=True)
-class ByRow(MakesYOfX):
+class ByRow(Op):
     """y = softmax(x), y = argmax(x) or what exceeds a bound, by row"""
 
     f: str  # softmax, argmax, excess
@@ -113,7 +87,7 @@ class ByRow(MakesYOfX):
 
 
 @dataclass(frozen=True)
-class Copy(MakesYOfX):
+class Copy(Op):
     """y = x, where y lies in a stack that a kernel reads whole"""
 
     x: Value
@@ -121,7 +95,7 @@ class Copy(MakesYOfX):
 
 
 @dataclass(frozen=True)
-class ResizeHeads(MakesYOfX):
+class ResizeHeads(Op):
     """y[t, h] = x[t, h], cut or with zeros behind it"""
 
     x: Value
@@ -130,7 +104,7 @@ class ResizeHeads(MakesYOfX):
 
 
 @dataclass(frozen=True)
-class Pick(MakesYOfX):
+class Pick(Op):
     """y = the rows of x whose logits are asked for"""
 
     x: Value
@@ -149,3 +123,46 @@ class Kernel(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return tuple(operand for operand in self.operands.values() if isinstance(operand, Value))
+
+
+@dataclass(frozen=True)
+class PredictStreams(Op):
+    """y_b[t] = x_b[t] + sum over a of coefs[t, S · b + a] · x_a[t]"""
+
+    x: Value  # a stack of S
+    coefs: Value
+    ys: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class CorrectStreams(Op):
+    """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
+
+    x: Value  # a stack that begins with as many as there are results
+    found: Value
+    coefs: Value
+    ys: tuple[Value, ...]
+    add: Value | None = None
+
+
+@dataclass(frozen=True)
+class MatchLength(Op):
+    """y[t] = x[t] · |as_long[t]| / |x[t]|"""
+
+    x: Value
+    as_long: Value
+    y: Value
+
+
+@dataclass(frozen=True)
+class Sample(Op):
+    """The token of each row, chosen from its logits"""
+
+    logits: Value
+    how: Choosing
+    chosen: Value
+    makes: ClassVar = ("chosen",)
+
+    @property
+    def label(self) -> str:
+        return self.how

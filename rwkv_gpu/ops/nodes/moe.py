@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...gpu.weights import ExpertCache
-from ..graph import MayQuantise, Op
+from ..graph import Op
 from ..values import Quantised, Value
 from ..vocabulary import Gating, Glu, Rms, Routing, Weight
 
@@ -158,7 +158,7 @@ class ExpertProducts(Op):
 
 
 @dataclass(frozen=True)
-class ExpertSum(MayQuantise):
+class ExpertSum(Op):
     """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t] + gate[t] · shared[t], e = experts[t, j]"""
 
     h: Value

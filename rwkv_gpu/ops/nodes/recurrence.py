@@ -1,15 +1,16 @@
-"""Recurrences over a matrix for each head, other than RWKV-7's, and what mixes rows for them."""
+"""Recurrences over what sequences carry from step to step, what mixes rows for them, and norms of their heads."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ..graph import MayQuantise, Op, ReplacesState
+from ..graph import Op, ReplacesState
 from ..values import Quantised, Value
-from ..vocabulary import Cache, DeltaRule, State, Weight
+from ..vocabulary import Cache, DeltaRule, LayerNorm, Mixed, State, StateSpace, Weight
 from .conv import Conv1d
 from .linear import Gemm
 
 
-class MayConvolve(MayQuantise):
+class MayConvolve(Op):
     """What one has that may compute a convolution on the way."""
 
     state: State
@@ -24,18 +25,15 @@ class MayConvolve(MayQuantise):
         return self.states_read
 
 
-class MayHaveLora(MayQuantise, ReplacesState):
+class MayHaveLora(ReplacesState):
     """What one has that may compute a LoRA on the way."""
 
     lora: Gemm | None
+    fuses: ClassVar = {"lora": "lora", "quantises": "quantise"}
 
     @property
     def label(self) -> str:
         return self.lora.label if self.lora else ""
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("lora",) * (self.lora is not None) + ("quantise",) * (self.quantises is not None)
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,6 @@ class Lerp(Op):
     def mixes_few_rows(self) -> bool:
         """Whether lanes can share a row of U: the kernel for one row of each sequence does that."""
         return self.rank > 0 and self.rank % 4 == 0 and self.x.shape[1] % 4 == 0
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return tuple(one for one in (self.x, self.before, self.low) if isinstance(one, Value))
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return self.ys
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
@@ -96,7 +86,7 @@ class Wkv6(MayHaveLora):
 
 
 @dataclass(frozen=True)
-class LightningAttention(MayQuantise, ReplacesState):
+class LightningAttention(ReplacesState):
     """Linear attention by head, with one decay for each"""
 
     qkv: Value  # [T, H · 3 · N]
@@ -104,10 +94,6 @@ class LightningAttention(MayQuantise, ReplacesState):
     state: State
     y: Value
     quantises: Quantised | None = None
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.qkv,)
 
 
 @dataclass(frozen=True)
@@ -124,6 +110,7 @@ class GatedDeltaRule(MayConvolve):
     y: Value
     conv: Conv1d | None = None  # which it computes itself; qkv is not made then
     quantises: Quantised | None = None
+    fuses: ClassVar = {"conv": "conv1d", "quantises": "quantise"}
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -134,6 +121,101 @@ class GatedDeltaRule(MayConvolve):
     def label(self) -> str:
         return self.conv.label if self.conv else ""
 
+
+@dataclass(frozen=True)
+class TokenShift(ReplacesState):
+    """y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, with xx = layer_norm(x); the last xx is saved as the state"""
+
+    x: Value
+    norm: LayerNorm
+    mix: Weight  # [n, D]
+    state: State
+    ys: tuple[Value, ...]  # in one stack; two more than rows of mix are xx[t] and xx[t - 1]
+    quantises: Quantised | None = None
+
     @property
-    def fused(self) -> tuple[str, ...]:
-        return ("conv1d",) * (self.conv is not None) + ("quantise",) * (self.quantises is not None)
+    def label(self) -> str:
+        return self.norm.weight.name if self.norm.weight else ""
+
+
+@dataclass(frozen=True)
+class TimeMix(MayHaveLora):
+    """The recurrence of RWKV-7 by head; `lora` computes w, a and the gates on the way"""
+
+    x: Mixed[Value]
+    vectors: Weight  # [5, D], or [3, D] without a norm
+    eps: float
+    state: State
+    y: Value
+    lora: Gemm | None = None
+    quantises: Quantised | None = None
+
+    @property
+    def normed(self) -> bool:
+        """Whether the result of a head is normed."""
+        return self.vectors.shape[0] == 5
+
+    @property
+    def gates(self) -> tuple[Value | None, ...]:
+        """w, a, the gate and the gate of v."""
+        return self.x.w, self.x.a, self.x.gate, self.x.v_gate
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        gates = self.lora.reads if self.lora else tuple(gate for gate in self.gates if gate is not None)
+        first = () if self.x.v_first is None else (self.x.v_first,)
+        return (self.x.r, self.x.k, self.x.v, *gates, *first)
+
+
+@dataclass(frozen=True)
+class Ssd(MayConvolve):
+    """Mamba-2's recurrence by head, gated; S [P, N]"""
+
+    xbc: Value  # [T, H · P + 2 · G · N]
+    projected: Value  # [T, ..], z [H · P] first and dt [H] last
+    parameters: StateSpace
+    state: State  # [H, P, N]
+    groups: int
+    y: Value
+    conv: Conv1d | None = None  # of `projected`, which it computes itself; xbc is not made then
+    merges: bool = False  # with the attention before it, where one dispatch can hold both
+    quantises: Quantised | None = None
+    fuses: ClassVar = {"conv": "conv1d", "merges": "merge", "quantises": "quantise"}
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.projected,) if self.conv else (self.xbc, self.projected)
+
+    @property
+    def label(self) -> str:
+        return self.parameters.a.name
+
+
+@dataclass(frozen=True)
+class SelectiveScan(ReplacesState):
+    """Mamba's recurrence by channel, gated; S [N]"""
+
+    x: Value  # [T, D]
+    dt: Value  # [T, D]
+    bc: Value  # [T, 2 · N]
+    projected: Value  # [T, ..], z [D] last
+    parameters: StateSpace
+    state: State  # [D, N]
+    y: Value
+
+    @property
+    def label(self) -> str:
+        return self.parameters.a.name
+
+
+@dataclass(frozen=True)
+class GroupNorm(Op):
+    """y = v / sqrt(mean(v²) + eps) · weight + bias, by row and group of columns, v = x or x - mean(x)"""
+
+    x: Value
+    weight: Weight | None  # [D]
+    groups: int
+    eps: float
+    y: Value
+    centred: bool = False
+    bias: Weight | None = None  # [D]

@@ -5,13 +5,12 @@ import numpy.typing as npt
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ...kernels.parts import ROUNDING_IN_UNITS
 from ..graph import Node
 from ..nodes import Conv1d
 from ..values import CachedTensor, JoinedVectors, Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
-from .quantising import in_units
+from .states import written
 
 
 def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
@@ -35,16 +34,13 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
         "state": to.memory.states[op.state.name],
         "y": op.y,
     }
-    written: tuple[str, ...] = ("conv/y/floats",)
-    if op.quantises:
-        own, bound = in_units(to, op.quantises, node.rows)
-        written, constants, operands = ("conv/y/round", *ROUNDING_IN_UNITS), constants | own, operands | bound
+    y, more, bound = written(to, node, "conv/y", op.quantises)
     to.emit(
         node,
         op.label or op.state.name,
-        ("conv/conv1d", f"conv/{'gated' if op.gated else 'plain'}", *written, "lib/activation", "lib/lanes/plain"),
-        constants,
-        operands,
+        ("conv/conv1d", f"conv/{'gated' if op.gated else 'plain'}", *y, "lib/activation", "lib/lanes/plain"),
+        {**constants, **more},
+        {**operands, **bound},
         groups=node.rows * across,
         fixed_bytes=4 * channels * (width + 1),
         row_flops=2 * channels * width,

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ...kernels.parts import ROUNDING_IN_UNITS
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GatedDeltaRule, Gemm, Lerp, LightningAttention, Wkv6
@@ -16,8 +14,8 @@ from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED, in_units
-from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
+from .rwkv import BLOCK_FLOATS, tile_parts
+from .states import through_rows, written
 
 LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
 GAIN = "recurrence/gain", "lib/activation"  # what the normed output of a delta net is multiplied by
@@ -117,7 +115,7 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         constants |= own_constants
         operands |= own_operands
     parts = ("recurrence/inputs/wkv6", *decay, "recurrence/step/added", *parts)
-    _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors, "y": op.y}, fixed)
+    _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors}, fixed)
 
 
 def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> None:
@@ -134,7 +132,7 @@ def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> Non
         "recurrence/step/added",
         "recurrence/output/plain",
     )
-    _recurrence(to, node, op, parts, {"READS_OLD": False}, {**operands, "y": op.y}, 4 * heads)
+    _recurrence(to, node, op, parts, {"READS_OLD": False}, {**operands}, 4 * heads)
 
 
 def _decay_lora(to: Lowering, lora: Gemm) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
@@ -197,7 +195,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     else:
         kernel = "recurrence/recurrence"
         parts = ("recurrence/inputs/delta_rule", *parts, "recurrence/output/gated_rms")
-    operands |= {"gate": op.gate, "y": op.y, **states}
+    operands |= {"gate": op.gate, **states}
     _recurrence(to, node, op, parts, {**constants, **norm}, operands, 4 * sum(lengths), kernel)
 
 
@@ -219,36 +217,22 @@ def _recurrence(
 ) -> None:
     """A workgroup for each head of each sequence, which goes through the rows."""
     heads, size, _ = op.state.shape
-    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     split, rows = prompt_spread(size, to.target)
     lanes = size // rows * split
     own: dict[str, Constant] = {
         "H": heads, "N": size, "SPLIT": split, "WG": lanes,
         "BLOCK": 1 if to.shape.row_each else min(BLOCK_FLOATS // size, lanes),
     }  # fmt: skip
-    operands = {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]}
-    y: tuple[str, ...] = ("recurrence/y/floats",)
-    if op.quantises and op.quantises.unit:
-        units, bound = in_units(to, op.quantises, node.rows)
-        y, own, operands = ("recurrence/y/round", *ROUNDING_IN_UNITS), own | units, operands | bound
-    elif op.quantises:
-        y = ("recurrence/y/quantise", *STORES_QUANTISED)
-        own |= op.quantises.constants
-        operands["quantised"] = op.quantises.value
-    shared = (
-        *y,
-        "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
-        {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
-        "lib/lanes/plain",
-    )
-    to.emit(
+    y, more, bound = written(to, node, "recurrence/y", op.quantises)
+    through_rows(
+        to,
         node,
-        op.state.name,
-        (kernel, *dict.fromkeys((*parts, *shared))),  # both may sum by subgroups
-        {**constants, **own},
-        operands,
-        groups=to.shape.max_segments * heads,
+        op.state,
+        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may sum by subgroups
+        {**constants, **own, **more},
+        {**operands, **bound},
+        op.y,
+        groups=heads,
         fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
     )

@@ -13,12 +13,12 @@ from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
 from .quantising import STORES_QUANTISED, rounded_constants
+from .states import through_rows
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 ABSENT = 0xFFFFFFFF  # as a place in a stack
 MOST_MIXES = 6  # of one norm
 GATES = 4  # w, a, the gate and the gate of v
-SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
 
 
 def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
@@ -85,29 +85,31 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         output = Stage(parts, {**places, **norm}, operands, fixed_bytes)
         chunked(to, node, op.state, op.y, shape, inputs, output)
         return
-    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     split, rows = prompt_spread(size, to.target)
-    parts = (
-        gate,
-        value,
-        "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
-        {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
-        "lib/lanes/plain",
-    )
     lanes = size // rows * split
     own: dict[str, Constant] = {
         "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
     }  # fmt: skip
-    to.emit(
+    through_rows(
+        to,
         node,
-        op.state.name,
-        ("rwkv/time_mix", *parts),
+        op.state,
+        ("rwkv/time_mix", gate, value, *tile_parts(split, rows)),
         {**places, **norm, **own},
-        {**operands, "segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y},
-        groups=to.shape.max_segments * heads,
+        operands,
+        op.y,
+        groups=heads,
         fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
+    )
+
+
+def tile_parts(split: int, rows: int) -> tuple[str, ...]:
+    """What sums a row of a state that `split` lanes share, and keeps `rows` rows of it in each lane."""
+    return (
+        "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
+        {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
+        "lib/lanes/plain",
     )
 
 

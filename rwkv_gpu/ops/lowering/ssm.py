@@ -5,11 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...gpu.cost import ContextCost
 from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
-from ...kernels.parts import ROUNDING_IN_UNITS
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
@@ -17,15 +15,29 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED, in_units
-from .rwkv import SOFTWARE_ROWS
+from .quantising import STORES_QUANTISED
+from .states import through_rows, written
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too
 
 
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     heads, size, columns = op.state.shape
-    p = op.parameters
+    own, operands, nbytes = _ssd_inputs(to, op)
+    form = Form(heads, columns, size, removes=False)
+    if chunks := _chunks_on_matrix_units(to, op):
+        _ssd_on_matrix_units(to, node, op, chunks, own, operands)
+    elif to.tuning.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
+        inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
+        output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
+        chunked(to, node, op.state, op.y, shape, inputs, output)
+    else:
+        _ssd_by_rows(to, node, op, own, operands, nbytes)
+
+
+def _ssd_inputs(to: Lowering, op: Ssd) -> tuple[dict[str, Constant], dict[str, Operand], int]:
+    """What every kernel is specialised by and binds, and the bytes of its parameters."""
+    heads, p = op.state.shape[0], op.parameters
     names: tuple[str | None, ...] = (p.dt_bias.name, p.a.name, p.d.name)
     lengths: tuple[int, ...] = (heads, heads, heads)
     own: dict[str, Constant] = {"G": op.groups, "STRIDE": op.projected.shape[1]}
@@ -40,16 +52,14 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     else:
         operands["xbc"] = op.xbc
     operands["parameters"] = JoinedVectors(names, lengths)
-    if chunks := _chunks_on_matrix_units(to, op):
-        _ssd_on_matrix_units(to, node, op, chunks, own, operands)
-        return
-    form = Form(heads, columns, size, removes=False)
-    if to.tuning.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
-        inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
-        output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
-        chunked(to, node, op.state, op.y, shape, inputs, output)
-        return
-    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    return own, operands, 4 * sum(lengths)
+
+
+def _ssd_by_rows(
+    to: Lowering, node: Node, op: Ssd, own: Mapping[str, Constant], operands: Mapping[str, Operand], nbytes: int
+) -> None:
+    """Workgroups for each head of each sequence, which have some rows of its state."""
+    heads, size, columns = op.state.shape
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
     if op.merges:  # with workgroups of as many lanes as those before have
         rows = math.gcd(size, int(workgroup_lanes(to.dispatches[-1].linked)) // lanes_per_row)
@@ -61,31 +71,21 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         "SUBGROUP": to.can.subgroup_width, "ROW_EACH": int(to.shape.row_each),
         "INPUTS_FIRST": int(to.shape.row_each and not op.merges),  # beside attention Falcon-H1 would lose 10% of a step
     }  # fmt: skip
-    operands |= {"segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y}
-    written: tuple[str, ...] = ("ssm/output/floats",)
-    if op.quantises and op.quantises.unit:
-        own, bound = in_units(to, op.quantises, node.rows)
-        written, constants, operands = ("ssm/output/round", *ROUNDING_IN_UNITS), constants | own, operands | bound
-    elif op.quantises:
-        written = ("ssm/output/quantise", *STORES_QUANTISED[:2])  # the sum is there anyway
-        constants |= op.quantises.constants
-        operands["quantised"] = op.quantises.value
-    to.emit(
+    # The sum is there anyway.
+    parts, more, bound = written(to, node, "ssm/output", op.quantises, STORES_QUANTISED[:2])
+    xbc = ("ssm/xbc/convolved", "conv/row") if op.conv else ("ssm/xbc/plain",)
+    sums = "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane"
+    through_rows(
+        to,
         node,
-        op.state.name,
-        (
-            "ssm/ssd",
-            *written,
-            *(("ssm/xbc/convolved", "conv/row") if op.conv else ("ssm/xbc/plain",)),
-            "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane",
-            "lib/lanes/plain",
-        ),
-        constants,
-        operands,
-        groups=to.shape.max_segments * heads * (size // rows),
-        fixed_bytes=4 * sum(lengths),
+        op.state,
+        ("ssm/ssd", *parts, *xbc, sums, "lib/lanes/plain"),
+        {**constants, **more},
+        {**operands, **bound},
+        op.y,
+        groups=heads * (size // rows),
+        fixed_bytes=nbytes,
         row_flops=heads * size * columns * 6,
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
         shared_bytes=8 * block * (columns + rows + 1),
     )
 
@@ -124,48 +124,39 @@ def _ssd_on_matrix_units(
         fixed_bytes=0,
         row_flops=2 * chunks.tokens * op.groups * columns,
     )
-    to.emit(
+    through_rows(
+        to,
         node,
-        op.state.name,
+        op.state,
         ("ssm/ssd_matrix", "lib/lanes/plain"),
         {**constants, "WG": 8 * lanes},
-        {**operands, **shared, "state": to.memory.states[op.state.name], "y": op.y},
-        groups=to.shape.max_segments * heads * (size // (2 * side)),
+        {**operands, **shared},
+        op.y,
+        groups=heads * (size // (2 * side)),
         fixed_bytes=3 * heads * 4,
         row_flops=2 * heads * size * (2 * columns + chunks.tokens),
-        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
     )
 
 
 def selective_scan(to: Lowering, node: Node, op: SelectiveScan) -> None:
     channels, columns = op.state.shape
-    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
-    across = -(-channels // SCAN_LANES)
+    across, p = -(-channels // SCAN_LANES), op.parameters
     constants: dict[str, Constant] = {
         "C": channels, "N": columns, "STRIDE": op.projected.shape[1], "ACROSS": across, "WG": SCAN_LANES,
     }  # fmt: skip
-    p = op.parameters
     lengths = channels * columns, channels, channels
-    operands: dict[str, Operand] = {
-        "x": op.x,
-        "dt": op.dt,
-        "bc": op.bc,
-        "projected": op.projected,
-        "parameters": JoinedVectors((p.a.name, p.dt_bias.name, p.d.name), lengths),
-        "segments": to.segments,
-        "state": to.memory.states[op.state.name],
-        "y": op.y,
-    }
-    to.emit(
+    parameters = JoinedVectors((p.a.name, p.dt_bias.name, p.d.name), lengths)
+    through_rows(
+        to,
         node,
-        op.state.name,
+        op.state,
         ("ssm/selective_scan", "lib/lanes/plain"),
         constants,
-        operands,
-        groups=to.shape.max_segments * across,
+        {"x": op.x, "dt": op.dt, "bc": op.bc, "projected": op.projected, "parameters": parameters},
+        op.y,
+        groups=across,
         fixed_bytes=4 * sum(lengths),
         row_flops=channels * columns * 6,
-        context_cost=ContextCost(sequence_bytes=2 * 4 * channels * columns),
     )
 
 

@@ -1,0 +1,56 @@
+"""What dispatches share that go through the rows of each sequence, from its state on."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ...kernels.parts import ROUNDING_IN_UNITS
+from ..graph import Node
+from ..values import Operand, Quantised, Value
+from ..vocabulary import State
+from .context import Lowering
+from .quantising import STORES_QUANTISED, in_units
+
+SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
+
+
+def through_rows(
+    to: Lowering,
+    node: Node,
+    state: State,
+    shader: Sequence[str],
+    constants: Mapping[str, Constant],
+    operands: Mapping[str, Operand],
+    y: Value,
+    *,
+    groups: int,
+    fixed_bytes: int,
+    row_flops: int,
+    shared_bytes: int | None = None,
+) -> None:
+    """A dispatch of `groups` workgroups for each sequence: they go through its rows, make y and replace its state."""
+    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    to.emit(
+        node,
+        state.name,
+        shader,
+        constants,
+        {**operands, "segments": to.segments, "state": to.memory.states[state.name], "y": y},
+        groups=to.shape.max_segments * groups,
+        fixed_bytes=fixed_bytes,
+        row_flops=row_flops,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * math.prod(state.shape)),
+        shared_bytes=shared_bytes,
+    )
+
+
+def written(
+    to: Lowering, node: Node, hole: str, quantises: Quantised | None, sums: Sequence[str] = STORES_QUANTISED
+) -> tuple[tuple[str, ...], Mapping[str, Constant], Mapping[str, Operand]]:
+    """The parts that write y, alone or also quantised; their constants, and what they bind. `sums` store integers."""
+    if quantises is None:
+        return (f"{hole}/floats",), {}, {}
+    if quantises.unit:
+        return (f"{hole}/round", *ROUNDING_IN_UNITS), *in_units(to, quantises, node.rows)
+    return (f"{hole}/quantise", *sums), quantises.constants, {"quantised": quantises.value}

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rwkv_gpu.models import dense_families, mixture_families
+
 OWN = Path(__file__).resolve().parent / "golden"  # made and recorded by golden/record.py
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "golden"
 TINY = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))  # one of every architecture, and some more
@@ -15,6 +17,14 @@ EMBEDDING = sorted(
     if not path.stem.startswith("ranking-") and "exact_pooled" in np.load(path, mmap_mode="r")
 )
 RANKING = sorted(path.stem for path in OWN.glob("ranking-*.npz"))
+# Families that forms declare. The records of WHOLE are long, and every test of whole models runs them; those of the
+# others are short: they only recombine the parts of these.
+WHOLE = {
+    *("ernie4_5", "exaone", "exaone4", "gemma", "gemma2", "gemma3", "glm4", "glm4moe", "gpt-oss", "granite"),
+    *("granite_swa", "hunyuan-dense", "internlm2", "llama", "minicpm", "mistral3", "muse-glimmer", "olmo2", "phi3"),
+    *("qwen2", "qwen3", "qwen3moe", "seed_oss", "smollm3"),
+}
+RECOMBINED = {*dense_families.FORMS, *mixture_families.FORMS} - WHOLE
 GENERATIVE = [name for name in TINY if name not in EMBEDDING]
 NAMES = tuple(sorted(path.name for folder in (OWN, FOLDER) for path in folder.glob("*.gguf")))
 

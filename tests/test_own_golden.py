@@ -8,13 +8,12 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.models import other_dense, other_mixtures
 from rwkv_gpu.models.registry import MODELS
 from tests.cases import slow_unless
 from tests.conftest import MODES
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
 from tests.golden.record import LONG, QUIET, SCALED
-from tests.golden_files import EMBEDDING, GENERATIVE, OWN, RANKING, TINY
+from tests.golden_files import EMBEDDING, GENERATIVE, OWN, RANKING, RECOMBINED, TINY
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
@@ -48,8 +47,7 @@ IN_NUMPY = (
     # with biases, without, and before experts.
     *(
         f"tiny-{arch}"
-        for arch in {*other_dense.FORMS, *other_mixtures.FORMS}
-        - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}
+        for arch in RECOMBINED - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}
     ),
 )
 # What they compile, others compile, too; on a GPU they run with --slow.

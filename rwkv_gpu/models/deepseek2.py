@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Pairing, Rms, Rope, Temperature, Tensor
 from .dense import take_feed
+from .dense_families import BASE_WIDTH, DEPTH, EMBEDDING
 from .experts import read_experts, take_mixture
 from .latent import LatentScores, LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
 from .layered import Ends, Layered
-from .minicpm import BASE_WIDTH, DEPTH, EMBEDDING
 from .mixtures import Experts, expert_feed
 from .rope import MAGNITUDE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors

@@ -31,7 +31,7 @@ from ..ops.vocabulary import (
     Xielu,
 )
 from .layered import Ends
-from .rope import BASE, read_dims, read_rope
+from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, stored_size
 
@@ -39,6 +39,8 @@ CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
 LIMIT = 0.0, 1e6  # of what gates let through, of q, k and v
 CLAMP = "attention.clamp_kqv"
+NEAR_BASE = 10000.0  # of the rotation of window layers, where neither the file nor the family says it
+AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwards, as most families name them
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,15 @@ class Form:
 class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as a form wants them."""
 
-    def __init__(self, file: GGUFFile, arch: str, *, window: int = 0) -> None:
-        """`window` is that of files that do not say it."""
+    def __init__(self, file: GGUFFile, arch: str) -> None:
         self.file, self.arch = file, arch
         self.tensors = Tensors(file)
-        self.hyper = read_hyper(file, arch, self.tensors, window)
+        self.hyper = read_hyper(file, arch, self.tensors)
+
+    def assume_window(self, window: int) -> None:
+        """The window of a file that does not say it."""
+        if f"{self.arch}.attention.sliding_window" not in self.file.metadata:
+            self.hyper = replace(self.hyper, window=window)
 
     def causal(self, form: Form) -> bool:
         """Whether a query sees nothing that follows it."""
@@ -138,6 +144,12 @@ class DenseFile:
     def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
         """The rotation of each layer, where all turn."""
         near = self.near(full)
+        return [near if window else full for window in windows]
+
+    def near_unscaled(self, pairing: Pairing, windows: Sequence[int], base: float | None = None) -> list[Rope]:
+        """The same where what lengthens contexts changes full layers alone; `base` as `near` takes it."""
+        full = self.rope(pairing)
+        near = unscaled(self.near(full, base))
         return [near if window else full for window in windows]
 
     def turning(self, full: Rope, windows: Sequence[int]) -> list[Rope | None]:
@@ -423,11 +435,6 @@ def take_feed(tensors: Tensors, at: str, norm: Rms | None, inner: int, width: in
     return FeedForward(norm, take_gates(tensors, at, inner, width, suffix), "silu", Output(down))
 
 
-def load_dense(file: GGUFFile, arch: str, form: Form) -> Transformer:
-    """The model of a family without experts; raises BadFile where tensors and metadata disagree."""
-    return build(DenseFile(file, arch), form)
-
-
 Attentions = Callable[[int, SelfAttention], SelfAttention]
 
 
@@ -444,7 +451,7 @@ def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -
     return Transformer(ends, tuple(tensors.taken), attending, form.parallel, feeds)
 
 
-def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hyper:
+def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
     """The sizes in the metadata; raises BadFile where they contradict each other."""
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
     layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
@@ -474,7 +481,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hype
         vocabulary=tensors.dimension("token_embd.weight", 0),
         eps=read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
-        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=window),
+        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
     )
 
 

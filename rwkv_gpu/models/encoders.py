@@ -4,15 +4,14 @@ Their tokens see those that follow, too, as their files say. BERT and its kin no
 decoders norm what a branch reads; the others are decoders without a head.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation
-from .dense import DenseFile, Form, build
+from .dense import AFTER, NEAR_BASE, DenseFile, Form, build
+from .dense_families import gemma
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
-from .rope import unscaled
 from .transformer import Transformer
 
 BERT = Form(
@@ -28,7 +27,6 @@ BERT = Form(
     head=False,
 )
 ALIBI = 8.0  # of Jina v2, whose files do not say it
-NEAR_BASE = 10000.0  # of window layers, where the file does not say it
 MODERN_PERIOD, GEMMA_PERIOD = 3, 6  # layers from one that sees all to the next
 GATES: dict[str, Activation] = {"silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
 EXPERTS = ExpertForm(normalise=False, then="gelu", glu=False, by_router=True)
@@ -42,15 +40,12 @@ def bert(source: DenseFile) -> Form:
 def gemma_embedding(source: DenseFile) -> Form:
     """EmbeddingGemma: as Gemma 3, whose tokens see all, or half a window on both sides."""
     windows = source.windows(GEMMA_PERIOD)
-    full = source.rope("neox")
-    near = unscaled(source.near(full, NEAR_BASE))
-    return Form(
-        ropes=[near if window else full for window in windows],
+    return replace(
+        gemma(source),
+        ropes=source.near_unscaled("neox", windows, NEAR_BASE),
         windows=windows,
-        activation="gelu",
         head_norms="each",
-        after=("post_attention_norm", "post_ffw_norm"),
-        embedding_scale=math.sqrt(source.hyper.width),
+        after=AFTER,
         causal=False,
         around=True,
         head=False,
@@ -77,10 +72,8 @@ def modern_bert(source: DenseFile) -> Form:
     windows = source.windows(MODERN_PERIOD, full_first=True)
     if source.causal(Form()):
         windows = [window // 2 + 1 if window else 0 for window in windows]
-    full = source.rope("neox")
-    near = unscaled(source.near(full, NEAR_BASE))
     return Form(
-        ropes=[near if window else full for window in windows],
+        ropes=source.near_unscaled("neox", windows, NEAR_BASE),
         windows=windows,
         layer_norms=True,
         embedding_norm="own",

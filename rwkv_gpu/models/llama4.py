@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import HeadNorms, Temperature
-from .dense import DenseFile, Form, build
-from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
+from .dense import DenseFile, Form
+from .mixtures import ExpertForm, MixtureTransformer, build_either
 from .transformer import SelfAttention, Transformer
 
 ARCH = "llama4"
@@ -36,7 +36,5 @@ def load(file: GGUFFile) -> MixtureTransformer | Transformer:
         chunk, norms = CHUNK if chunked else 0, HeadNorms(source.hyper.eps) if normed else None
         return replace(p, how=replace(p.how, chunk=chunk, norms=norms), cache=replace(p.cache, window=chunk))
 
-    if not file.int(f"{ARCH}.expert_count", default=0):
-        return build(source, form, seeing)
-    experts = ExpertForm(scores="sigmoid", normalise=False, shared=True, scales_input=True)
-    return build_mixtures(source, form, experts, seeing)
+    experts = ExpertForm(optional=True, scores="sigmoid", normalise=False, shared=True, scales_input=True)
+    return build_either(source, form, experts, seeing)

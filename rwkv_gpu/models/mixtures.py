@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
-from .dense import Attentions, DenseFile, Form
+from .dense import Attentions, DenseFile, Form, build
 from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_adjugates, take_mixture
 from .layered import normed
-from .transformer import Attending, FeedForward, feed_forward
+from .transformer import Attending, FeedForward, Transformer, feed_forward
 
 
 @dataclass(frozen=True)
 class ExpertForm:
     """What sets the mixtures of a family apart."""
 
+    optional: bool = False  # whether files may have no experts: these are dense
     scores: Scores = "softmax"  # where the file does not say
     normalise: bool | None = None  # whether shares are; None is what the file says
     then: Glu = "silu"
@@ -72,6 +73,15 @@ class MixtureTransformer(Attending):
         if p.dense is not None:
             y = feed_forward(g, p.dense, y)
         return expert_feed(g, p, read, y, x if p.routed_first else None)
+
+
+def build_either(
+    source: DenseFile, form: Form, experts: ExpertForm, attentions: Attentions | None = None
+) -> Transformer | MixtureTransformer:
+    """The model that a file and its forms describe, with experts or, where they are optional, without."""
+    if experts.optional and not source.file.int(f"{source.arch}.expert_count", default=0):
+        return build(source, form, attentions)
+    return build_mixtures(source, form, experts, attentions)
 
 
 def build_mixtures(

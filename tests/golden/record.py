@@ -21,9 +21,9 @@ from gguf import GGMLQuantizationType as Type
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
-from rwkv_gpu.models import other_dense, other_mixtures
 from tests.gguf.blocks import mild_rows
 from tests.golden.plamo2 import Forward
+from tests.golden_files import RECOMBINED
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 UNKNOWN = {BY_NAME["Q2_0"].type: (64, 18)}  # formats whose sizes the gguf package does not know
@@ -1339,8 +1339,7 @@ def record(name: str) -> None:
     stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
-    recombined = arch in other_dense.FORMS or arch in other_mixtures.FORMS
-    count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if recombined else TOKENS
+    count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if arch in RECOMBINED else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
     if arch == "plamo2":
         logits = Forward({tensor: array for tensor, (array, _) in plain.items()}, keys).logits(tokens)
@@ -1352,7 +1351,7 @@ def record(name: str) -> None:
     write(twin, arch, keys, plain)
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
-    if name in MODELS and not recombined:
+    if name in MODELS and arch not in RECOMBINED:
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
     if name in LONG:

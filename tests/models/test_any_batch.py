@@ -13,15 +13,13 @@ from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.models import other_dense, other_mixtures
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops import reference
 from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_engine import drive, tokens
-from tests.golden_files import GENERATIVE, OWN
+from tests.golden_files import GENERATIVE, OWN, RECOMBINED
 
-RECOMBINED = {f"tiny-{arch}" for arch in (*other_dense.FORMS, *other_mixtures.FORMS)}  # of parts that others have
-MODELS = sorted({*GENERATIVE} - RECOMBINED)
+MODELS = sorted({*GENERATIVE} - {f"tiny-{arch}" for arch in RECOMBINED})
 
 
 class RowByRow(np.ndarray):

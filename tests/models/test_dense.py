@@ -13,7 +13,7 @@ from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.models.dense import DenseFile, Form, by_layer
-from rwkv_gpu.models.other_dense import baichuan, refact
+from rwkv_gpu.models.dense_families import baichuan, refact
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.writer import BOOL, array_key, number, number_key, with_keys, written
 from tests.golden_files import OWN

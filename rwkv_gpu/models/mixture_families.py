@@ -1,20 +1,23 @@
-"""Families with experts that only recombine what others have: the forms of each, by the name of its architecture."""
+"""Families with experts that forms declare: those of each, by the name of its architecture.
+
+Some files of Llama, Granite and Mistral 3 have experts, others none.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import ClampedSwiglu, LateTemperature
-from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form
-from .granite import EXPERTS, granite_form
-from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
-from .other_dense import command_r
+from ..ops.vocabulary import ClampedSwiglu, LateTemperature, Temperature
+from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form
+from .dense_families import command_r, phi3
+from .mixtures import ExpertForm, MixtureTransformer, build_either
 from .rope import unscaled
 from .tensors import LONGEST_CONTEXT
+from .transformer import Transformer
 
 PERIOD = 4  # layers from one that sees all to the next
-NEAR_BASE = 10000.0  # of window layers, where the file does not say it
+GPT_OSS_SWIGLU = ClampedSwiglu(7.0, alpha=1.702, shift=1.0)
 
 
 def exaone_moe(source: DenseFile) -> Form:
@@ -28,7 +31,7 @@ def afmoe(source: DenseFile) -> Form:
     return replace(
         exaone_moe(source),
         gated=True,
-        after=("post_attention_norm", "post_ffw_norm"),
+        after=AFTER,
         embedding_scale=math.sqrt(source.hyper.width),
     )
 
@@ -45,10 +48,9 @@ def cohere2moe(source: DenseFile) -> Form:
 
 def laguna(source: DenseFile) -> Form:
     """Laguna: gates of heads or of their numbers; window layers, if there are any, turn as a base of theirs says."""
-    full, windows = source.rope("neox"), source.windows(PERIOD, full_first=True)
-    near = unscaled(source.near(full))
+    windows = source.windows(PERIOD, full_first=True)
     return Form(
-        ropes=[near if window else full for window in windows],
+        ropes=source.near_unscaled("neox", windows),
         windows=windows,
         head_norms="each",
         gated=True,
@@ -106,14 +108,8 @@ def smallthinker(source: DenseFile) -> Form:
 
 def mellum(source: DenseFile) -> Form:
     """Mellum 2: what lengthens contexts changes full layers alone."""
-    full, windows = source.rope("neox"), source.windows(PERIOD)
-    near = unscaled(source.near(full))
-    return Form(ropes=[near if window else full for window in windows], windows=windows, head_norms="each")
-
-
-def phimoe(source: DenseFile) -> Form:
-    """Phi-3.5-MoE: factors for short and for long contexts, norms with biases, no windows."""
-    return Form(pairing="neox", windows=[0] * source.hyper.layers)
+    windows = source.windows(PERIOD)
+    return Form(ropes=source.near_unscaled("neox", windows), windows=windows, head_norms="each")
 
 
 def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
@@ -137,10 +133,9 @@ def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
 
 def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
     """MiMo-V2-Flash and MiMo-V2.5: values are smaller than keys, and layers may have scores without values."""
-    full, windows = source.rope("neox"), source.windows(PERIOD)
-    near = unscaled(source.near(full, NEAR_BASE))
+    windows = source.windows(PERIOD)
     form = Form(
-        ropes=[near if window else full for window in windows],
+        ropes=source.near_unscaled("neox", windows, NEAR_BASE),
         windows=windows,
         sinks="some",
         attention_scale=source.number("attention.value_scale", *SCALE, default=0.0) or 1.0,
@@ -155,9 +150,58 @@ def maple(source: DenseFile) -> tuple[Form, ExpertForm]:
     return form, ExpertForm(normalise=True, thens=source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)))
 
 
+def glm4moe(source: DenseFile) -> Form:
+    """GLM-4.5 and its like: half of a head turns; the largest has norms of heads."""
+    return Form(
+        pairing="neox",
+        head_norms="each" if "blk.0.attn_q_norm.weight" in source.tensors else "none",
+        norms=("attn_norm", "post_attention_norm"),
+    )
+
+
+def gpt_oss(source: DenseFile) -> Form:
+    """gpt-oss: attention with sinks, and windows in every other layer."""
+    return Form(pairing="neox", windows=source.windows(2), norms=("attn_norm", "post_attention_norm"), sinks="all")
+
+
+def granite(source: DenseFile) -> Form:
+    """Granite, whose files use the key `finetuned` for whether positions turn."""
+    turns = source.file.bool("granite.rope.scaling.finetuned", default=True)
+    return replace(granite_scales(source), ropes=() if turns else [None] * source.hyper.layers)
+
+
+def granite_scales(source: DenseFile) -> Form:
+    """All of Granite: Llama with scales of embedding, scores, branches and logits."""
+    return Form(
+        score_scale=source.score_scale(),
+        embedding_scale=source.scale("embedding_scale"),
+        branch_scale=source.scale("residual_scale"),
+        logit_scale=1 / source.number("logit_scale", *SCALE, default=1.0),
+    )
+
+
+def granite_swa(source: DenseFile) -> Form:
+    """Granite with windows: attention sinks, and layers that the file names see a window, or do not turn."""
+    rope, turns = source.rope("normal"), source.flags("attention.rope_pattern", default=True)
+    return replace(
+        granite_scales(source),
+        ropes=[rope if turn else None for turn in turns],
+        windows=source.windows(PERIOD, full_first=True),
+        sinks="all",
+    )
+
+
+def mistral3(source: DenseFile) -> Form:
+    """Ministral 3 and Devstral 2: Llama with YaRN; queries beyond the first positions have a larger scale."""
+    scale = source.number("attention.temperature_scale", 0.0, 1e2, default=0.0)
+    key = "mistral3.rope.scaling.original_context_length"
+    period = source.file.int(key, low=1, high=LONGEST_CONTEXT, default=source.hyper.context)
+    return Form(temperature=Temperature(scale, period) if scale else None)
+
+
 Both = tuple[Form | Callable[[DenseFile], Form], ExpertForm]
 
-FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
+FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "afmoe": (afmoe, ExpertForm(scores="sigmoid", shared=None)),
     "arctic": (arctic, ExpertForm(normalise=True, dense="ffn_norm")),
     "bailingmoe": (Form(), ExpertForm(shared=True)),
@@ -169,29 +213,35 @@ FORMS: dict[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "dots1": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
     "ernie4_5-moe": (Form(), ExpertForm(normalise=True, shared=None)),
     "exaone-moe": (exaone_moe, ExpertForm(scores="sigmoid", shared=True)),
+    "glm4moe": (glm4moe, ExpertForm(scores="sigmoid", shared=True)),
+    "gpt-oss": (gpt_oss, ExpertForm(scores="late_softmax", normalise=False, then=GPT_OSS_SWIGLU, biases=True)),
+    "granite": (granite, ExpertForm(normalise=True, shared=None, optional=True)),
+    "granite_swa": (granite_swa, ExpertForm(normalise=True, shared=None, optional=True)),
+    "granitemoe": (granite_scales, ExpertForm(normalise=True, shared=None)),
     "grok": grok,
-    "granitemoe": (granite_form, EXPERTS),
     "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
-    "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
+    "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
+    "llama": (Form(), ExpertForm(normalise=True, optional=True)),
     "maple": maple,
     "mellum": (mellum, ExpertForm(normalise=True)),
     "mimo2": mimo2,
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
+    "mistral3": (mistral3, ExpertForm(normalise=True, optional=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
-    "phimoe": (phimoe, ExpertForm(normalise=True)),
+    "phimoe": (phi3, ExpertForm(normalise=True)),
     "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
+    "qwen3moe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,
 }
 
 
-def load(file: GGUFFile) -> MixtureTransformer:
+def load(file: GGUFFile) -> Transformer | MixtureTransformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    arch = file.str("general.architecture")
-    source = DenseFile(file, arch)
-    found = FORMS[arch]
+    source = DenseFile(file, file.str("general.architecture"))
+    found = FORMS[source.arch]
     form, experts = found if isinstance(found, tuple) else found(source)
-    return build_mixtures(source, form if isinstance(form, Form) else form(source), experts)
+    return build_either(source, form if isinstance(form, Form) else form(source), experts)

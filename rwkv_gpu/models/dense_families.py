@@ -1,26 +1,25 @@
-"""Dense families that only recombine what others have: the form of each, by the name of its architecture."""
+"""Dense families that a `Form` declares: the form of each, by the name of its architecture."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Xielu
-from .dense import CLAMP, LIMIT, SCALE, DenseFile, Form, build
-from .rope import unscaled
+from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
-PERIOD, PLAMO_PERIOD = 4, 8  # layers from one that sees all to the next
-NEAR_BASE = 10000.0  # of window layers of PLaMo 3, where the file does not say it
-BAICHUAN_13B = 40  # layers
+PERIOD = 4  # layers from one that sees all to the next
 LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
+BAICHUAN_13B = 40  # layers
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
 NUMBER = -1e3, 1e3  # of xIELU
 ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # of models whose files do not say it, and what others may say
 FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
+EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # of the first MiniCPM: scales, and the width that logits are scaled by
 
 
 def command_r(source: DenseFile) -> Form:
@@ -64,10 +63,71 @@ def bloom(source: DenseFile) -> Form:
     return replace(PLAIN_GELU, ropes=_unturned(source), alibi=ALIBI, embedding_norm="own")
 
 
+def exaone4(source: DenseFile) -> Form:
+    """EXAONE 4: branches are normed after their matrices, not before; where there are window layers, only these turn.
+
+    The 32B model has windows, also where its file does not say it.
+    """
+    if source.file.int("exaone4.block_count", low=1, high=1024) == 64:
+        source.assume_window(4096)
+    windows, rope = source.windows(PERIOD), source.rope("neox")
+    turns = source.turning if source.hyper.window else source.ropes
+    return Form(ropes=turns(rope, windows), windows=windows, head_norms="each", norms=(None, None), after=AFTER)
+
+
 def falcon(source: DenseFile) -> Form:
     """Falcon: the large model has a norm of its own for attention."""
     own = "blk.0.attn_norm_2.weight" in source.tensors
     return replace(PLAIN_GELU, parallel=True, norms=("attn_norm_2" if own else "attn_norm", "attn_norm"))
+
+
+def gemma(source: DenseFile) -> Form:
+    """Gemma: a scaled embedding and a GELU-gated feed-forward. The weights of norms hold 1 + w."""
+    return Form(pairing="neox", activation="gelu", embedding_scale=math.sqrt(source.hyper.width))
+
+
+def gemma2(source: DenseFile) -> Form:
+    """Gemma 2: norms before and after each branch; every other layer has a window, and scores and logits are capped."""
+    source.assume_window(4096)
+    return replace(
+        gemma(source),
+        windows=source.windows(2),
+        after=AFTER,
+        score_scale=_by_width(source, largest=46),
+        score_cap=source.cap("attn_logit_softcapping", default=50.0),
+        logit_cap=source.cap("final_logit_softcapping", default=30.0),
+    )
+
+
+def gemma3(source: DenseFile) -> Form:
+    """Gemma 3: five window layers to each full one, whose rotation is not scaled for long contexts; norms of heads."""
+    windows = source.windows(6)
+    return replace(
+        gemma(source),
+        ropes=source.near_unscaled("neox", windows, NEAR_BASE),
+        windows=windows,
+        head_norms="each",
+        after=AFTER,
+        score_scale=_by_width(source, largest=62),
+        logit_cap=source.cap("final_logit_softcapping", default=0.0),
+    )
+
+
+def _by_width(source: DenseFile, largest: int) -> float | None:
+    """The scale of scores of the 27B model, which has so many layers; None for the others."""
+    hyper = source.hyper
+    return (hyper.width / hyper.heads[0]) ** -0.5 if hyper.layers == largest else None
+
+
+def glm4(source: DenseFile) -> Form:
+    """GLM-4: norms before and after each branch; gate and up are one matrix; half of a head turns.
+
+    Files made from models of images and text have sections of positions, at least two that are not empty, the first
+    ones. Their heads are permuted to halves.
+    """
+    key = "glm4.rope.dimension_sections"
+    has_sections = key in source.file.metadata and all(source.file.ints(key)[:2])
+    return Form(pairing="neox" if has_sections else "normal", after=AFTER)
 
 
 def gpt2(source: DenseFile) -> Form:
@@ -93,6 +153,16 @@ def jais(source: DenseFile) -> Form:
     return replace(LAYER_NORMS, ropes=_unturned(source), alibi=_alibi(source), score_scale=1 / source.hyper.head_size)
 
 
+def minicpm(source: DenseFile) -> Form:
+    """MiniCPM: scales of embedding, branches and logits. The first files have no keys for them."""
+    hyper = source.hyper
+    return Form(
+        embedding_scale=source.scale("embedding_scale", EMBEDDING),
+        branch_scale=source.number("residual_scale", *SCALE, default=DEPTH / math.sqrt(hyper.layers)),
+        logit_scale=1 / source.number("logit_scale", *SCALE, default=hyper.width / BASE_WIDTH),
+    )
+
+
 def mpt(source: DenseFile) -> Form:
     """MPT: scores lose by distance, or positions have rows; q, k and v may have a limit."""
     return replace(
@@ -104,21 +174,54 @@ def mpt(source: DenseFile) -> Form:
     )
 
 
+def muse_glimmer(source: DenseFile) -> Form:
+    """Muse Glimmer: gated attention, and only window layers turn. Embeddings are normed, and logits scaled and capped.
+
+    Norms after branches have an eps of their own, whatever the file says of the others.
+    """
+    windows = source.windows(PERIOD)
+    ropes = source.near_unscaled("normal", windows)
+    return Form(
+        ropes=[rope if window else None for rope, window in zip(ropes, windows, strict=True)],
+        windows=windows,
+        head_norms="each",
+        gated=True,
+        after=AFTER,
+        after_eps=1e-8,
+        embedding_norm="unit",
+        logit_scale=source.number("logit_scale", *SCALE, default=1.0),
+        logit_cap=source.cap("final_logit_softcapping", default=30.0),
+    )
+
+
 def olmo(source: DenseFile) -> Form:
     """OLMo 1: layer norms without weights; q, k and v may have a limit."""
     return Form(layer_norms=True, norm_weights=False, clamp=source.number(CLAMP, *LIMIT, default=0.0))
 
 
+def olmo2(source: DenseFile) -> Form:
+    """OLMo 2 and OLMo 3: branches are normed after their matrices, not before; q and k over all their heads at once.
+
+    OLMo 3 has window layers, whose positions are not scaled.
+    """
+    windows = source.windows(PERIOD)
+    ropes = source.near_unscaled("neox", windows)
+    return Form(ropes=ropes, windows=windows, head_norms="whole", norms=(None, None), after=AFTER)
+
+
+def phi3(source: DenseFile) -> Form:
+    """Phi-3, Phi-4 and Phi-4-mini: q, k and v are one matrix, and so are gate and up.
+
+    Models of long contexts divide frequencies by other factors where they are opened with more positions than their
+    first training had. The window in the metadata of the first models is not used, nor does llama.cpp use it.
+    """
+    return Form(pairing="neox", windows=[0] * source.hyper.layers)
+
+
 def plamo3(source: DenseFile) -> Form:
     """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
-    full, windows = source.rope("neox"), source.windows(PLAMO_PERIOD)
-    near = unscaled(source.near(full, NEAR_BASE))
-    return Form(
-        ropes=[near if window else full for window in windows],
-        windows=windows,
-        head_norms="each",
-        after=("post_attention_norm", "post_ffw_norm"),
-    )
+    windows = source.windows(8)
+    return Form(ropes=source.near_unscaled("neox", windows, NEAR_BASE), windows=windows, head_norms="each", after=AFTER)
 
 
 def qwen(source: DenseFile) -> Form:
@@ -130,6 +233,12 @@ def qwen(source: DenseFile) -> Form:
 def refact(source: DenseFile) -> Form:
     """Refact: as Llama, where scores lose by distance and nothing turns."""
     return Form(ropes=_unturned(source), alibi=ALIBI)
+
+
+def smollm3(source: DenseFile) -> Form:
+    """SmolLM3: nothing turns in every fourth layer."""
+    rope = source.rope("normal")
+    return Form([None if i % PERIOD == PERIOD - 1 else rope for i in range(source.hyper.layers)])
 
 
 def spark2_5(source: DenseFile) -> Form:
@@ -159,37 +268,54 @@ def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
     return "layer" if "blk.0.attn_q_norm.weight" in source.tensors else "none"
 
 
-FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
+FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
     "apertus": apertus,
     "arcee": Form(activation="relu2", glu=False),
     "baichuan": baichuan,
-    "bloom": bloom,
     "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),
+    "bloom": bloom,
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,
     "command-r": command_r,
+    "ernie4_5": Form(),
+    "exaone": Form(pairing="neox"),
+    "exaone4": exaone4,
     "falcon": falcon,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "glm4": glm4,
     "gpt2": gpt2,
     "gptneox": gptneox,
+    "hunyuan-dense": Form(pairing="neox", head_norms="turned"),
     "hunyuan_vl": hunyuan_vl,
+    "internlm2": Form(),
     "jais": jais,
     "jais2": PLAIN_RELU2,
     "maincoder": Form(head_norms="turned"),
+    "minicpm": minicpm,
     "mpt": mpt,
+    "muse-glimmer": muse_glimmer,
     "nemotron": PLAIN_RELU2,
     "olmo": olmo,
+    "olmo2": olmo2,
     "openelm": Form(pairing="neox", head_norms="each"),
     "orion": LAYER_NORMS,
     "paddleocr": Form(pairing="neox"),
     "pangu-embedded": Form(pairing="neox"),
     "phi2": replace(PLAIN_GELU, parallel=True, norms=ONE_NORM),
+    "phi3": phi3,
     "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
     "plamo3": plamo3,
     "qwen": qwen,
+    "qwen2": Form(pairing="neox"),
     "qwen2vl": Form(pairing="neox"),
+    "qwen3": Form(pairing="neox", head_norms="each"),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
     "refact": refact,
+    "seed_oss": Form(pairing="neox", norms=("attn_norm", "post_attention_norm")),
+    "smollm3": smollm3,
     "spark2_5": spark2_5,
     "stablelm": stablelm,
     "starcoder": gpt2,
@@ -200,7 +326,6 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
 
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    arch = file.str("general.architecture")
-    source = DenseFile(file, arch)
-    form = FORMS[arch]
+    source = DenseFile(file, file.str("general.architecture"))
+    form = FORMS[source.arch]
     return build(source, form if isinstance(form, Form) else form(source))

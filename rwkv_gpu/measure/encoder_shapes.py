@@ -4,9 +4,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..gguf.header import Value
-from .quants import Quant, Shape, Tensors, byte_vocabulary, norm, whole
+from .quants import Quant, Shape, Tensors, byte_vocabulary, keyed, rows
 
 MEAN, FIRST = 1, 2  # of `pooling_type`
+
+EMBEDDING = """
+token_embd       V,D               head
+position_embd    C,D
+token_types      types,D
+token_embd_norm  D                 F32+
+"""
+BERT_LAYER = """
+attn_{q,k,v,output}  D,D           matrices+
+attn_output_norm D                 F32+
+ffn_up           I,D               matrices+
+ffn_down         D,I               matrices+
+layer_output_norm D                F32+
+"""
+NOMIC_LAYER = """
+attn_qkv         3*D,D             matrices
+attn_output      D,D               matrices
+attn_output_norm D                 F32+
+ffn_{gate,up}    I,D               matrices
+ffn_down         D,I               matrices
+layer_output_norm D                F32+
+"""
 
 
 @dataclass(frozen=True)
@@ -26,46 +48,23 @@ class Bert:
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        d = self.width
-        yield "token_embd.weight", (self.vocabulary, d), whole(quant.head, d)
-        yield from self._positions()
-        yield "token_types.weight", (self.types, d), "F32"
-        yield from norm("token_embd_norm", d)
+        turns = self.arch == "nomic-bert"
+        sizes = {"V": self.vocabulary, "D": self.width, "I": self.inner, "types": self.types}
+        yield from rows(EMBEDDING, vars(quant), sizes | {"C": 0 if turns else self.context})
         for i in range(self.layers):
-            yield from self._attention(f"blk.{i}.attn", quant)
-            yield from norm(f"blk.{i}.attn_output_norm", d)
-            yield from self._feed(f"blk.{i}.ffn", quant)
-            yield from norm(f"blk.{i}.layer_output_norm", d)
-
-    def _positions(self) -> Tensors:
-        yield "position_embd.weight", (self.context, self.width), "F32"
-
-    def _attention(self, at: str, quant: Quant) -> Tensors:
-        for name in ("q", "k", "v", "output"):
-            yield from self._matrix(f"{at}_{name}", self.width, self.width, quant)
-
-    def _feed(self, at: str, quant: Quant) -> Tensors:
-        yield from self._matrix(f"{at}_up", self.inner, self.width, quant)
-        yield from self._matrix(f"{at}_down", self.width, self.inner, quant)
-
-    def _matrix(self, name: str, rows: int, width: int, quant: Quant) -> Tensors:
-        yield f"{name}.weight", (rows, width), whole(quant.matrices, width)
-        yield f"{name}.bias", (rows,), "F32"
+            yield from rows(NOMIC_LAYER if turns else BERT_LAYER, vars(quant), sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
-        return {
-            **{f"{self.arch}.{key}": value for key, value in self._sizes().items()},
-            "tokenizer.ggml.token_type_count": self.types,
-            **byte_vocabulary(self.vocabulary),
-        }
-
-    def _sizes(self) -> dict[str, Value]:
-        return {
+        sizes: dict[str, Value] = {
             "context_length": self.context, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.causal": False,
             "attention.layer_norm_epsilon": self.eps, "pooling_type": self.pooling,
         }  # fmt: skip
+        if self.arch == "nomic-bert":
+            sizes["rope.freq_base"] = 1000.0
+        types: dict[str, Value] = {"tokenizer.ggml.token_type_count": self.types}
+        return keyed(self.arch, sizes) | types | byte_vocabulary(self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -73,23 +72,6 @@ class NomicBert(Bert):
     """The same where positions turn: one matrix for q, k and v, a gate, and no biases."""
 
     arch = "nomic-bert"
-
-    def _positions(self) -> Tensors:
-        yield from ()
-
-    def _attention(self, at: str, quant: Quant) -> Tensors:
-        yield from self._matrix(f"{at}_qkv", 3 * self.width, self.width, quant)
-        yield from self._matrix(f"{at}_output", self.width, self.width, quant)
-
-    def _feed(self, at: str, quant: Quant) -> Tensors:
-        yield from self._matrix(f"{at}_gate", self.inner, self.width, quant)
-        yield from super()._feed(at, quant)
-
-    def _matrix(self, name: str, rows: int, width: int, quant: Quant) -> Tensors:
-        yield f"{name}.weight", (rows, width), whole(quant.matrices, width)
-
-    def _sizes(self) -> dict[str, Value]:
-        return super()._sizes() | {"rope.freq_base": 1000.0}
 
 
 ENCODERS: dict[str, Shape] = {

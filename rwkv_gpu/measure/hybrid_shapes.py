@@ -4,7 +4,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..gguf.header import Value
-from .quants import Quant, Shape, Tensors, byte_vocabulary, whole
+from .quants import EXPERTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
+
+TOP = """
+token_embd              V,D          first
+LAST                    D
+output                  untied*V,D   head
+"""
+NORM = "ffn_norm.weight D"
+FEED = """
+ffn_gate                gated*I,D    matrices
+ffn_up                  I,D          matrices
+ffn_down                D,I          matrices
+"""
+MAMBA = """
+ssm_in                  inputs,D     matrices
+ssm_conv1d              convolved,4
+ssm_conv1d.bias         convolved
+ssm_dt.bias             H
+ssm_a.                  H,1
+ssm_d.                  H,1
+ssm_norm                groups,grouped
+ssm_out                 D,S          matrices
+"""
+ATTENTION = """
+attn_{q,k}_norm         liquid*size
+attn_q                  Q,D          matrices
+attn_k                  KV,D         matrices
+attn_v                  KV,D         head
+attn_output             D,Q          matrices
+"""
+CONVOLUTION = """
+shortconv.conv.weight   D,3
+shortconv.in_proj.weight  3*D,D      matrices
+shortconv.out_proj.weight D,D        matrices
+"""
+MIXERS = {"m": MAMBA, "a": ATTENTION, "p": MAMBA.rstrip() + ATTENTION, "c": CONVOLUTION, "e": EXPERTS}
 
 
 @dataclass(frozen=True)
@@ -64,73 +99,23 @@ class Hybrid:
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        last = "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm"
-        yield "token_embd.weight", (self.vocabulary, self.width), whole(self._first(quant), self.width)
-        yield f"{last}.weight", (self.width,), "F32"
-        if not self.tied:
-            yield "output.weight", (self.vocabulary, self.width), whole(quant.head, self.width)
-        for i, kind in enumerate(self.layers):
-            at = f"blk.{i}"
-            yield f"{at}.attn_norm.weight", (self.width,), "F32"
-            if kind in "mp":
-                yield from self._mamba(f"{at}.ssm", quant)
-            if kind in "ap":
-                yield from self._attention(f"{at}.attn", quant)
-            if kind == "c":
-                yield from self._convolution(f"{at}.shortconv", quant)
-            if self.then:
-                yield f"{at}.ffn_norm" + ".weight" * (self.arch != "falcon-h1"), (self.width,), "F32"
-            if self.then == "f":
-                yield from self._feed(f"{at}.ffn", "", (), self.inner, quant)
-            if "e" in (kind, self.then):
-                yield from self._experts(at, quant)
-
-    def _first(self, quant: Quant) -> str:
-        return quant.head if self.tied else quant.embedding
-
-    def _matrix(self, name: str, rows: int, columns: int, kind: str) -> Tensors:
-        yield f"{name}.weight", (rows, columns), whole(kind, columns)
-
-    def _attention(self, at: str, quant: Quant) -> Tensors:
-        heads = self.heads
-        if self.arch.startswith("lfm2"):
-            yield f"{at}_q_norm.weight", (heads.size,), "F32"
-            yield f"{at}_k_norm.weight", (heads.size,), "F32"
-        yield from self._matrix(f"{at}_q", heads.count * heads.size, self.width, quant.matrices)
-        yield from self._matrix(f"{at}_k", heads.kv * heads.size, self.width, quant.matrices)
-        yield from self._matrix(f"{at}_v", heads.kv * heads.size, self.width, quant.head)
-        yield from self._matrix(f"{at}_output", self.width, heads.count * heads.size, quant.matrices)
-
-    def _mamba(self, at: str, quant: Quant) -> Tensors:
-        ssm = self.mamba
+        heads, ssm, experts, liquid = self.heads, self.mamba, self.experts, self.arch.startswith("lfm2")
         convolved = ssm.width + 2 * ssm.groups * ssm.state
-        yield from self._matrix(f"{at}_in", ssm.width + convolved + ssm.heads, self.width, quant.matrices)
-        yield f"{at}_conv1d.weight", (convolved, 4), "F32"
-        yield f"{at}_conv1d.bias", (convolved,), "F32"
-        yield f"{at}_dt.bias", (ssm.heads,), "F32"
-        yield f"{at}_a", (ssm.heads, 1), "F32"
-        yield f"{at}_d", (ssm.heads, 1), "F32"
-        if ssm.normed:
-            yield f"{at}_norm.weight", (ssm.groups, ssm.width // ssm.groups), "F32"
-        yield from self._matrix(f"{at}_out", self.width, ssm.width, quant.matrices)
-
-    def _convolution(self, at: str, quant: Quant) -> Tensors:
-        yield f"{at}.conv.weight", (self.width, 3), "F32"
-        yield from self._matrix(f"{at}.in_proj", 3 * self.width, self.width, quant.matrices)
-        yield from self._matrix(f"{at}.out_proj", self.width, self.width, quant.matrices)
-
-    def _experts(self, at: str, quant: Quant) -> Tensors:
-        experts = self.experts
-        yield f"{at}.ffn_gate_inp.weight", (experts.count, self.width), "F32"
-        if not self.gated:
-            yield f"{at}.exp_probs_b.bias", (experts.count,), "F32"
-        yield from self._feed(f"{at}.ffn", "_exps", (experts.count,), experts.inner, quant)
-        yield from self._feed(f"{at}.ffn", "_shexp", (), experts.shared, quant)
-
-    def _feed(self, at: str, end: str, each: tuple[int, ...], inner: int, quant: Quant) -> Tensors:
-        for name in ("gate", "up") if self.gated else ("up",):
-            yield f"{at}_{name}{end}.weight", (*each, inner, self.width), whole(quant.matrices, self.width)
-        yield f"{at}_down{end}.weight", (*each, self.width, inner), whole(quant.matrices, inner)
+        sizes = {
+            "V": self.vocabulary, "D": self.width, "I": self.inner, "untied": int(not self.tied), "liquid": int(liquid),
+            "Q": heads.count * heads.size, "KV": heads.kv * heads.size, "size": heads.size,
+            "inputs": ssm.width + convolved + ssm.heads, "convolved": convolved, "H": ssm.heads, "S": ssm.width,
+            "groups": ssm.groups * ssm.normed, "grouped": ssm.width // ssm.groups, "E": experts.count,
+            "X": experts.inner, "shared": experts.shared, "oss": 0, "gated": int(self.gated),
+            "scored": int(not self.gated),
+        }  # fmt: skip
+        formats = vars(quant) | {"experts": quant.matrices, "first": quant.head if self.tied else quant.embedding}
+        yield from rows(TOP.replace("LAST", "token_embd_norm" if liquid else "output_norm"), formats, sizes)
+        then = {"f": FEED, "e": EXPERTS}.get(self.then, "")
+        if self.then:
+            then = NORM.replace(".weight", "." if self.arch == "falcon-h1" else ".weight") + then
+        for i, kind in enumerate(self.layers):
+            yield from rows("attn_norm D\n" + MIXERS[kind] + then, formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -162,7 +147,7 @@ class Hybrid:
             }  # fmt: skip
         if self.arch.startswith("nemotron"):
             sizes["attention.layer_norm_epsilon"] = 1e-5  # which llama.cpp reads for its norms without a mean, too
-        return {f"{self.arch}.{key}": value for key, value in sizes.items()} | byte_vocabulary(self.vocabulary)
+        return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 
 HYBRIDS: dict[str, Shape] = {

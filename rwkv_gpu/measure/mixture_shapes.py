@@ -5,7 +5,55 @@ from dataclasses import dataclass, field
 
 from ..gguf.header import Value
 from .hybrid_shapes import Experts, Heads
-from .quants import Quant, Shape, Tensors, byte_vocabulary, whole
+from .quants import EXPERTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
+
+ROUTED_TOP = """
+token_embd              V,D          embedding
+output_norm             D
+output                  V,D          head
+"""
+ROUTED_ATTENTION = """
+attn_norm               D
+attn_q                  Q,D          matrices+
+attn_{k,v}              KV,D         matrices+
+attn_output             D,Q          matrices
+attn_output.bias        oss*D
+attn_sinks              oss*heads
+post_attention_norm     D
+"""
+DENSE = """
+ffn_{gate,up}           I,D          matrices
+ffn_down                D,I          matrices
+"""
+GEMMA4_TOP = """
+token_embd              V,D          head
+output_norm             D
+rope_freqs              F
+per_layer_token_embd    V,L*P        embedding
+per_layer_model_proj    L*P,D        F16
+per_layer_proj_norm     P
+"""
+GEMMA4_LAYER = """
+{attn_norm,post_attention_norm,ffn_norm,post_ffw_norm} D
+attn_k_norm             own*size
+attn_q_norm             size
+attn_q                  heads*size,D matrices
+attn_k                  own*kv*size,D  matrices
+attn_v                  values*kv*size,D  matrices
+attn_output             D,heads*size matrices
+ffn_{gate,up}           I,D          matrices
+ffn_down                D,I          matrices
+layer_output_scale      1
+inp_gate                P,D          matrices
+proj                    D,P          matrices
+post_norm               deep*D
+{post_ffw_norm_1,post_ffw_norm_2,pre_ffw_norm_2} routed*D
+ffn_gate_inp            E,D
+ffn_gate_inp.scale      routed*D
+ffn_gate_up_exps        E,2*X,D      matrices
+ffn_down_exps           E,D,X        matrices
+ffn_down_exps.scale     E
+"""
 
 NO_EXPERTS = Experts()
 
@@ -24,55 +72,18 @@ class Routed:
     leading: int = 0
     keys: Mapping[str, Value] = field(default_factory=dict)
 
-    @property
-    def _is_gpt_oss(self) -> bool:
-        return self.arch == "gpt-oss"
-
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        yield from self._matrix("token_embd", (self.vocabulary, self.width), quant.embedding)
-        yield "output_norm.weight", (self.width,), "F32"
-        yield from self._matrix("output", (self.vocabulary, self.width), quant.head)
+        heads, experts, oss = self.heads, self.experts, self.arch == "gpt-oss"
+        sizes = {
+            "V": self.vocabulary, "D": self.width, "I": self.inner, "Q": heads.count * heads.size,
+            "KV": heads.kv * heads.size, "heads": heads.count, "E": experts.count, "X": experts.inner,
+            "shared": experts.shared, "oss": int(oss), "scored": int(not oss), "gated": 1,
+        }  # fmt: skip
+        formats = vars(quant) | {"experts": "MXFP4" if oss else quant.matrices}
+        yield from rows(ROUTED_TOP, formats, sizes)
         for i in range(self.layers):
-            at = f"blk.{i}"
-            yield f"{at}.attn_norm.weight", (self.width,), "F32"
-            yield from self._attention(f"{at}.attn", quant)
-            yield f"{at}.post_attention_norm.weight", (self.width,), "F32"
-            if i < self.leading:
-                yield from self._feed(f"{at}.ffn", "", (), self.inner, quant.matrices)
-            else:
-                yield from self._experts(at, quant)
-
-    def _matrix(self, name: str, shape: tuple[int, ...], kind: str) -> Tensors:
-        yield f"{name}.weight", shape, whole(kind, shape[-1])
-
-    def _attention(self, at: str, quant: Quant) -> Tensors:
-        inner, kv = self.heads.count * self.heads.size, self.heads.kv * self.heads.size
-        for name, rows in (("q", inner), ("k", kv), ("v", kv)):
-            yield from self._matrix(f"{at}_{name}", (rows, self.width), quant.matrices)
-            yield f"{at}_{name}.bias", (rows,), "F32"
-        yield from self._matrix(f"{at}_output", (self.width, inner), quant.matrices)
-        if self._is_gpt_oss:
-            yield f"{at}_output.bias", (self.width,), "F32"
-            yield f"{at}_sinks.weight", (self.heads.count,), "F32"
-
-    def _experts(self, at: str, quant: Quant) -> Tensors:
-        count = self.experts.count
-        yield f"{at}.ffn_gate_inp.weight", (count, self.width), "F32"
-        if self._is_gpt_oss:
-            yield f"{at}.ffn_gate_inp.bias", (count,), "F32"
-            yield from self._feed(f"{at}.ffn", "_exps", (count,), self.experts.inner, "MXFP4")
-            for name, rows in (("gate", self.experts.inner), ("up", self.experts.inner), ("down", self.width)):
-                yield f"{at}.ffn_{name}_exps.bias", (count, rows), "F32"
-            return
-        yield f"{at}.exp_probs_b.bias", (count,), "F32"
-        yield from self._feed(f"{at}.ffn", "_exps", (count,), self.experts.inner, quant.matrices)
-        yield from self._feed(f"{at}.ffn", "_shexp", (), self.experts.shared, quant.matrices)
-
-    def _feed(self, at: str, end: str, each: tuple[int, ...], inner: int, kind: str) -> Tensors:
-        for name in ("gate", "up"):
-            yield from self._matrix(f"{at}_{name}{end}", (*each, inner, self.width), kind)
-        yield from self._matrix(f"{at}_down{end}", (*each, self.width, inner), kind)
+            yield from rows(ROUTED_ATTENTION + (DENSE if i < self.leading else EXPERTS), formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -84,7 +95,7 @@ class Routed:
             "leading_dense_block_count": self.leading, "expert_count": self.experts.count,
             "expert_used_count": self.experts.used, "expert_feed_forward_length": self.experts.inner, **self.keys,
         }  # fmt: skip
-        return {**{f"{self.arch}.{key}": value for key, value in sizes.items()}, **byte_vocabulary(self.vocabulary)}
+        return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -110,58 +121,21 @@ class Gemma4:
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        yield from self._matrix("token_embd", (self.vocabulary, self.width), quant.head)
-        yield "output_norm.weight", (self.width,), "F32"
-        yield "rope_freqs.weight", (self.full_size // 2,), "F32"
-        if self.per_layer:
-            inputs = self.layers * self.per_layer
-            yield from self._matrix("per_layer_token_embd", (self.vocabulary, inputs), quant.embedding)
-            yield from self._matrix("per_layer_model_proj", (inputs, self.width), "F16")
-            yield "per_layer_proj_norm.weight", (self.per_layer,), "F32"
+        sizes = {
+            "V": self.vocabulary, "D": self.width, "I": self.inner, "L": self.layers, "P": self.per_layer,
+            "F": self.full_size // 2, "heads": self.heads, "E": self.experts.count, "X": self.experts.inner,
+            "deep": int(self.per_layer > 0), "routed": int(self.experts.count > 0),
+        }  # fmt: skip
+        yield from rows(GEMMA4_TOP, vars(quant), sizes)
         for i in range(self.layers):
-            yield from self._layer(f"blk.{i}", i, quant)
-
-    def _matrix(self, name: str, shape: tuple[int, ...], kind: str) -> Tensors:
-        yield f"{name}.weight", shape, whole(kind, shape[-1])
+            full, own = self._is_full(i), i < self.layers - self.shared
+            size, kv = (self.full_size, self.full_kv) if full else (self.size, self.kv)
+            values = own and (self.values or not full)
+            of_layer = {"size": size, "kv": kv, "own": int(own), "values": int(values)}
+            yield from rows(GEMMA4_LAYER, vars(quant), sizes | of_layer, f"blk.{i}.")
 
     def _is_full(self, i: int) -> bool:
         return i % self.period == self.period - 1
-
-    def _layer(self, at: str, i: int, quant: Quant) -> Tensors:
-        d, kind = self.width, quant.matrices
-        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
-            yield f"{at}.{name}.weight", (d,), "F32"
-        size, kv = (self.full_size, self.full_kv) if self._is_full(i) else (self.size, self.kv)
-        rows = {"q": self.heads * size}
-        if i < self.layers - self.shared:
-            rows["k"] = kv * size
-            yield f"{at}.attn_k_norm.weight", (size,), "F32"
-            if self.values or not self._is_full(i):
-                rows["v"] = kv * size
-        yield f"{at}.attn_q_norm.weight", (size,), "F32"
-        for name, count in rows.items():
-            yield from self._matrix(f"{at}.attn_{name}", (count, d), kind)
-        yield from self._matrix(f"{at}.attn_output", (d, self.heads * size), kind)
-        yield from self._matrix(f"{at}.ffn_gate", (self.inner, d), kind)
-        yield from self._matrix(f"{at}.ffn_up", (self.inner, d), kind)
-        yield from self._matrix(f"{at}.ffn_down", (d, self.inner), kind)
-        yield f"{at}.layer_output_scale.weight", (1,), "F32"
-        if self.per_layer:
-            yield from self._matrix(f"{at}.inp_gate", (self.per_layer, d), kind)
-            yield from self._matrix(f"{at}.proj", (d, self.per_layer), kind)
-            yield f"{at}.post_norm.weight", (d,), "F32"
-        if self.experts.count:
-            yield from self._experts(at, kind)
-
-    def _experts(self, at: str, kind: str) -> Tensors:
-        d, count, inner = self.width, self.experts.count, self.experts.inner
-        for name in ("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"):
-            yield f"{at}.{name}.weight", (d,), "F32"
-        yield f"{at}.ffn_gate_inp.weight", (count, d), "F32"
-        yield f"{at}.ffn_gate_inp.scale", (d,), "F32"
-        yield from self._matrix(f"{at}.ffn_gate_up_exps", (count, 2 * inner, d), kind)
-        yield from self._matrix(f"{at}.ffn_down_exps", (count, d, inner), kind)
-        yield f"{at}.ffn_down_exps.scale", (count,), "F32"
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -183,7 +157,7 @@ class Gemma4:
                 "expert_count": self.experts.count, "expert_used_count": self.experts.used,
                 "expert_feed_forward_length": self.experts.inner,
             }  # fmt: skip
-        return {**{f"gemma4.{key}": value for key, value in sizes.items()}, **byte_vocabulary(self.vocabulary)}
+        return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 
 _GPT_OSS: dict[str, Value] = {

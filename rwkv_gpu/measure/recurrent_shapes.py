@@ -1,10 +1,124 @@
-"""The true shapes of well-known RNNs and hybrids other than RWKV-7."""
+"""The true shapes of well-known RNNs: RWKV, and gated delta nets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..gguf.header import Value
-from .quants import Quant, Shape, Tensors, byte_vocabulary, norm, rwkv_vocabulary
+from .quants import Quant, Shape, Tensors, byte_vocabulary, keyed, rows, rwkv_vocabulary
+
+RWKV_TOP = """
+token_embd                              V,D          embedding
+{token_embd,output}_norm                D            F32+
+output                                  V,D          head
+"""
+RWKV7_LAYER = """
+{attn_norm,attn_norm_2}                 D            F32+
+time_mix_lerp_fused                     6,1,1,D
+time_mix_w1                             decay,D
+time_mix_w2                             D,decay
+time_mix_w0                             D
+time_mix_a1                             iclr,D       lora
+time_mix_a2                             D,iclr       lora
+time_mix_a0                             D
+time_mix_v1                             value,D      lora
+time_mix_v2                             D,value      lora
+time_mix_v0                             D
+time_mix_g1                             gate,D       lora
+time_mix_g2                             D,gate       lora
+time_mix_{k_k,k_a,r_k}                  D
+time_mix_ln                             D            F32+
+time_mix_{receptance,key,value,output}  D,D          matrices
+channel_mix_lerp_k                      1,1,D
+channel_mix_key                         4*D,D        matrices
+channel_mix_value                       D,4*D        matrices
+"""
+RWKV6_LAYER = """
+{attn_norm,attn_norm_2}                 D            F32+
+time_mix_lerp_x                         1,1,D
+time_mix_lerp_fused                     5,1,1,D
+time_mix_w1                             5*mix,D
+time_mix_w2                             5,D,mix
+time_mix_decay                          D
+time_mix_decay_w1                       decay,D
+time_mix_decay_w2                       D,decay
+time_mix_first                          H,64
+time_mix_ln                             D            F32+
+time_mix_{receptance,key,value,gate,output}  D,D     matrices
+channel_mix_lerp_{k,r}                  1,1,D
+channel_mix_key                         I,D          matrices
+channel_mix_value                       D,I          matrices
+channel_mix_receptance                  D,D          matrices
+"""
+DELTA_TOP = """
+token_embd                              V,D          embedding
+output_norm                             D
+output                                  V,D          head
+"""
+DELTA_ATTENTION = """
+attn_norm                               D
+attn_{q,k}_norm                         size
+attn_q                                  2*Q,D        matrices
+attn_k                                  KV,D         matrices
+attn_v                                  KV,D         head
+attn_output                             D,Q          matrices
+"""
+DELTA_NET = """
+attn_norm                               D
+attn_qkv                                channels,D   matrices
+attn_gate                               S,D          matrices
+ssm_ba                                  next*2*H,D   matrices
+ssm_{beta,alpha}                        apart*H,D    matrices
+ssm_conv1d                              channels,4
+ssm_dt.bias                             H
+ssm_a.                                  H
+ssm_norm                                state
+ssm_out                                 D,S          matrices
+"""
+DELTA_FEED = """
+post_attention_norm                     D
+ffn_{gate,up}                           dense*I,D    matrices
+ffn_down                                D,dense*I    head
+ffn_gate_inp                            E,D
+ffn_gate_inp_shexp                      routed*D
+ffn_{gate,up}_exps                      E,I,D        matrices
+ffn_down_exps                           E,D,I        head
+ffn_{gate,up}_shexp                     routed*I,D   matrices
+ffn_down_shexp                          D,routed*I   head
+"""
+
+
+@dataclass(frozen=True)
+class RWKV7:
+    """The sizes of an RWKV-7 World model: width and the ranks of its LoRAs."""
+
+    layers: int
+    width: int
+    decay: int
+    iclr: int
+    value: int
+    gate: int
+    vocabulary: int = 65536
+    arch = "rwkv7"
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        sizes = {"D": self.width, "V": self.vocabulary, "decay": self.decay, "iclr": self.iclr, "gate": self.gate}
+        yield from rows(RWKV_TOP, vars(quant), sizes)
+        for i in range(self.layers):
+            # The first layer has no value residual; llama.cpp's converter puts a copy of a there.
+            value = self.value if i else self.iclr
+            yield from rows(RWKV7_LAYER, vars(quant), sizes | {"value": value}, f"blk.{i}.")
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        sizes: dict[str, Value] = {
+            "context_length": 1 << 20, "embedding_length": self.width, "block_count": self.layers,
+            "feed_forward_length": 4 * self.width, "attention.head_count": 0, "wkv.head_size": 64,
+            "attention.layer_norm_epsilon": 1e-5, "token_shift_count": 2, "attention.decay_lora_rank": self.decay,
+            "attention.iclr_lora_rank": self.iclr, "attention.value_residual_mix_lora_rank": self.value,
+            "attention.gate_lora_rank": self.gate,
+        }  # fmt: skip
+        return keyed(self.arch, sizes) | rwkv_vocabulary(self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -25,51 +139,21 @@ class RWKV6:
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        d = self.width
-        yield "token_embd.weight", (self.vocabulary, d), quant.embedding
-        for name in ("token_embd_norm", "output_norm"):
-            yield from norm(name, d)
-        yield "output.weight", (self.vocabulary, d), quant.head
+        sizes = {"D": self.width, "V": self.vocabulary, "I": self.inner, "H": self.width // 64}
+        sizes |= {"mix": self.mix, "decay": self.decay}
+        yield from rows(RWKV_TOP, vars(quant), sizes)
         for i in range(self.layers):
-            yield from norm(f"blk.{i}.attn_norm", d)
-            yield from norm(f"blk.{i}.attn_norm_2", d)
-            yield from self._time_mix(f"blk.{i}.time_mix", quant)
-            at = f"blk.{i}.channel_mix"
-            for name in ("k", "r"):
-                yield f"{at}_lerp_{name}.weight", (1, 1, d), "F32"
-            yield f"{at}_key.weight", (self.inner, d), quant.matrices
-            yield f"{at}_value.weight", (d, self.inner), quant.matrices
-            yield f"{at}_receptance.weight", (d, d), quant.matrices
-
-    def _time_mix(self, at: str, quant: Quant) -> Tensors:
-        d = self.width
-        yield f"{at}_lerp_x.weight", (1, 1, d), "F32"
-        yield f"{at}_lerp_fused.weight", (5, 1, 1, d), "F32"
-        yield f"{at}_w1.weight", (5 * self.mix, d), "F32"
-        yield f"{at}_w2.weight", (5, d, self.mix), "F32"
-        yield f"{at}_decay.weight", (d,), "F32"
-        yield f"{at}_decay_w1.weight", (self.decay, d), "F32"
-        yield f"{at}_decay_w2.weight", (d, self.decay), "F32"
-        yield f"{at}_first.weight", (d // 64, 64), "F32"
-        yield from norm(f"{at}_ln", d)
-        for name in ("receptance", "key", "value", "gate", "output"):
-            yield f"{at}_{name}.weight", (d, d), quant.matrices
+            yield from rows(RWKV6_LAYER, vars(quant), sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
-        return {
-            "rwkv6.context_length": 1 << 20,
-            "rwkv6.embedding_length": self.width,
-            "rwkv6.block_count": self.layers,
-            "rwkv6.feed_forward_length": self.inner,
-            "rwkv6.attention.head_count": 0,
-            "rwkv6.wkv.head_size": 64,
-            "rwkv6.attention.layer_norm_epsilon": 1e-5,
-            "rwkv6.rescale_every_n_layers": 6,
-            "rwkv6.time_mix_extra_dim": self.mix,
-            "rwkv6.time_decay_extra_dim": self.decay,
-            **rwkv_vocabulary(self.vocabulary),
-        }
+        sizes: dict[str, Value] = {
+            "context_length": 1 << 20, "embedding_length": self.width, "block_count": self.layers,
+            "feed_forward_length": self.inner, "attention.head_count": 0, "wkv.head_size": 64,
+            "attention.layer_norm_epsilon": 1e-5, "rescale_every_n_layers": 6, "time_mix_extra_dim": self.mix,
+            "time_decay_extra_dim": self.decay,
+        }  # fmt: skip
+        return keyed(self.arch, sizes) | rwkv_vocabulary(self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -94,48 +178,19 @@ class DeltaNets:
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
-        yield "token_embd.weight", (self.vocabulary, self.width), quant.embedding
-        yield "output_norm.weight", (self.width,), "F32"
-        yield "output.weight", (self.vocabulary, self.width), quant.head
+        is_next, inner = self.arch == "qwen3next", self.value_heads * self.state
+        sizes = {
+            "D": self.width, "V": self.vocabulary, "I": self.inner, "E": self.experts, "size": self.size,
+            "Q": self.heads * self.size, "KV": self.kv_heads * self.size, "H": self.value_heads, "S": inner,
+            "state": self.state, "channels": inner + 2 * self.key_heads * self.state,
+            "next": int(is_next), "apart": int(not is_next),
+            "routed": int(self.experts > 0), "dense": int(not self.experts),
+        }  # fmt: skip
+        yield from rows(DELTA_TOP, vars(quant), sizes)
         for i in range(self.layers):
-            yield f"blk.{i}.attn_norm.weight", (self.width,), "F32"
-            yield from self._attention(f"blk.{i}.attn", quant) if i % 4 == 3 else self._delta_net(f"blk.{i}", quant)
-            yield f"blk.{i}.post_attention_norm.weight", (self.width,), "F32"
-            yield from self._feed(f"blk.{i}.ffn", quant)
-
-    def _attention(self, at: str, quant: Quant) -> Tensors:
-        d, inner, kv = self.width, self.heads * self.size, self.kv_heads * self.size
-        for name in ("q", "k"):
-            yield f"{at}_{name}_norm.weight", (self.size,), "F32"
-        yield f"{at}_q.weight", (2 * inner, d), quant.matrices
-        yield f"{at}_k.weight", (kv, d), quant.matrices
-        yield f"{at}_v.weight", (kv, d), quant.head
-        yield f"{at}_output.weight", (d, inner), quant.matrices
-
-    def _delta_net(self, at: str, quant: Quant) -> Tensors:
-        d, heads, inner = self.width, self.value_heads, self.value_heads * self.state
-        channels = inner + 2 * self.key_heads * self.state
-        yield f"{at}.attn_qkv.weight", (channels, d), quant.matrices
-        yield f"{at}.attn_gate.weight", (inner, d), quant.matrices
-        rates = {"ssm_ba": 2 * heads} if self.arch == "qwen3next" else {"ssm_beta": heads, "ssm_alpha": heads}
-        for name, rows in rates.items():
-            yield f"{at}.{name}.weight", (rows, d), quant.matrices
-        yield f"{at}.ssm_conv1d.weight", (channels, 4), "F32"
-        yield f"{at}.ssm_dt.bias", (heads,), "F32"
-        yield f"{at}.ssm_a", (heads,), "F32"
-        yield f"{at}.ssm_norm.weight", (self.state,), "F32"
-        yield f"{at}.ssm_out.weight", (d, inner), quant.matrices
-
-    def _feed(self, at: str, quant: Quant) -> Tensors:
-        kinds: dict[str, tuple[int, ...]] = {"": ()}
-        if self.experts:
-            yield f"{at}_gate_inp.weight", (self.experts, self.width), "F32"
-            yield f"{at}_gate_inp_shexp.weight", (self.width,), "F32"
-            kinds = {"_exps": (self.experts,), "_shexp": ()}
-        for end, each in kinds.items():
-            yield f"{at}_gate{end}.weight", (*each, self.inner, self.width), quant.matrices
-            yield f"{at}_up{end}.weight", (*each, self.inner, self.width), quant.matrices
-            yield f"{at}_down{end}.weight", (*each, self.width, self.inner), quant.head
+            yield from rows(
+                (DELTA_ATTENTION if i % 4 == 3 else DELTA_NET) + DELTA_FEED, vars(quant), sizes, f"blk.{i}."
+            )
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -148,16 +203,22 @@ class DeltaNets:
             "ssm.conv_kernel": 4, "ssm.state_size": self.state, "ssm.group_count": self.key_heads,
             "ssm.time_step_rank": self.value_heads, "ssm.inner_size": self.value_heads * self.state,
         }  # fmt: skip
-        mixture: dict[str, Value] = {
-            "expert_count": self.experts, "expert_used_count": self.used, "expert_feed_forward_length": self.inner,
-        }  # fmt: skip
-        every = sizes | (mixture if self.experts else {})
+        if self.experts:
+            sizes |= {
+                "expert_count": self.experts, "expert_used_count": self.used, "expert_feed_forward_length": self.inner,
+            }  # fmt: skip
         if self.arch != "qwen3next":
-            every["rope.dimension_sections"] = [11, 11, 10, 0]  # of time, height and width: equal positions in text
-        return {**{f"{self.arch}.{key}": value for key, value in every.items()}, **byte_vocabulary(self.vocabulary)}
+            sizes["rope.dimension_sections"] = [11, 11, 10, 0]  # of time, height and width: equal positions in text
+        return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 
 RECURRENT: dict[str, Shape] = {
+    "rwkv7-0.1b": RWKV7(12, 768, 64, 64, 32, 128),
+    "rwkv7-0.4b": RWKV7(24, 1024, 64, 64, 32, 128),
+    "rwkv7-1.5b": RWKV7(24, 2048, 96, 96, 64, 256),
+    "rwkv7-2.9b": RWKV7(32, 2560, 96, 96, 64, 320),
+    "rwkv7-7.2b": RWKV7(32, 4096, 128, 128, 96, 480),
+    "rwkv7-13.3b": RWKV7(61, 4096, 192, 192, 128, 384),
     "rwkv6-1.6b": RWKV6(24, 2048, 32, 64),
     "rwkv6-3b": RWKV6(32, 2560, 32, 64),
     "rwkv6-7.6b": RWKV6(32, 4096, 64, 128),

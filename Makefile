@@ -6,15 +6,23 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-all test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
 
+PYTEST = GALLIVM_PERF=nopt $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10
+
+# All that needs no GPU, and each kernel once as users run it. The marker: tests/conftest.py.
 test: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
-	GALLIVM_PERF=nopt $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10 $(ARGS)
+	$(PYTEST) -m quick $(ARGS)
+
+test-all: .venv/.dev
+	.ci/need-vulkan $(BIN)
+	.ci/need-tmux
+	$(PYTEST) $(ARGS)
 
 # The page of the server, in Chromium.
 test-page: .venv/.dev

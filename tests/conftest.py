@@ -54,6 +54,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
 
 
+def uses_gpu(item: pytest.Item) -> bool:
+    """Whether a test opens a device: it says so by a fixture, or by the marker `gpu` where it starts a command."""
+    on_cpu = hasattr(item, "callspec") and item.callspec.params.get("opening") == "cpu"
+    return "gpu" in item.keywords or ("adapter" in item.fixturenames and not on_cpu)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks what `make test` runs: every test that needs no GPU, and those on a GPU that are marked `quick` already."""
+    if uses_gpu(item):
+        item.add_marker("gpu")
+    elif not {"slow", "long"} & item.keywords.keys():
+        item.add_marker("quick")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests of the page need a browser: `make test-page` names their folder, and has one."""
     named = any("browser" in argument for argument in config.args)

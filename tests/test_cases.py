@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cases import each, slow_unless
-from tests.conftest import MODES, repeated, sampled_out
+from tests.conftest import MODES, pytest_itemcollected, repeated, sampled_out
 
 
 class Case(SimpleNamespace):
@@ -75,3 +75,26 @@ def test_a_loop_over_cases_names_each_that_fails():
     assert [error.__notes__ for error in raised.value.exceptions] == [["case: 2"], ["case: 3"]]
     is_odd_parameters = inspect.signature(is_odd).parameters
     assert [*is_odd_parameters] == ["limit"], "pytest gives fixtures for all but the cases"
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "params", "marks", "added"),
+    [
+        ([], {}, [], {"quick"}),
+        ([], {}, ["slow"], set()),
+        ([], {}, ["long"], set()),
+        ([], {}, ["gpu"], {"gpu"}),
+        (["adapter"], {}, [], {"gpu"}),
+        (["adapter"], {}, ["quick"], {"gpu"}),
+        (["adapter"], {"opening": "cpu"}, [], {"quick"}),
+        (["adapter"], {"opening": "fast"}, [], {"gpu"}),
+    ],
+)
+def test_make_test_runs_what_needs_no_gpu_and_what_is_marked(fixtures, params, marks, added):
+    found = set()
+    callspec = SimpleNamespace(params=params)
+    item = SimpleNamespace(
+        fixturenames=fixtures, callspec=callspec, keywords=dict.fromkeys(marks), add_marker=found.add
+    )
+    pytest_itemcollected(item)
+    assert found == added

@@ -54,7 +54,7 @@ IN_NUMPY = (
 IN_OTHER_MODES = ("tiny-llama", "checked"), ("tiny-llama", "portable"), ("tiny-rwkv7", "portable")
 SLOW_ON_GPU = (
     *("tiny-arwkv7", "tiny-cohere2", "tiny-cohere2moe", "tiny-falcon-h1", "tiny-gemma4-experts"),
-    *("tiny-granitehybrid", "tiny-laguna", "tiny-qwen35moe", "tiny-smallthinker"),
+    *("tiny-deci", "tiny-granitehybrid", "tiny-laguna", "tiny-qwen35moe", "tiny-smallthinker"),
 )
 RUNS = slow_unless(
     lambda name, mode: mode == "cpu" or (mode == "fast" and name not in SLOW_ON_GPU) or (name, mode) in IN_OTHER_MODES,
@@ -64,6 +64,12 @@ RUNS = slow_unless(
         for mode in ("cpu", *(MODES if name in IN_EVERY_MODE else () if name in IN_NUMPY else ("fast",)))
     ),
 )
+# Whole models on a GPU; what else `make test` runs there is kernels.
+IN_MAKE_TEST = (
+    ("tiny-llama", "fast"),
+    ("tiny-rwkv7", "fast"),
+)
+RUNS = [pytest.param(*run, marks=pytest.mark.quick) if run in IN_MAKE_TEST else run for run in RUNS]
 LONG_IN_NUMPY = [
     name for name in GENERATIVE if (OWN / f"{name}.long.npz").exists() and name.removeprefix("tiny-") not in LONG
 ]

@@ -2,16 +2,22 @@
 
 WGSL declarations may stand in any order, so a specialised shader is a generated prelude (constants and aliases),
 the kernel, and one part for each hole that the kernel leaves open.
+
+A part is a file or a section of one. `linear/epilogue/rows` is the section that `//# rows` opens in
+`linear/epilogue.wgsl`; `moe/bias/none` is `//# bias/none` in `moe.wgsl`. What precedes the first section of a file is a
+part with the name of the file, or only a comment.
 """
 
 import functools
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import wgpu
@@ -31,6 +37,7 @@ class Struct:
 Field = int | Struct | tuple[int, ...] | tuple[Struct, ...]  # of several of one kind, an array
 Constant = Field | float | str  # an f32, the type that an alias stands for
 
+SECTION = re.compile(r"^//# ([\w/]+)", re.MULTILINE)
 ENABLE = re.compile(r"^enable \w+;\n", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 BINDING = re.compile(
@@ -49,20 +56,45 @@ class Binding:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A kernel or a part of one: a file, or a section of it."""
+
+    name: str  # linear/epilogue/rows
+    file: str  # linear/epilogue.wgsl
+    first: int  # the number of its first line in the file, from 0
+    text: str
+
+    @property
+    def origin(self) -> "Origin":
+        """Where its lines come from."""
+        return Origin(self.file, self.text.count("\n"), self.name, self.first)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where neighbouring lines of a module come from."""
+
+    file: str
+    lines: int
+    part: str = ""  # the part that they are; none where they are generated
+    first: int = 0  # the number of the first of them in the file, from 0
+
+
+@dataclass(frozen=True)
 class Linked:
     """A whole WGSL module and where its lines come from."""
 
     name: str
     source: str
-    origins: tuple[tuple[str, int], ...]  # (file, lines), in order
+    origins: tuple[Origin, ...]  # in order
 
     def locate(self, line: int) -> tuple[str, int]:
         """The file and line that a line of the whole was written in."""
-        for file, count in self.origins:
-            if line <= count:
-                return file, line
-            line -= count
-        return self.origins[-1][0], line + self.origins[-1][1]
+        for origin in self.origins[:-1]:
+            if line <= origin.lines:
+                return origin.file, origin.first + line
+            line -= origin.lines
+        return self.origins[-1].file, self.origins[-1].first + line
 
     def bindings(self) -> dict[int, Binding]:
         """The declared bindings by number."""
@@ -90,16 +122,16 @@ def link(
     needs_f16 = any(map(_needs_f16, parts_of)) or "f16" in (constants or {}).values()
     declared = "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
     name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])
-    return _joined(name, tuple((f"{one}.wgsl", _read(one)) for one in parts_of), needs_f16, declared)
+    return _joined(name, tuple(map(read, parts_of)), needs_f16, declared)
 
 
 @functools.lru_cache(1024)  # the layers of a model have most shaders in common
-def _joined(name: str, texts: tuple[tuple[str, str], ...], needs_f16: bool, declared: str) -> Linked:
+def _joined(name: str, parts: tuple[Part, ...], needs_f16: bool, declared: str) -> Linked:
     # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
-    enabled = {line for _, text in texts for line in ENABLE.findall(text)} | ({"enable f16;\n"} if needs_f16 else set())
-    prelude = "".join(sorted(enabled)) + declared
-    whole = ((PRELUDE, prelude), *((file, ENABLE.sub("\n", text)) for file, text in texts))
-    return Linked(name, "".join(text for _, text in whole), tuple((file, text.count("\n")) for file, text in whole))
+    enabled = {line for part in parts for line in ENABLE.findall(part.text)}
+    prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
+    source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in parts)))
+    return Linked(name, source, (Origin(PRELUDE, prelude.count("\n")), *(part.origin for part in parts)))
 
 
 @functools.lru_cache(1024)
@@ -125,17 +157,44 @@ def _written(value: Field) -> str:
 
 
 @functools.cache
-def _read(name: str) -> str:
-    path = resources.files("rwkv_gpu.shaders").joinpath(f"{name}.wgsl")
-    if not path.is_file():
-        raise ShaderError(f"there is no shader part '{name}'")
-    text = path.read_text(encoding="utf-8")
-    return text if text.endswith("\n") else text + "\n"
+def every_part() -> Mapping[str, Part]:
+    """All kernels and parts by name."""
+    return {part.name: part for file, text in _files(_shaders()) for part in _parts_of(file, text)}
+
+
+@functools.cache
+def read(name: str) -> Part:
+    """A part by its name: of the files that it may be a section of, the longest path is that of the nearest."""
+    file = name
+    while file:
+        path = _shaders().joinpath(f"{file}.wgsl")
+        if path.is_file():
+            found = next((one for one in _parts_of(file, path.read_text(encoding="utf-8")) if one.name == name), None)
+            if found:
+                return found
+        file = file.rpartition("/")[0]
+    raise ShaderError(f"there is no shader part '{name}'")
+
+
+def _parts_of(file: str, text: str) -> Iterator[Part]:
+    """What precedes the first section of a file, if it declares something, and the sections."""
+    text = text if text.endswith("\n") else text + "\n"
+    starts = [found.start() for found in SECTION.finditer(text)] + [len(text)]
+    if _code(text[: starts[0]]).strip():
+        yield Part(file, f"{file}.wgsl", 0, text[: starts[0]])
+    for start, end in itertools.pairwise(starts):
+        found = SECTION.match(text, start)
+        assert found
+        yield Part(f"{file}/{found[1]}", f"{file}.wgsl", text.count("\n", 0, start), text[start:end])
+
+
+def _shaders() -> Traversable:
+    return resources.files("rwkv_gpu.shaders")
 
 
 @functools.cache
 def _needs_f16(name: str) -> bool:
-    return re.search(r"\bf16\b", _code(_read(name))) is not None
+    return re.search(r"\bf16\b", _code(read(name).text)) is not None
 
 
 def _code(text: str) -> str:
@@ -146,17 +205,18 @@ def _code(text: str) -> str:
 def fingerprint() -> str:
     """Of all shader texts: what was measured with others may be wrong for these."""
     found = hashlib.sha256()
-    for text in sorted(_texts(resources.files("rwkv_gpu.shaders"))):
+    for text in sorted(text for _, text in _files(_shaders())):
         found.update(text.encode())
     return found.hexdigest()[:16]
 
 
-def _texts(folder: Any) -> Iterator[str]:
+def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every shader file below a folder: its path without the ending, and its text."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _texts(entry)
+            yield from _files(entry, f"{path}{entry.name}/")
         elif entry.name.endswith(".wgsl"):
-            yield entry.read_text(encoding="utf-8")
+            yield path + entry.name.removesuffix(".wgsl"), entry.read_text(encoding="utf-8")
 
 
 class PipelineCache:

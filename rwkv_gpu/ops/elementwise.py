@@ -1,6 +1,6 @@
 """Ops by element, a row for each: what numpy computes, and the shader part that computes the same.
 
-An activation is a name in `vocabulary.Activation`, a row of FUNCTIONS and a case in `shaders/lib/activation.wgsl`.
+An activation is a name in `vocabulary.Activation`, a row of FUNCTIONS and a case in the shader part `lib/activation`.
 Every product, convolution and expert that takes an activation then takes the new one.
 """
 

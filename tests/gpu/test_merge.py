@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.errors import ShaderError
 from rwkv_gpu.gpu.merge import merge
-from rwkv_gpu.gpu.shader import Linked
+from rwkv_gpu.gpu.shader import Linked, Origin
 
 STEP = "struct Step { rows: u32 }\n@group(0) @binding(0) var<uniform> step: Step;\n"
 ENTRY = """const WG = 8u;
@@ -54,7 +54,9 @@ fn run(group: u32, lane: u32) {
 
 def kernel(name: str, own: str) -> Linked:
     texts = (("prelude", STEP), (f"{name}.wgsl", own), ("entry.wgsl", ENTRY))
-    return Linked(name, "".join(text for _, text in texts), tuple((file, text.count("\n")) for file, text in texts))
+    return Linked(
+        name, "".join(text for _, text in texts), tuple(Origin(file, text.count("\n")) for file, text in texts)
+    )
 
 
 def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> dict[int, np.ndarray]:

@@ -8,11 +8,12 @@ import pytest
 from rwkv_gpu.errors import ShaderError
 from rwkv_gpu.gpu import shader
 from rwkv_gpu.gpu.device import STORAGE, Device
-from rwkv_gpu.gpu.shader import Binding, Linked, Pipeline, PipelineCache, Struct, link
+from rwkv_gpu.gpu.shader import Binding, Linked, Origin, Pipeline, PipelineCache, Struct, every_part, link, read
 
 
 def linked(*texts: tuple[str, str]) -> Linked:
-    return Linked("test", "".join(text for _, text in texts), tuple((file, text.count("\n")) for file, text in texts))
+    origins = tuple(Origin(file, text.count("\n")) for file, text in texts)
+    return Linked("test", "".join(text for _, text in texts), origins)
 
 
 def test_a_line_of_the_whole_is_found_in_its_own_file():
@@ -23,6 +24,41 @@ def test_a_line_of_the_whole_is_found_in_its_own_file():
         ("kernel.wgsl", 3),
         ("part.wgsl", 1),
     ]
+
+
+FILE = """// Parts of something.
+
+//# first: it is the first
+const A = 1u;
+
+//# second/plain
+// what it is
+const B = 2u;
+"""
+
+
+def test_a_file_is_a_part_and_so_is_each_of_its_sections():
+    first, second = shader._parts_of("some/file", FILE)
+    assert (first.name, first.text) == ("some/file/first", "//# first: it is the first\nconst A = 1u;\n\n")
+    assert (second.name, second.file, second.first) == ("some/file/second/plain", "some/file.wgsl", 5)
+    head, section = shader._parts_of("some/file", "const A = 1u;\n//# b\nconst B = 2u;")
+    assert (head.name, section.name, section.text) == ("some/file", "some/file/b", "//# b\nconst B = 2u;\n")
+    assert [part.name for part in shader._parts_of("kernel", "fn run() {}\n")] == ["kernel"]
+
+
+def test_a_line_of_a_section_is_found_in_its_file():
+    parts = list(shader._parts_of("some/file", FILE))[::-1]
+    whole = Linked("test", "".join(part.text for part in parts), tuple(part.origin for part in parts))
+    for number, text in enumerate(whole.source.splitlines(), 1):
+        file, line = whole.locate(number)
+        assert file == "some/file.wgsl" and FILE.splitlines()[line - 1] == text
+
+
+def test_every_part_is_found_by_its_name_and_has_a_name_of_its_own():
+    files = list(shader._files(shader._shaders()))
+    names = [part.name for file, text in files for part in shader._parts_of(file, text)]
+    assert len(names) == len(set(names))
+    assert all(read(name) == part for name, part in every_part().items())
 
 
 def test_an_error_names_the_file_and_line_it_was_written_in(device):
@@ -154,6 +190,5 @@ def test_checked_mode_keeps_a_write_inside_its_binding(adapter):
 
 
 def test_every_shader_opens_with_its_equation_or_purpose():
-    folder = shader.resources.files("rwkv_gpu.shaders")
     for name in ("dense/embed", "dense/layer_norm", "linear/gemv", "dense/softmax"):
-        assert folder.joinpath(f"{name}.wgsl").read_text().startswith("// ")
+        assert read(name).text.startswith("//")

@@ -37,8 +37,8 @@ def one_of_each(every: Iterable[Linked]) -> set[str]:
     """The text of one shader of each choice of parts and constants, whatever these are."""
     found: dict[object, str] = {}
     for linked in every:
-        [(_, lines), *parts] = linked.origins
-        declared = "".join(linked.source.splitlines(keepends=True)[:lines])
+        prelude, *parts = linked.origins
+        declared = "".join(linked.source.splitlines(keepends=True)[: prelude.lines])
         found.setdefault((tuple(parts), re.sub(r"\d+", "", declared)), linked.source)
     return set(found.values())
 

@@ -2,46 +2,46 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-import rwkv_gpu
+from rwkv_gpu.gpu.shader import COMMENT, every_part
 from tests.cases import each
 
-SHADERS = Path(rwkv_gpu.__file__).parent / "shaders"
-CODE = {path: re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8")) for path in sorted(SHADERS.rglob("*.wgsl"))}
+CODE = {name: COMMENT.sub("", part.text) for name, part in sorted(every_part().items())}
 ALIASES = {
-    (path.relative_to(SHADERS).parts[0], name)
-    for path, code in CODE.items()
+    (part.partition("/")[0], name)
+    for part, code in CODE.items()
     for name in re.findall(r"^alias (\w+) = vec", code, re.MULTILINE)
 }
 SHARED = re.compile(r"var<workgroup>\s+(\w+)\s*:\s*((?:array<)*)(\w+)")
 SCALARS = {"f32", "f16", "u32", "i32", "bool", "atomic"}
 STRUCTURES = {
-    (path.relative_to(SHADERS).parts[0], name)
-    for path, code in CODE.items()
+    (part.partition("/")[0], name)
+    for part, code in CODE.items()
     for name in re.findall(r"^struct (\w+)", code, re.MULTILINE)
 }
 WRITTEN = re.compile(r"(?:^|[{};])\s*(\w+)([\[.][^=;{}]*?)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)", re.MULTILINE)
 POINTED = re.compile(r"\blet \w+ = &(\w+)\b")
 
 
-@each("path", CODE)
-def test_no_alias_of_a_vector_is_made_from_nothing(path):
+@each("part", CODE)
+def test_no_alias_of_a_vector_is_made_from_nothing(part):
     """naga's HLSL would define the zero of `vec4f()` and of its alias under one name: DX12 would refuse the shader."""
-    folder = path.relative_to(SHADERS).parts[0]
+    folder = part.partition("/")[0]
     near = {name for where, name in ALIASES if where in (folder, "lib", "recurrence")}
-    made = set(re.findall(r"(?<![\w.])([A-Z]\w*)\(\)", CODE[path]))
-    structs = set(re.findall(r"^struct (\w+)", "".join(CODE[p] for p in CODE if folder in p.parts), re.MULTILINE))
+    made = set(re.findall(r"(?<![\w.])([A-Z]\w*)\(\)", CODE[part]))
+    structs = set(
+        re.findall(r"^struct (\w+)", "".join(CODE[p] for p in CODE if p.startswith(f"{folder}/")), re.MULTILINE)
+    )
     assert made & near - structs == set()
 
 
-def shared_vectors(path: Path) -> Iterator[tuple[str, str, int]]:
-    """Vectors, matrices and arrays of them in workgroup memory that a file declares: name, type, steps to one of them.
+def shared_vectors(part: str) -> Iterator[tuple[str, str, int]]:
+    """Vectors, matrices and arrays of them in workgroup memory that a part declares: name, type, steps to one of them.
 
     A type with a name of its own is taken for one of them, unless it is a structure.
     """
-    folder = path.relative_to(SHADERS).parts[0]
-    for name, arrays, kind in SHARED.findall(CODE[path]):
+    folder = part.partition("/")[0]
+    for name, arrays, kind in SHARED.findall(CODE[part]):
         if kind not in SCALARS and STRUCTURES.isdisjoint({(folder, kind), ("lib", kind)}):
             yield name, kind, arrays.count("<")
 
@@ -61,16 +61,18 @@ def steps(place: str) -> int:
     return found
 
 
-@each("path", CODE)
-def test_lanes_write_whole_vectors_of_workgroup_memory(path):
+@each("part", CODE)
+def test_lanes_write_whole_vectors_of_workgroup_memory(part):
     """WGSL lets a write to a component touch the whole vector: what a neighbour writes meanwhile may be lost."""
-    folder = path.relative_to(SHADERS).parts[0]
-    others = {name: steps for other in CODE if folder in other.parts for name, _, steps in shared_vectors(other)}
-    own = set(re.findall(r"\bvar(?:<\w+>)?\s+(\w+)", CODE[path]))  # of the same name, perhaps scalars
+    folder = part.partition("/")[0]
+    others = {
+        name: steps for other in CODE if other.startswith(f"{folder}/") for name, _, steps in shared_vectors(other)
+    }
+    own = set(re.findall(r"\bvar(?:<\w+>)?\s+(\w+)", CODE[part]))  # of the same name, perhaps scalars
     names = {name: steps for name, steps in others.items() if name not in own}
-    names |= {name: steps for name, _, steps in shared_vectors(path)}
-    if path != SHADERS / "moe/groups/best.wgsl":  # a lane has the whole vec4 there
-        assert components_written(CODE[path], names) == []
+    names |= {name: steps for name, _, steps in shared_vectors(part)}
+    if part != "moe/groups/best":  # a lane has the whole vec4 there
+        assert components_written(CODE[part], names) == []
 
 
 def test_a_write_to_a_component_is_found():
@@ -82,7 +84,7 @@ def test_a_write_to_a_component_is_found():
 
 
 def test_vectors_matrices_and_what_has_a_name_of_its_own_are_all_looked_at():
-    kinds = {kind for path in CODE for _, kind, _ in shared_vectors(path)}
+    kinds = {kind for part in CODE for _, kind, _ in shared_vectors(part)}
     assert {"vec4f", "vec4u", "vec4", "Column", "Tile", "Half"} <= kinds
     assert "Extent" not in kinds
 
@@ -91,25 +93,25 @@ MATRICES = {name for code in CODE.values() for name in re.findall(r"^alias (\w+)
 STRUCTURE = re.compile(r"^struct (\w+) \{(.*?)\}", re.MULTILINE | re.DOTALL)
 
 
-@each("path", [path for path, code in CODE.items() if STRUCTURE.search(code)])
-def test_no_structure_has_a_matrix_in_it(path):
+@each("part", [part for part, code in CODE.items() if STRUCTURE.search(code)])
+def test_no_structure_has_a_matrix_in_it(part):
     """DXC crashes where a function has an array of such structures."""
     held = {
-        name: kind for _, fields in STRUCTURE.findall(CODE[path]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
+        name: kind for _, fields in STRUCTURE.findall(CODE[part]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
     }
     assert {name: kind for name, kind in held.items() if kind in MATRICES or kind.startswith("mat")} == {}
 
 
 DECIDES = "Block", "Tile", "Matrix"  # of a workgroup, whether it has work
-RANKED = SHADERS / "moe" / "choices" / "ranked.wgsl"  # wants subgroups, which FXC has not
+RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
 
 
-@each("path", [path for path in CODE if path != RANKED])
-def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(path):
+@each("part", [part for part in CODE if part != RANKED])
+def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(part):
     """FXC takes the value of others for one that lanes may not share, and refuses barriers after it."""
-    for name, kind, start in functions(CODE[path]):
+    for name, kind, start in functions(CODE[part]):
         if kind in DECIDES:
-            assert len(re.findall(r"\breturn\b", inside(CODE[path], start))) == 1, name
+            assert len(re.findall(r"\breturn\b", inside(CODE[part], start))) == 1, name
 
 
 def functions(code: str) -> list[tuple[str, str, int]]:
@@ -129,7 +131,7 @@ def inside(code: str, start: int) -> str:
 
 VECTOR = re.compile(r"\bvar (\w+)(?:\s*:\s*vec[234]\w*(?:<\w+>)?\s*[;=]|\s*=\s*(?:vec[234]\w*|Rows|Column|Tile)\()")
 # FXC takes these, since it knows where the loops around end, or is not given them.
-INDEXED = {"attention/attention_decode.wgsl", "attention/attention_matrix.wgsl", "moe/route_rank.wgsl"}
+INDEXED = {"attention/attention_decode", "attention/attention_matrix", "moe/route_rank"}
 
 
 def indexed(code: str) -> list[str]:
@@ -138,10 +140,10 @@ def indexed(code: str) -> list[str]:
     return re.findall(rf"(?<![\w.])(?:{names})\[(?!\d+u?\])[^\]]+\]\s*[-+*/|&]?=(?!=)", code)
 
 
-@each("path", CODE)
-def test_no_vector_of_a_function_is_written_by_index(path):
+@each("part", CODE)
+def test_no_vector_of_a_function_is_written_by_index(part):
     """DirectX's older compiler, FXC, unrolls all loops around it, and refuses those whose end it does not know."""
-    assert str(path.relative_to(SHADERS).as_posix()) in INDEXED or indexed(CODE[path]) == []
+    assert part in INDEXED or indexed(CODE[part]) == []
 
 
 def test_a_vector_that_is_written_by_index_is_found():

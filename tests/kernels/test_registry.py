@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rwkv_gpu.errors import ShaderError
-from rwkv_gpu.gpu import shader
+from rwkv_gpu.gpu.shader import COMMENT, every_part, read
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.expert_config import ExpertKernel
 from rwkv_gpu.kernels.gemm_config import GemmKernel
@@ -14,7 +14,6 @@ from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
 from tests.cases import each
 
-SHADERS = shader.resources.files("rwkv_gpu.shaders")
 # Linked to every kernel; probes that `Device` and others run by themselves.
 OUTSIDE = {
     "lib/step",
@@ -25,15 +24,10 @@ OUTSIDE = {
 ADD = ["dense/binary/add", "lib/lanes/plain"]
 
 
-def shader_files() -> set[str]:
-    root = str(SHADERS)
-    return {str(path)[len(root) + 1 :].removesuffix(".wgsl") for path in SHADERS.rglob("*.wgsl")}
-
-
-def test_every_shader_is_a_kernel_or_a_part_of_one_and_every_entry_has_its_file():
+def test_every_shader_is_a_kernel_or_a_part_of_one_and_every_entry_has_its_text():
     named = set(KERNELS) | {part for kernel in KERNELS.values() for hole in kernel.holes for part in hole.parts}
     named |= {part for kernel in KERNELS.values() for part in (*kernel.shared, *kernel.core)}
-    assert named | OUTSIDE == shader_files()
+    assert named | OUTSIDE == every_part().keys()
     assert PART_NEEDS.keys() <= named
 
 
@@ -62,7 +56,7 @@ def test_a_kernel_whose_needs_are_not_met_has_no_variants(fast_device):
     assert ("linear/gemm_matrix", "linear/epilogue/rows") not in set(variants(can)) or can.fragment
 
 
-NEEDS = re.compile(r"^// needs ([\w /]+): (.+)$", re.MULTILINE)
+NEEDS = re.compile(r"^// needs (.+)$", re.MULTILINE)
 DECLARED = re.compile(r"\b(?:fn|struct|alias)\s+(\w+)")
 CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILTIN = frozenset(
@@ -84,7 +78,7 @@ ALIASES = frozenset(("Sums", "Left", "Right"))  # of types of fragments, in the 
 
 
 def code(name: str) -> str:
-    return shader.COMMENT.sub("", shader._read(name))
+    return COMMENT.sub("", read(name).text)
 
 
 def declared(name: str) -> set[str]:
@@ -93,10 +87,12 @@ def declared(name: str) -> set[str]:
 
 def needed(name: str) -> dict[str, set[str]]:
     """What the head of a shader says that it calls, by the hole or part that brings it."""
-    return {where: set(names.split(", ")) for where, names in NEEDS.findall(shader._read(name))}
+    said = [one.split(": ") for line in NEEDS.findall(read(name).text) for one in line.split("; ")]
+    assert len(said) == len({where for where, _ in said}), f"{name} names a hole twice"
+    return {where: set(names.split(", ")) for where, names in said}
 
 
-@each("name", sorted(shader_files()))
+@each("name", sorted(every_part()))
 def test_a_shader_says_at_its_head_which_functions_it_needs(name):
     calls = (
         {word for word in CALLED.findall(code(name)) if not word.startswith("vec")} - BUILTIN - ALIASES - declared(name)

@@ -32,11 +32,10 @@ def valid() -> set[str]:
 def tried(linked: Linked) -> Iterator[tuple[str, str]]:
     """The kernels of a shader, each with the parts that stand behind it."""
     kernel = ""
-    for file, _ in linked.origins:
-        name = file.removesuffix(".wgsl")
-        if file != PRELUDE and kernel:
-            yield kernel, name
-        kernel = "" if file == PRELUDE else kernel or name
+    for origin in linked.origins:
+        if origin.file != PRELUDE and kernel:
+            yield kernel, origin.part
+        kernel = "" if origin.file == PRELUDE else kernel or origin.part
 
 
 @every_device

@@ -10,20 +10,18 @@ from itertools import takewhile
 import pytest
 
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record
-from rwkv_gpu.gpu import shader
-from rwkv_gpu.gpu.shader import Linked
+from rwkv_gpu.gpu.shader import BINDING, COMMENT, Linked, every_part
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.cases import cases, quick
 from tests.cases import each
 from tests.gpu.test_translate import ON_MATRIX_UNITS
-from tests.kernels.test_registry import shader_files
 
 APPLE = FAMILIES["apple"]
 SIMD = 32  # lanes of a SIMD group
 BUFFERS = 31  # of a stage; naga takes one for the lengths of the others
 UNIFORM_BYTES = 64 << 10  # of a buffer in the constant address space
 TANH_LIMIT = 44.0  # beyond it Metal's fast tanh is infinity over infinity
-TEXTS = {name: shader.COMMENT.sub("", shader._read(name)) for name in sorted(shader_files())}
+TEXTS = {name: COMMENT.sub("", part.text) for name, part in sorted(every_part().items())}
 
 LOOP = re.compile(r"\b(?:for|while|loop)\b[^{]*")
 COUNTED = re.compile(r"for \(var (\w+) = [^;]+; ([^;]+); (\w+) ?(?:\+\+|--|[-+*/]=|>>=|<<=)[^;{]*\) $")
@@ -115,14 +113,14 @@ def test_every_binding_is_one_buffer_and_needs_no_argument_buffer(name):
     """wgpu makes argument buffers of arrays of bindings: how many they hold, and of what, differs by their tier."""
     text = TEXTS[name]
     assert "binding_array" not in text
-    assert len(shader.BINDING.findall(text)) == text.count("@binding"), "buffers of group 0, no textures or samplers"
+    assert len(BINDING.findall(text)) == text.count("@binding"), "buffers of group 0, no textures or samplers"
 
 
 def test_every_uniform_fits_the_constant_memory_of_an_argument(given):
     sizes = {}
     for linked in given.values():
         names = Constants(linked.source)
-        for kind in re.findall(r"var<uniform> \w+: (.+?);", shader.COMMENT.sub("", linked.source)):
+        for kind in re.findall(r"var<uniform> \w+: (.+?);", COMMENT.sub("", linked.source)):
             sizes[linked.name, kind] = names.nbytes(kind)
     assert min(sizes.values()) > 0
     assert {name: size for name, size in sizes.items() if size > UNIFORM_BYTES} == {}
@@ -154,7 +152,7 @@ class Constants(dict):
     """The constants of a shader, each computed when it is asked for."""
 
     def __init__(self, source: str) -> None:
-        source = shader.COMMENT.sub("", source)
+        source = COMMENT.sub("", source)
         self.texts = dict(re.findall(r"^const (\w+)(?:: [\w<>, ]+)? = (.+?);", source, re.MULTILINE | re.DOTALL))
         self.aliases = dict(re.findall(r"^alias (\w+) = (.+?);", source, re.MULTILINE))
         self.structs = {

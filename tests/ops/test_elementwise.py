@@ -1,14 +1,13 @@
 """Each activation has its numpy function and its case in the shader; each op by element has a part of its kernel."""
 
-from importlib import resources
-
+from rwkv_gpu.gpu.shader import read
 from rwkv_gpu.kernels.dense import MAP_BINARY, UNARY
 from rwkv_gpu.ops.elementwise import ELEMENTWISE, FUNCTIONS
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS
 
 
 def test_each_activation_has_a_function_in_numpy_and_a_case_in_the_shader():
-    text = resources.files("rwkv_gpu.shaders").joinpath("lib/activation.wgsl").read_text(encoding="utf-8")
+    text = read("lib/activation").text
     assert set(FUNCTIONS) == set(ACTIVATIONS)
     assert [name for name in ACTIVATIONS if f"case {name.upper()}:" not in text] == []
 

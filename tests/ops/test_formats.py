@@ -1,7 +1,5 @@
 """Each format's shader part decodes what is packed to the weights that gguf's dequantisers give, in each mode."""
 
-from importlib import resources
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Dispatch, Output, Plan, Slice, StepBuffer
-from rwkv_gpu.gpu.shader import Linked
+from rwkv_gpu.gpu.shader import Linked, Part, read
 from tests.gguf.blocks import extreme_rows, finite_rows
 
 # Products of a scale and a quant are exact or rounded once on both sides: 2 units in the last place. Below the least
@@ -53,11 +51,9 @@ def kernel(fmt: Format, call: str, runs: int, starts: list[int]) -> Linked:
     plane = ", ".join(f"{start}u" for start in [*starts, 0, 0, 0][:4])
     prelude = f"const RUNS = {runs}u;\nconst plane = vec4u({plane});\n"
     body = KERNEL.replace("RUN_QUANTS", call).replace("QUANT", QUANTS[call])
-    files = resources.files("rwkv_gpu.shaders")
-    texts = [(part, files.joinpath(f"{part}.wgsl").read_text(encoding="utf-8")) for part in fmt.parts]
-    texts = [("prelude", prelude), ("kernel", body), *texts]
-    origins = tuple((name, text.count("\n")) for name, text in texts)
-    return Linked(f"decode.{fmt.shader}", "".join(text for _, text in texts), origins)
+    texts = [Part("prelude", "prelude", 0, prelude), Part("kernel", "kernel", 0, body), *map(read, fmt.parts)]
+    origins = tuple(part.origin for part in texts)
+    return Linked(f"decode.{fmt.shader}", "".join(part.text for part in texts), origins)
 
 
 def decode(device: Device, fmt: Format, raw: np.ndarray, width: int, call: str = "run_quants") -> np.ndarray:

@@ -4,8 +4,7 @@
 // is staged, low where x is. Where two matrices alternate, one half of these columns are of the first and the other of the
 // second, and each row of B has zeros in the half that is not its own. low is in units of x, over LOW_SCALE as float16, and
 // B is multiplied by it.
-// needs adapters/outputs: output_of
-// needs lib/matrix_units/halves: halves
+// needs adapters/outputs: output_of; lib/matrix_units/halves: halves
 // needs linear/line_gemm: first_row_of_tile, lane_of_tile, place_in_w, place_in_x, tile_of
 @group(0) @binding(16) var<storage, read> b: array<vec4u>;      // eight float16 each: of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, COLUMN_FOURS]

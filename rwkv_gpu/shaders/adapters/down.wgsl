@@ -1,11 +1,8 @@
 // low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups for a row t of each matrix share out its columns r
 //
 // Columns whose s is zero are not multiplied. Workgroups before these may round the same x for the products that add it.
-// needs beside: beside
-// needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
-// needs low: low_scale, put_columns
-// needs norm: gained
-// needs rows: x4
+// needs beside: beside; lanes: reduce_add, reduce_add4, reduce_max, reduce_min; low: low_scale, put_columns
+// needs norm: gained; rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
 @group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then maybe [T] columns

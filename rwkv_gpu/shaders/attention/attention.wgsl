@@ -2,13 +2,8 @@
 //
 // KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
 // then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
-// needs attention/partition: cut_of
-// needs logit: logits_of
-// needs queries: block_of, prepare
-// needs reach: last_seen, sees
-// needs read: key8, value4
-// needs result: write
-// needs rotation: rotated
+// needs attention/partition: cut_of; logit: logits_of; queries: block_of, prepare; reach: last_seen, sees
+// needs read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 

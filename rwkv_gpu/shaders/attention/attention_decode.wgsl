@@ -6,22 +6,12 @@
 //
 // A group has SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each number sums the scores of
 // key s in the lanes of side s, and each side does the exponentials of its own keys alone.
-// needs attention/heads: value_at
-// needs attention/partition: cut_of, runs_of
-// needs attention/turns: turn_of
-// needs head norm: norm_start, root_of, weight_after, weight_before
-// needs lib/step: apart
-// needs logit: logits_of
-// needs pack: Each, Pack, heads_of, numbers_from, outer, scaled, shuffled, store_sums
-// needs query scale: query_scale
-// needs raw: eight_of, half_of, own8, raw_key, raw_value, rotate_own, scale_of, write_own
-// needs result: finish, write
-// needs rope: is_second, pair_of, partner_of
-// needs rotation: rotated
-// needs runs of rows: run_at
-// needs scores: query_of, score_of
-// needs sum: group_sum
-// needs value norm: value_scale
+// needs attention/heads: value_at; attention/partition: cut_of, runs_of; attention/turns: turn_of
+// needs head norm: norm_start, root_of, weight_after, weight_before; lib/step: apart; logit: logits_of
+// needs pack: Each, Pack, heads_of, numbers_from, outer, scaled, shuffled, store_sums; query scale: query_scale
+// needs raw: eight_of, half_of, own8, raw_key, raw_value, rotate_own, scale_of, write_own; result: finish, write
+// needs rope: is_second, pair_of, partner_of; rotation: rotated; runs of rows: run_at; scores: query_of, score_of
+// needs sum: group_sum; value norm: value_scale
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 

@@ -4,11 +4,8 @@
 // looked at. A workgroup is one subgroup. It takes KEYS positions at a time through workgroup memory, with a running softmax.
 // What comes next is on its way in registers meanwhile. Its loads must stay where they stand: keys and values are not written,
 // but of a buffer that may be, a compiler does not move them to where they are used.
-// needs attention/partition: cut_of
-// needs attention/softmax: exponentials, further, nothing_seen, sum_of
-// needs logit: logits_of
-// needs result: write
-// needs runs of rows: run_at
+// needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of
+// needs result: write; runs of rows: run_at
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4], rotated

@@ -3,11 +3,8 @@
 // A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
 // then the sum over V by fragments. Where few workgroups have all queries, each sees one of RUNS runs of the context, and leaves
 // its sum as it is, with the maximum and the sum of exponentials behind it.
-// needs attention/blocks: block_of
-// needs attention/partition: cut_of
-// needs attention/softmax: exponentials, further, nothing_seen, sum_of
-// needs logit: logits_of
-// needs reach: last_seen, sees
+// needs attention/blocks: block_of; attention/partition: cut_of
+// needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: last_seen, sees
 // needs sink: sink_of
 enable wgpu_cooperative_matrix;
 

@@ -1,11 +1,6 @@
 // The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
-// needs attention/eight: Eight
-// needs attention/turns: turn_of
-// needs head norm: norm_start, root_of, weight_after, weight_before
-// needs lib/step: apart
-// needs query scale: query_scale
-// needs rope: is_second, pair_of, partner_of
-// needs value norm: value_scale
+// needs attention/eight: Eight; attention/turns: turn_of; head norm: norm_start, root_of, weight_after, weight_before
+// needs lib/step: apart; query scale: query_scale; rope: is_second, pair_of, partner_of; value norm: value_scale
 // needs write: put_key, put_value
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages

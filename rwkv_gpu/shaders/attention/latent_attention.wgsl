@@ -4,12 +4,8 @@
 // KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
 // has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
 // latents, by lanes for each vec4 of 4 queries. The running maximum of a query scales down what was summed before.
-// needs attention/eight: Eight
-// needs attention/partition: cut_of
-// needs latent read: latent4, latent8
-// needs queries: part_of
-// needs query scale: query_scale
-// needs result: write
+// needs attention/eight: Eight; attention/partition: cut_of; latent read: latent4, latent8; queries: part_of
+// needs query scale: query_scale; result: write
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, WIDTH]

@@ -5,12 +5,8 @@
 // queries, the two halves of the keys, and the width, of which lanes add up what parts have found. For the sum over latents,
 // subgroups share out the columns. The next block is on its way meanwhile. Its loads must stay where they stand: `keys` is not
 // written, but of a buffer that may be, a compiler does not move them past a barrier, to where they are used.
-// needs attention/partition: cut_of
-// needs attention/softmax: exponentials, further, nothing_seen, sum_of
-// needs lib/matrix_units/halves: halves
-// needs queries: part_of
-// needs query scale: query_scale
-// needs result: write
+// needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of
+// needs lib/matrix_units/halves: halves; queries: part_of; query scale: query_scale; result: write
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]

@@ -1,8 +1,5 @@
 // K[place] = [norm(c[t]) | rotate(p[t])], r[t, h] = rotate(the last R of q_rope[t, h])      one workgroup per row t
-// needs attention/eight: Eight
-// needs lanes: reduce_add
-// needs latent write: put8
-// needs rotation: partner, rotated
+// needs attention/eight: Eight; lanes: reduce_add; latent write: put8; rotation: partner, rotated
 @group(0) @binding(1) var<storage, read> z: array<f32>;                 // [T, WIDTH] = [c | p]
 @group(0) @binding(2) var<storage, read> gain: array<f32>;              // [N]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages

@@ -2,10 +2,7 @@
 //
 // The first rows of a segment also look at its state. One lane computes them all and replaces the state, so that no other
 // lane reads what it replaces.
-// needs gates: gated, x_at
-// needs lib/activation: activation
-// needs lib/step: kept_state
-// needs y: write_y
+// needs gates: gated, x_at; lib/activation: activation; lib/step: kept_state; y: write_y
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]

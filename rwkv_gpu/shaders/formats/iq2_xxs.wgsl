@@ -1,8 +1,6 @@
 // IQ2_XXS: weight = d · (s + 1/2) / 4 · n, n of a codebook.      x: two words a run: a byte for each 8 weights, their
 // entry; then 7 bits for each, their signs, and s; y: d as f16 a superblock of 8 runs; z: the codebook
-// needs formats/codebook: even_signs
-// needs formats/codebook_iq2: eight_weights, sixteenths
-// needs formats/packed: byte_of, half_of
+// needs formats/codebook: even_signs; formats/codebook_iq2: eight_weights, sixteenths; formats/packed: byte_of, half_of
 // needs words: word_at
 const RUN = 32u;
 

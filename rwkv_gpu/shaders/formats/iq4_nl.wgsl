@@ -1,7 +1,5 @@
 // IQ4_NL: weight = d · table[n].      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d as f16 a run
-// needs formats/packed: half_of, in_order
-// needs formats/table_iq4: table_iq4
-// needs words: word_at
+// needs formats/packed: half_of, in_order; formats/table_iq4: table_iq4; words: word_at
 const RUN = 32u;
 
 struct Raw {

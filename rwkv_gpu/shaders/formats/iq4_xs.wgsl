@@ -1,7 +1,6 @@
 // IQ4_XS: weight = d · (s - 32) · table[n].      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: 2 words a super-
 // block of 8 runs: d as f16 | high 2 bits of s at 16 + 2r for run r, then the low 4 bits at 4r
-// needs formats/packed: in_order
-// needs formats/table_iq4: table_iq4
+// needs formats/packed: in_order; formats/table_iq4: table_iq4
 const RUN = 32u;
 
 struct Raw {

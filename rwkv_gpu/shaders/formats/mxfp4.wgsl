@@ -1,7 +1,5 @@
 // MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: e as byte a run
-// needs formats/e2m1: sizes, with_signs
-// needs formats/packed: byte_of, in_order
-// needs words: word_at
+// needs formats/e2m1: sizes, with_signs; formats/packed: byte_of, in_order; words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -1,7 +1,5 @@
 // Q1_0: weight = d · (2 n - 1).      x: a word a run, bit l = n[l]; y: d as f16 four runs
-// needs formats/packed: half_of
-// needs formats/unsigned: centred
-// needs words: word_at
+// needs formats/packed: half_of; formats/unsigned: centred; words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -1,7 +1,6 @@
 // Q2_K: weight = d · s · n - dmin · m.      x: a word a run, bits 2k of byte b = n[4k+b]; y: a byte a run,
 // s | m << 4; z: d | dmin as f16 a superblock of 16 runs
-// needs formats/packed: byte_of
-// needs words: word_at
+// needs formats/packed: byte_of; words: word_at
 const RUN = 16u;
 
 struct Raw {

@@ -1,7 +1,5 @@
 // Q4_1: weight = d · n + m.      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d | m as f16 a run
-// needs formats/nibbles: high_nibbles, low_nibbles
-// needs formats/packed: in_order
-// needs words: word_at
+// needs formats/nibbles: high_nibbles, low_nibbles; formats/packed: in_order; words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -1,10 +1,7 @@
 // Q5_0: weight = d · (n - 16).      x: 16 bytes a run, byte j = low nibbles of n[j], n[j+16]; y: a word a run, bit k of
 // byte b = high bit of n[4k+b]; z: d as f16 a run
-// needs formats/fifths: high_fifths, low_fifths
-// needs formats/nibbles: high_nibbles, low_nibbles
-// needs formats/packed: half_of, in_order
-// needs formats/unsigned: centred
-// needs words: word_at
+// needs formats/fifths: high_fifths, low_fifths; formats/nibbles: high_nibbles, low_nibbles
+// needs formats/packed: half_of, in_order; formats/unsigned: centred; words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -1,6 +1,5 @@
 // Q8_0: weight = d · q.      x: 32 signed bytes a run; y: d as f16 a run
-// needs formats/packed: half_of, in_order
-// needs words: word_at
+// needs formats/packed: half_of, in_order; words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -3,10 +3,7 @@
 // x is integers already (`linear/quantise_rows`), W small ones as it is stored. PREFETCH chunks of 32 columns at a time lie in workgroup
 // memory as bytes, those of a row in two vec4s, so that four products are one instruction. Sums of a run are whole numbers;
 // then scales make floats of them. What is multiplied next is on its way meanwhile.
-// needs format: packed_of, run_raw, scale_of
-// needs lib/dot16: dot16
-// needs linear/table: store
-// needs table: matrix_of, rows_now
+// needs format: packed_of, run_raw, scale_of; lib/dot16: dot16; linear/table: store; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // [K / 32, PLANES, T] of each matrix
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;

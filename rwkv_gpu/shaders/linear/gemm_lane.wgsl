@@ -1,13 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup is a subgroup of 8; each lane has R rows m to itself, for TB rows t
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
-// needs formats/runs: run_quants, run_scale
-// needs lanes: reduce_add
-// needs lib/lanes/broadcast: spread
-// needs linear/table: store
-// needs norm: gained, root
-// needs row statistics: find_statistics
-// needs rows: x4
-// needs table: matrix_of
+// needs formats/runs: run_quants, run_scale; lanes: reduce_add; lib/lanes/broadcast: spread; linear/table: store
+// needs norm: gained, root; row statistics: find_statistics; rows: x4; table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

@@ -1,7 +1,5 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units
-// needs fragments of a subgroup: multiply
-// needs lib/matrix_units/tile: padded4, scale_at
-// needs epilogue: store_with
+// needs fragments of a subgroup: multiply; lib/matrix_units/tile: padded4, scale_at; epilogue: store_with
 // needs table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;

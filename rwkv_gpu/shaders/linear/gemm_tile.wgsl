@@ -3,10 +3,7 @@
 // 32 columns at a time: half of the lanes decode W into workgroup memory while the others turn x, column by column, so that
 // a lane's four rows lie together. What is multiplied next is on its way meanwhile. A lane's sums are four 4 x 4 tiles, or two, as
 // products of a column of W with a row of x; with Tile = f16 its factors are rounded, and summed in float32.
-// needs format: floats, fours_of, run_raw, scale_of
-// needs linear/table: store
-// needs rows: x4
-// needs table: matrix_of
+// needs format: floats, fours_of, run_raw, scale_of; linear/table: store; rows: x4; table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

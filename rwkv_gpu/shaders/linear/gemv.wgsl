@@ -4,14 +4,9 @@
 // that lanes load it side by side though each needs a chunk of its own; a gap behind each chunk keeps them in different
 // banks. What is multiplied next is on its way meanwhile. Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in
 // workgroup memory.
-// needs epilogue: epilogue_inputs, store_with
-// needs format: floats, fours_of, run_raw, scale_of
-// needs lib/sum/across_subgroups: add_partial, sum_of
-// needs lib/sum/squares: add_squares, squares_of
-// needs norm: gained, root
-// needs row statistics: find_statistics
-// needs rows: x4
-// needs table: matrix_of, rows_now
+// needs epilogue: epilogue_inputs, store_with; format: floats, fours_of, run_raw, scale_of
+// needs lib/sum/across_subgroups: add_partial, sum_of; lib/sum/squares: add_squares, squares_of; norm: gained, root
+// needs row statistics: find_statistics; rows: x4; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

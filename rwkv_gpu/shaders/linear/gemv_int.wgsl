@@ -3,15 +3,9 @@
 // LANES_PER_ROW lanes have R rows m at a time, and of these every LANES_PER_ROW-th chunk of 32 columns. Sums meet by shuffles, so that once x
 // is staged no subgroup waits for another. What is multiplied next is on its way meanwhile, be it of the same rows or of the
 // next.
-// needs emitted statistics: emit_statistics
-// needs epilogue: epilogue_inputs, store_with
-// needs format: run_raw
-// needs lib/sum/squares: add_squares, squares_of
-// needs norm: root
-// needs row statistics: find_statistics
-// needs staging: part_of, product, stage
-// needs sum: group_sum
-// needs table: matrix_of, rows_now
+// needs emitted statistics: emit_statistics; epilogue: epilogue_inputs, store_with; format: run_raw
+// needs lib/sum/squares: add_squares, squares_of; norm: root; row statistics: find_statistics
+// needs staging: part_of, product, stage; sum: group_sum; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

@@ -5,17 +5,9 @@
 // one that compilers unroll as a whole.
 // A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums
 // together in workgroup memory, and the first lanes have a row each.
-// needs columns: chunk_of_row
-// needs emitted statistics: emit_statistics
-// needs epilogue: epilogue_inputs, store_with
-// needs format: run_raw
-// needs lib/sum/squares: add_squares, squares_of
-// needs norm: gained, root
-// needs row statistics: find_statistics
-// needs rows: x4
-// needs staging: part_of, place, product, put
-// needs sum: group_sum
-// needs table: matrix_of, rows_now
+// needs columns: chunk_of_row; emitted statistics: emit_statistics; epilogue: epilogue_inputs, store_with
+// needs format: run_raw; lib/sum/squares: add_squares, squares_of; norm: gained, root; row statistics: find_statistics
+// needs rows: x4; staging: part_of, place, product, put; sum: group_sum; table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

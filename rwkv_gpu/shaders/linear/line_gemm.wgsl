@@ -10,15 +10,9 @@
 // columns (`lib/matrix_units/sums_of_parts`).
 //
 // Rows that are written side by side are four apart, so that they begin in different banks.
-// needs decoded four: four_of
-// needs format: run_raw, scale_of
-// needs barrier: meet
-// needs further columns: ask_adapters, stage_adapters
-// needs lib/matrix_units/halves: halves
-// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs unit: find_scales, settle_scales
-// needs epilogue: store_with
-// needs table: matrix_of
+// needs decoded four: four_of; format: run_raw, scale_of; barrier: meet; further columns: ask_adapters, stage_adapters
+// needs lib/matrix_units/halves: halves; lib/matrix_units/sums: finish_all, finish_one, fragment_at
+// needs unit: find_scales, settle_scales; epilogue: store_with; table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;

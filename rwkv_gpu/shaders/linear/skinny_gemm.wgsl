@@ -4,15 +4,9 @@
 // rows t. As many columns of x as have room are in workgroup memory; where that is all of them, a workgroup goes through many
 // rows of W without a barrier. PREFETCH chunks are on their way at a time, of the same rows or of the next, each in registers
 // of its own: to move what is still loading would be to wait for it.
-// needs epilogue: epilogue_inputs, store_with
-// needs format: run_raw, scale_of
-// needs linear/skinny/quantised_x: squares_of
-// needs linear/staging/integer_products: bytes_of_run, product_of
-// needs norm: root
-// needs quantised output: quantise_block
-// needs row statistics: find_statistics
-// needs table: matrix_of, rows_now
-// needs x: part_of, stage
+// needs epilogue: epilogue_inputs, store_with; format: run_raw, scale_of; linear/skinny/quantised_x: squares_of
+// needs linear/staging/integer_products: bytes_of_run, product_of; norm: root; quantised output: quantise_block
+// needs row statistics: find_statistics; table: matrix_of, rows_now; x: part_of, stage
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 

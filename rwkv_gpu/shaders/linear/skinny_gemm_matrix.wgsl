@@ -7,12 +7,8 @@
 //
 // Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
 // two, write side by side.
-// needs decoded weights: four_weights
-// needs format: fours_of, run_raw, scale_of
-// needs lib/matrix_units/halves: halves
-// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs epilogue: store_with
-// needs table: matrix_of
+// needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; lib/matrix_units/halves: halves
+// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with; table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;

@@ -9,14 +9,9 @@
 //
 // Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which
 // decode such a pair, write side by side, and eight neighbouring rows begin in different banks.
-// needs decoded weights: four_weights
-// needs format: fours_of, run_raw, scale_of
-// needs barrier: meet
-// needs further columns: ask_adapters, stage_adapters
-// needs lib/matrix_units/halves: halves
-// needs lib/matrix_units/sums: finish_one, fragment_at
-// needs unit: find_scales, settle_scales
-// needs epilogue: store_with
+// needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; barrier: meet
+// needs further columns: ask_adapters, stage_adapters; lib/matrix_units/halves: halves
+// needs lib/matrix_units/sums: finish_one, fragment_at; unit: find_scales, settle_scales; epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 

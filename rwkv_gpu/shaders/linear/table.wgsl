@@ -34,3 +34,53 @@ var<private> own_lane: u32;
 fn store(matrix: Matrix, t: u32, row: u32, first: f32, second: f32) {
     store_with(matrix, t, row, first, second, epilogue_inputs(matrix, t, row));
 }
+
+//# constant
+// The table of matrices as a constant of the prelude, for plans of few rows: nothing has to be read before the first weights
+// are asked for.
+fn matrix_of(block: u32) -> Matrix {
+    var found = table.matrix[0];
+    found = next_of(found, 1u < table.matrices, table.matrix[1], block);
+    found = next_of(found, 2u < table.matrices, table.matrix[2], block);
+    found = next_of(found, 3u < table.matrices, table.matrix[3], block);
+    found = next_of(found, 4u < table.matrices, table.matrix[4], block);
+    found = next_of(found, 5u < table.matrices, table.matrix[5], block);
+    found = next_of(found, 6u < table.matrices, table.matrix[6], block);
+    found = next_of(found, 7u < table.matrices, table.matrix[7], block);
+    plane = found.planes;
+    is_first_workgroup = block == 0u;
+    return found;
+}
+
+fn next_of(found: Matrix, is: bool, next: Matrix, block: u32) -> Matrix {
+    var either = found;
+    if is && block >= next.block {
+        either = next;
+    }
+    return either;
+}
+
+// Rows of x in this step.
+fn rows_now() -> u32 {
+    if table.rows == 1u {
+        return 1u;
+    }
+    return step.rows;
+}
+
+//# uniform: The table of matrices as data, so that one pipeline serves every size.
+@group(0) @binding(6) var<uniform> table: Table;
+
+// The matrix that a block of rows is of. The starts are read side by side, not one after the other.
+fn matrix_of(block: u32) -> Matrix {
+    var g = 0u;
+    for (var i = 1u; i < 8u; i++) {
+        g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
+    }
+    plane = table.matrix[g].planes;
+    is_first_workgroup = block == 0u;
+    return table.matrix[g];
+}
+
+// Rows of x in this step.
+fn rows_now() -> u32 { return step.rows; }

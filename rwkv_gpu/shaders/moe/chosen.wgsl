@@ -1,6 +1,5 @@
 // The experts that row t has chosen, and their shares, for all lanes of a workgroup.
-// needs bias: bias_of
-// needs shares: share_at
+// needs bias: bias_of; shares: share_at
 @group(0) @binding(4) var<storage, read> experts: array<u32>;           // [T, USED]
 
 var<workgroup> chosen: array<u32, USED>;

@@ -1,7 +1,5 @@
 // y[t, m] = sum_j shares[t, j] · x[t, j, m] + residual[t, m]      one lane per element
-// needs next: keep
-// needs residual: residual_at
-// needs shares: share_at
+// needs next: keep; residual: residual_at; shares: share_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, USED, M]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, M]
 

@@ -1,12 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
-// needs choices: tile_at
-// needs formats/runs: run_quants, run_scale
-// needs lib/lanes/broadcast: spread
-// needs moe/matrices: row_runs
-// needs moe/tiles: input_of
-// needs moe/write: write
-// needs rows: x4
+// needs choices: tile_at; formats/runs: run_quants, run_scale; lib/lanes/broadcast: spread; moe/matrices: row_runs
+// needs moe/tiles: input_of; moe/write: write; rows: x4
 const LANES = 8u;       // that have rows to themselves
 const CHUNK = 32u;      // 8 lanes load a vec4 each
 const CHUNKS = (K + CHUNK - 1u) / CHUNK;

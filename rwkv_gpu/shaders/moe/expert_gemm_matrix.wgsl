@@ -2,11 +2,7 @@
 //
 // Each weight is decoded once for all of these choices. Fragments of x that have no choice are neither copied nor
 // multiplied, so that a tile may be as large as the largest expert wants it.
-// needs choices: choice_at, tile_at
-// needs kept: keep
-// needs moe/matrices: row_runs
-// needs fragments: multiply
-// needs moe/write: write
+// needs choices: choice_at, tile_at; kept: keep; moe/matrices: row_runs; fragments: multiply; moe/write: write
 // needs unit: scale_at
 const LANES = 1u;       // that have rows to themselves
 

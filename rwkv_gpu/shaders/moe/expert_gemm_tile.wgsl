@@ -1,11 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup of 128 for 64 rows m and 32 choices n; a lane for 4 of both
 // Half of the lanes decode a run of W_e into workgroup memory while the others copy x, 32 columns at a time.
-// needs choices: tile_at
-// needs formats/runs: run_quants, run_scale
-// needs moe/matrices: row_runs
-// needs moe/tiles: input_of
-// needs moe/write: write
-// needs rows: x4
+// needs choices: tile_at; formats/runs: run_quants, run_scale; moe/matrices: row_runs; moe/tiles: input_of
+// needs moe/write: write; rows: x4
 const LANES = 1u;       // that have rows to themselves
 const COLUMNS = 32u;
 const CHUNKS = (K + COLUMNS - 1u) / COLUMNS;

@@ -2,15 +2,9 @@
 //
 // A lane takes every LANES_PER_ROW-th run of 16 or 32 columns, and loads the next while it multiplies. x goes through workgroup memory.
 // Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in workgroup memory.
-// needs choices: tile_at
-// needs format: floats, fours_of, run_raw, scale_of
-// needs lib/sum/across_subgroups: add_partial, sum_of
-// needs lib/sum/squares: add_squares, squares_of
-// needs moe/matrices: row_runs
-// needs moe/stage: place, stage
-// needs moe/tiles: input_of
-// needs moe/write: write
-// needs norm: root
+// needs choices: tile_at; format: floats, fours_of, run_raw, scale_of; lib/sum/across_subgroups: add_partial, sum_of
+// needs lib/sum/squares: add_squares, squares_of; moe/matrices: row_runs; moe/stage: place, stage; moe/tiles: input_of
+// needs moe/write: write; norm: root
 const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
 const SUMS = R * TB;
 const ALL = ROW_RUNS;

@@ -3,15 +3,8 @@
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
 // With fewer than BLOCKS, the SHARES workgroups of a choice go through several blocks of rows with the x that they stage once.
 // x becomes integers, but stays floats where W becomes floats with less work than integers.
-// needs choices: tile_at
-// needs format: run_raw
-// needs lib/sum/squares: add_squares, squares_of
-// needs moe/matrices: row_runs
-// needs moe/tiles: input_of
-// needs moe/write: write
-// needs norm: root
-// needs row: prefetch_row, stage_row
-// needs staging: part_of, product
+// needs choices: tile_at; format: run_raw; lib/sum/squares: add_squares, squares_of; moe/matrices: row_runs
+// needs moe/tiles: input_of; moe/write: write; norm: root; row: prefetch_row, stage_row; staging: part_of, product
 // needs sum: group_sum
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;

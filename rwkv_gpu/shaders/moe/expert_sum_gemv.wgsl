@@ -1,12 +1,8 @@
 // y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
 //
 // As `moe/expert_gemv`, but over the runs of all USED products, as if they were one long row.
-// needs format: floats, fours_of, run_raw, scale_of
-// needs lib/sum/across_subgroups: add_partial, sum_of
-// needs moe/chosen: biases_of, choose
-// needs moe/matrices: row_runs
-// needs moe/stage: place, stage
-// needs residual: residual_at
+// needs format: floats, fours_of, run_raw, scale_of; lib/sum/across_subgroups: add_partial, sum_of
+// needs moe/chosen: biases_of, choose; moe/matrices: row_runs; moe/stage: place, stage; residual: residual_at
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 
 const LANES = WG / LANES_PER_ROW;

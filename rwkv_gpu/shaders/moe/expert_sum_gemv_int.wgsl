@@ -2,14 +2,9 @@
 //
 // As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row. The choices are on their way while x is
 // staged: only W waits for them.
-// needs format: run_raw
-// needs linear/staging/integers: part_of, product, stage
-// needs moe/chosen: choice_of, early_biases, keep_choice, sum_of_biases
-// needs moe/matrices: row_runs
-// needs next: collect, keep_block
-// needs residual: residual_at
-// needs shares: share_at
-// needs sum: group_sum
+// needs format: run_raw; linear/staging/integers: part_of, product, stage
+// needs moe/chosen: choice_of, early_biases, keep_choice, sum_of_biases; moe/matrices: row_runs
+// needs next: collect, keep_block; residual: residual_at; shares: share_at; sum: group_sum
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 
 const PARTS = 32u / RUN;

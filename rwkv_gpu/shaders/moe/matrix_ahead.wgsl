@@ -2,11 +2,8 @@
 //
 // So few choices are so little work that a step would wait for what was asked for in the one before. Each step on its way has
 // registers of its own: numbers that move from some to others are waited for.
-// needs format: run_raw
-// needs moe/expert_gemm_matrix: w_run, x_row
-// needs moe/matrix_sums: put_fragments
-// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
-// needs x: rounded_four, x_four, x_start
+// needs format: run_raw; moe/expert_gemm_matrix: w_run, x_row; moe/matrix_sums: put_fragments
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here; x: rounded_four, x_four, x_start
 const_assert FM == 1u && TB == S && (AHEAD == 2u || AHEAD == 4u);
 
 struct Loads {

@@ -2,11 +2,8 @@
 //
 // Subgroups share out rows of W, and the columns of a step; the next step is loaded meanwhile. Each fragment has a name, as
 // drivers keep arrays of fragments in memory. Those beyond FM and `live` are never computed.
-// needs format: run_raw
-// needs moe/expert_gemm_matrix: w_run, x_row
-// needs moe/matrix_sums: put_fragments
-// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here
-// needs x: rounded_four, x_four, x_start
+// needs format: run_raw; moe/expert_gemm_matrix: w_run, x_row; moe/matrix_sums: put_fragments
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here; x: rounded_four, x_four, x_start
 const_assert FM == 1u || FM == 2u || FM == 4u;
 const_assert TB <= 4u * S;
 

@@ -2,8 +2,7 @@
 //
 // x is as `round_rows` writes it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
 // longer than their columns, so that neighbours lie in different banks. Beyond the end of a row, W is zero.
-// needs decoded run: weights_of
-// needs format: scale_of
+// needs decoded run: weights_of; format: scale_of
 enable wgpu_cooperative_matrix;
 
 const C4 = COLUMNS / 4u;

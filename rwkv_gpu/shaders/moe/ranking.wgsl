@@ -1,9 +1,5 @@
 // The experts of a row, which a subgroup finds by itself: the largest logit, then the next and so on, of equals the first.
-// needs answer: answer_scale
-// needs choosing: chosen_by
-// needs gating: weight_of
-// needs moe/shares: share_scale
-// needs sum: group_sum
+// needs answer: answer_scale; choosing: chosen_by; gating: weight_of; moe/shares: share_scale; sum: group_sum
 @group(0) @binding(4) var<storage, read> router_logits: array<f32>;     // [T, E]
 @group(0) @binding(8) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(9) var<storage, read_write> shares: array<f32>;      // [T, USED]

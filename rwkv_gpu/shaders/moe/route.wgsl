@@ -1,8 +1,5 @@
 // experts[t] = where the USED largest x[t, :] are, of equals the first; shares from their logits      one workgroup per t
-// needs answer: answer_scale
-// needs gating: weight_of
-// needs lanes: reduce_add, reduce_max, reduce_min
-// needs moe/shares: share_scale
+// needs answer: answer_scale; gating: weight_of; lanes: reduce_add, reduce_max, reduce_min; moe/shares: share_scale
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]

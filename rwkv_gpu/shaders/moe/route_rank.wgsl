@@ -1,11 +1,7 @@
 // experts[t] = where the USED largest of what experts are chosen by are, of equals the first; their shares      one workgroup per t
 // The rank of an expert is how many come before it: each lane counts that for its own.
-// needs answer: answer_scale
-// needs choosing: chosen_by
-// needs gating: weight_of, whole
-// needs groups: keep_groups
-// needs lanes: reduce_add, reduce_max
-// needs moe/shares: share_scale
+// needs answer: answer_scale; choosing: chosen_by; gating: weight_of, whole; groups: keep_groups
+// needs lanes: reduce_add, reduce_max; moe/shares: share_scale
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]

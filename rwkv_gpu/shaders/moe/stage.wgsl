@@ -1,7 +1,5 @@
 // How a workgroup reads x, STAGED runs at a time.
-// needs kernel: start_of
-// needs norm: gained
-// needs rows: x4
+// needs kernel: start_of; norm: gained; rows: x4
 const FOURS = RUN / 4u;
 
 const_assert STAGED % LANES_PER_ROW == 0u;

@@ -1,7 +1,5 @@
 // What becomes of y = S r of a chunk of rows      one workgroup per BLOCK rows and head
-// needs recurrence/chunk: Block, value_place
-// needs extra: prepare_output
-// needs output: conclude, last_of
+// needs recurrence/chunk: Block, value_place; extra: prepare_output; output: conclude, last_of
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, P / 4]
 
 const ITEMS = BLOCK * P4;           // vec4s of a chunk
@@ -26,3 +24,106 @@ fn y4(i: u32) -> vec4f { return block_y[i]; }
 
 // Where a vec4 of a chunk lies in [T, H, P / 4].
 fn item_place(block: Block, i: u32) -> u32 { return value_place(block, i / P4, i % P4); }
+
+//# bonus: The present token of RWKV-7 counts by r · k r_k.
+// needs kernel: item_place; recurrence/sums: token_sum; rwkv/mixed: key_of, own_value, part_of
+const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
+
+var<workgroup> block_v: array<vec4f, ITEMS>;
+var<workgroup> token_bonus: array<f32, BLOCK>;
+
+fn prepare_output(block: Block, lane: u32) {
+    for (var i = lane; i < block.tokens * N4; i += WG) {
+        let place = item_place(block, i);
+        let d = block.head * N4 + i % N4;
+        block_v[i] = own_value(place);
+        sums[i] = dot(part_of(R, place) * key_of(place, d), vectors[2u * D4 + d]);
+    }
+    workgroupBarrier();
+    if lane < block.tokens {
+        token_bonus[lane] = token_sum(lane);
+    }
+    workgroupBarrier();
+}
+
+fn with_bonus(token: u32, i: u32, normed: vec4f) -> vec4f {
+    return fma(vec4f(token_bonus[token]), block_v[i], normed);
+}
+
+//# first: RWKV-6: r reads S before its token, and the token by its channels' bonus, if there is one.
+// needs bonus: first_of; kernel: item_place; lib/step: apart; recurrence/sums: token_sum
+@group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
+
+const K4 = KEY_HEADS * N4;
+
+var<workgroup> token_bonus: array<f32, BLOCK>;
+
+fn prepare_output(block: Block, lane: u32) {
+    if READS_OLD != 0u {
+        for (var i = lane; i < block.tokens * N4; i += WG) {
+            let d = block.head * N4 + i % N4;
+            sums[i] = dot(rkvg[item_place(block, i)] * rkvg[apart(D4) + key_at(block, i)], first_of(d));
+        }
+        workgroupBarrier();
+        if lane < block.tokens {
+            token_bonus[lane] = token_sum(lane);
+        }
+        workgroupBarrier();
+        for (var i = lane; i < block.tokens * N4; i += WG) {
+            block_y[i] += token_bonus[i / N4] * rkvg[apart(D4) + apart(K4) + key_at(block, i)];
+        }
+    }
+    workgroupBarrier();
+}
+
+fn key_at(block: Block, i: u32) -> u32 {
+    return (block.row + i / N4) * K4 + block.head / (H / KEY_HEADS) * N4 + i % N4;
+}
+
+fn with_bonus(_token: u32, _i: u32, normed: vec4f) -> vec4f { return normed; }
+fn gate_of(place: u32) -> vec4f { return rkvg[apart(D4) + 2u * apart(K4) + place]; }
+
+//# gain: The weight of the norm is all that the output reads.
+@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [N / 4]
+
+const GAIN_AT = 0u;
+
+fn prepare_output(_block: Block, _lane: u32) { workgroupBarrier(); }
+fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }
+
+//# skip: Mamba-2: y = (S C + D x) silu(z)
+// needs kernel: item_place, y4
+@group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P] and more in a row
+@group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first
+@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
+
+const ROW4 = V4 + 2u * G * N4;          // vec4s of a row of x, B and C
+
+fn prepare_output(_block: Block, _lane: u32) { workgroupBarrier(); }
+
+// x, and silu(z).
+struct Skip {
+    x: vec4f,
+    gate: vec4f,
+}
+
+fn last_of(block: Block, i: u32) -> Skip {
+    if i >= block.tokens * P4 {
+        return Skip();
+    }
+    let row = block.row + i / P4;
+    let d = block.head * P4 + i % P4;
+    let at = row * STRIDE + 4u * d;
+    let z = vec4f(projected[at], projected[at + 1u], projected[at + 2u], projected[at + 3u]);
+    return Skip(xbc[row * ROW4 + d], z / (1.0 + exp(-z)));
+}
+
+fn conclude(first: Skip, block: Block, lane: u32) {
+    for (var i = lane; i < block.tokens * P4; i += WG) {
+        var last = first;
+        if i != lane {
+            last = last_of(block, i);
+        }
+        y[item_place(block, i)] = fma(vec4f(parameters[2u * H + block.head]), last.x, y4(i)) * last.gate;
+    }
+}

@@ -4,8 +4,7 @@
 // solution of U = L U + L' V + A S₀ᵀ: L holds a_t · b_i, faded between i and t. So U = W S₀ᵀ + U₀, y = R S₀ᵀ + Y₀. Decays are
 // only multiplied, never divided by, so that none over- or underflows that should not. L is solved forward, as powers
 // of it cancel. With one key (k = b) u and v are added by the same, so that U has both. Without removal U is V.
-// needs inputs: inputs_at, prepare_tokens, value_at
-// needs recurrence/chunk: Block, key_place, value_place
+// needs inputs: inputs_at, prepare_tokens, value_at; recurrence/chunk: Block, key_place, value_place
 // needs recurrence/chunk_stack: decay_place, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀

@@ -2,9 +2,7 @@
 //
 // With two keys also + Vᵀ K. SPLIT lanes share ROWS rows of S, whose columns stay in registers. What all rows of a chunk
 // read goes through workgroup memory: R and W, then B and K in their place. What is wanted next is on its way meanwhile.
-// needs token sum: sum_of
-// needs recurrence/chunk: Block, key_place, value_place
-// needs lib/step: kept_state
+// needs token sum: sum_of; recurrence/chunk: Block, key_place, value_place; lib/step: kept_state
 // needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
 @group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4], value by key

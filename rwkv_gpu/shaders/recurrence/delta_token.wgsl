@@ -3,14 +3,9 @@
 // Memory is waited for once: every N / 4 neighbours ask for one of q, k, v and the gate, those behind them for decays and β, and
 // all for S, which comes last as it is the most. Norms over a head are sums over such neighbours, which are of one subgroup. S
 // stays in registers, as tiles of ROWS rows and 4 columns, SPLIT lanes for ROWS rows.
-// needs decay: prepare_decay
-// needs lib/sum/subgroup: group_sum
-// needs qkv: qkv_at
-// needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at
-// needs recurrence/gain: gain_at
-// needs recurrence/step/delta_rule: advance
-// needs tile: load_tile, store_tile, store_y
-// needs y: write_y
+// needs decay: prepare_decay; lib/sum/subgroup: group_sum; qkv: qkv_at
+// needs recurrence/delta_tensors: key_head_of, key_is_first, rate_at; recurrence/gain: gain_at
+// needs recurrence/step/delta_rule: advance; tile: load_tile, store_tile, store_y; y: write_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]

@@ -3,10 +3,7 @@
 // BLOCK tokens at a time are made ready by all lanes together in workgroup memory, then run through without a barrier, then
 // concluded by all lanes together. Software Vulkan stops an invocation after 65,535 turns of all its loops, so the inner ones
 // are unrolled by 4.
-// needs kernel: advance, prepare
-// needs lib/step: kept_state
-// needs output: conclude, last_of
-// needs tile: load_tile, store_tile, store_y
+// needs kernel: advance, prepare; lib/step: kept_state; output: conclude, last_of; tile: load_tile, store_tile, store_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]

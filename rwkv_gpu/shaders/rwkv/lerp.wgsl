@@ -1,6 +1,5 @@
 // y_i[t] = x[t] + (before[t] - x[t]) · amount_i[t]      one lane for ROWS rows and a column
-// needs amount: amounts
-// needs lib/step: apart
+// needs amount: amounts; lib/step: apart
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read> before: array<f32>;    // [T, D]
 @group(0) @binding(3) var<storage, read> mix: array<f32>;       // [MIXES, D]

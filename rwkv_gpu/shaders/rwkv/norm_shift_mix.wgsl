@@ -1,7 +1,5 @@
 // y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, xx = layer_norm(x)      one workgroup per row t, which norms both its rows
-// needs lanes: reduce_add, reduce_add2
-// needs lib/step: apart, kept_state
-// needs output: begin, put
+// needs lanes: reduce_add, reduce_add2; lib/step: apart, kept_state; output: begin, put
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
 @group(0) @binding(2) var<storage, read> weight: array<vec4f>;          // [D / 4]
 @group(0) @binding(3) var<storage, read> bias: array<vec4f>;            // [D / 4]

@@ -1,9 +1,6 @@
 // S = S diag(w) + v kᵀ - (S κ)(κ a)ᵀ, y = (norm(S r) + (r · k r_k) v) gate      one workgroup per segment and head
-// needs recurrence/sums: token_sum, token_sum_of_squares
-// needs recurrence/walk: item_place
-// needs rwkv/mixed: gate_part, own_value, part_of
-// needs row sum: row_add
-// needs tile: Rows, load_v, next, times
+// needs recurrence/sums: token_sum, token_sum_of_squares; recurrence/walk: item_place
+// needs rwkv/mixed: gate_part, own_value, part_of; row sum: row_add; tile: Rows, load_v, next, times
 const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
 
 var<workgroup> block_w: array<vec4f, ITEMS>;

@@ -3,11 +3,8 @@
 // The lanes of a row of S have its channel, too: its v, w, a and gate. Vectors of the head go through workgroup memory, where
 // each is loaded once, as do w and a, which are wanted by column, and S r, which is normed over the head. All that does not
 // depend on each other is asked for at once.
-// needs gates: gate_values, gates_from, load_gates, put
-// needs output: collect_output, quantise_output
-// needs rows: beyond, segment_of
-// needs sum: group_sum
-// needs value: first_of
+// needs gates: gate_values, gates_from, load_gates, put; output: collect_output, quantise_output
+// needs rows: beyond, segment_of; sum: group_sum; value: first_of
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4], and biases of LoRAs
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key

@@ -1,7 +1,5 @@
 // A logit after bias, penalties and mask, LEAST where the token is impossible; what is remembered for penalties to come.
-// needs lanes: reduce_add2, reduce_max2
-// needs mask: allowed
-// needs sampling/draw: is_set
+// needs lanes: reduce_add2, reduce_max2; mask: allowed; sampling/draw: is_set
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, PAIRS]: how often, and when last; then biases
 
 const WORDS = (V + 31u) / 32u;              // of a bit for each token

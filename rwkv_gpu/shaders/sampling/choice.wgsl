@@ -1,9 +1,6 @@
 // Chooses the token of a row from what blocks have found, and remembers it: chosen[r] = the token, its log probability, the
 // reason where there is none
-// needs lanes: reduce_best
-// needs logits: remember
-// needs sampling/draw: draw_keys, is_set
-// needs sampling/part: Best, better, key_of
+// needs lanes: reduce_best; logits: remember; sampling/draw: draw_keys, is_set; sampling/part: Best, better, key_of
 // needs truncation: best_kept, is_cut
 @group(0) @binding(7) var<storage, read_write> chosen: array<vec4u>;    // [R]
 @group(0) @binding(8) var<storage, read_write> sampled: array<u32>;        // [S], then the rings [S, RING]

@@ -1,11 +1,6 @@
 // parts[r, b] = maximum, sum and winner of tokens SPAN b .. SPAN (b + 1) of row r      one workgroup per row and block
-// needs choice: choose
-// needs lanes: reduce_best
-// needs logits: adjusted, reduce_most, reduce_sums, truncates
-// needs row: is_last
-// needs sampling/draw: draw_keys
-// needs sampling/part: Best, better, key_of
-// needs sampling/whole: whole_of
+// needs choice: choose; lanes: reduce_best; logits: adjusted, reduce_most, reduce_sums, truncates; row: is_last
+// needs sampling/draw: draw_keys; sampling/part: Best, better, key_of; sampling/whole: whole_of
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 

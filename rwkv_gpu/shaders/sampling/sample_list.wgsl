@@ -1,9 +1,5 @@
 // list[r] = the tokens of row r that may be kept: those of at least a bound      one workgroup per row and block
-// needs choice: choose
-// needs list: tell_bounds
-// needs logits: logit_of, truncates
-// needs row: is_last
-// needs sampling/order: order
+// needs choice: choose; list: tell_bounds; logits: logit_of, truncates; row: is_last; sampling/order: order
 // needs sampling/whole: whole_of
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]

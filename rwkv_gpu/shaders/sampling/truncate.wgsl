@@ -3,11 +3,8 @@
 // Each keeps what is greatest, of equals the first, so that what stays is told by two numbers: the least order that is
 // kept, and the last token of that order. Both are found by search: counts, or shares of the whole as whole numbers,
 // whose sums do not hang on the order of adding.
-// needs list: bounds_at
-// needs logits: logit_of, truncates
-// needs sampling/order: order, value_of
-// needs sampling/part: Best, better, key_of
-// needs subtotal: leads, subtotal
+// needs list: bounds_at; logits: logit_of, truncates; sampling/order: order, value_of
+// needs sampling/part: Best, better, key_of; subtotal: leads, subtotal
 var<workgroup> listed: atomic<u32>;
 var<workgroup> tallies: array<atomic<u32>, 16>;
 var<workgroup> few: array<vec2u, FEW>;          // order and token of what may be kept, where that is few

@@ -1,7 +1,5 @@
 // y[t, g, :] = v / sqrt(mean(v²) + EPS) * weight[g, :] + shift, v = x[t, g, :] - centre      one workgroup per row t and group g
-// needs centre: centre_of
-// needs lanes: reduce_add
-// needs shift: shift_at
+// needs centre: centre_of; lanes: reduce_add; shift: shift_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, G, D / G]
 @group(0) @binding(2) var<storage, read> weight: array<f32>;    // [G, D / G], or [D / G]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, G, D / G]

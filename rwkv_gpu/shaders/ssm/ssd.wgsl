@@ -4,10 +4,7 @@
 // barrier. In a step of a row for each sequence S is stored as it comes, so that stores begin before all of it is read, and with
 // INPUTS_FIRST it is asked for last, as it is the most. Software Vulkan stops an invocation after 65,535 turns of all its loops,
 // so columns are unrolled by UNROLL.
-// needs lib/step: kept_state
-// needs sum: group_sum
-// needs lib/softplus: softplus
-// needs output: collect_output, quantise_output
+// needs lib/step: kept_state; sum: group_sum; lib/softplus: softplus; output: collect_output, quantise_output
 // needs xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<vec4f>;       // [T, STRIDE], z [H, P] first and dt [H] last
 @group(0) @binding(3) var<storage, read> parameters: array<vec4f>;      // the bias of dt, A and D, [H] each; maybe of a convolution, too

@@ -3,9 +3,7 @@
 // On matrix units, from what `ssd_scores` wrote. With d_t the decay from the chunk's start to t: Yᵀ = S₀ (C d)ᵀ + X̃ᵀ M, where M
 // has the scores of t and i times the decay between them, and Sᵀ = S₀ᵀ d_last + Bᵀ X̂. X̃ is dt x, X̂ the same with the decay
 // that is left. Lanes keep S in float32; what is multiplied are copies in float16, scaled by powers of two.
-// needs ssm/ssd_slots: first_slot
-// needs lib/step: kept_state
-// needs lib/softplus: softplus
+// needs ssm/ssd_slots: first_slot; lib/step: kept_state; lib/softplus: softplus
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row

@@ -1,6 +1,5 @@
 // A head in blocks of 32 dims: its quants, then the scales as halves, two to a word.
-// needs attention/eight: Eight
-// needs bits: scale_for
+// needs attention/eight: Eight; bits: scale_for
 const EIGHTS = N / 8u;                          // of a head; a block has four
 const SCALES = EIGHTS * WORDS_8;                // words of a head before its scales
 const HEAD_WORDS = SCALES + (EIGHTS + 7u) / 8u;

@@ -1,10 +1,7 @@
 // 8 dims of a key or a value as they lie: quants, and the scale of their block.
-// needs attention/cache/blocks: larger, rounded_scale, scale_at, scale_in
-// needs attention/eight: Eight
-// needs bits: encoded, quants_of
-// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
-// needs rotation: rotated
-// needs words: key_quants, key_word, value_quants, value_word
+// needs attention/cache/blocks: larger, rounded_scale, scale_at, scale_in; attention/eight: Eight
+// needs bits: encoded, quants_of; put: put_key_quants, put_key_word, put_value_quants, put_value_word
+// needs rotation: rotated; words: key_quants, key_word, value_quants, value_word
 alias Half = vec4f;     // 4 dims, not yet quantised
 
 const RAW_WORDS = 3u;

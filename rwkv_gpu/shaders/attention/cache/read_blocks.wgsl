@@ -1,7 +1,5 @@
 // Keys and values in blocks.
-// needs attention/cache/blocks: scale_at, scale_in
-// needs attention/eight: Eight
-// needs bits: quants_of
+// needs attention/cache/blocks: scale_at, scale_in; attention/eight: Eight; bits: quants_of
 // needs words: key_quants, key_word, value_quants, value_word
 fn key8(i: u32) -> Eight {
     let head = i / EIGHTS;

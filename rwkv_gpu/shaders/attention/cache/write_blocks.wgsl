@@ -1,8 +1,6 @@
 // Keys and values in blocks. A lane has 8 dims and finds the scale of its block by itself: no lane waits for another.
-// needs attention/cache/blocks: larger, largest_of, rounded_scale, scale_at
-// needs attention/heads: own_value8, turned8
-// needs bits: encoded
-// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
+// needs attention/cache/blocks: larger, largest_of, rounded_scale, scale_at; attention/heads: own_value8, turned8
+// needs bits: encoded; put: put_key_quants, put_key_word, put_value_quants, put_value_word
 fn put_key(i: u32, t: u32, head: u32, x: Eight) {
     let c = i % EIGHTS;
     let d = key_scale(t, head, c / 4u);

@@ -1,9 +1,6 @@
 // Keys and values in blocks that are rotated. A lane has 8 dims and makes the whole block by itself: no lane waits for another.
-// needs attention/cache/blocks: eight_in, scale_at, scale_of_block
-// needs attention/heads: own_value8, turned8
-// needs bits: encoded
-// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
-// needs rotation: rotated
+// needs attention/cache/blocks: eight_in, scale_at, scale_of_block; attention/heads: own_value8, turned8; bits: encoded
+// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word; rotation: rotated
 struct Stored {
     quants: vec2u,
     scales: vec2f,      // the first lane of a word of scales makes both

@@ -1,6 +1,5 @@
 // Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then each subgroup over all of them.
-// needs kernel: run
-// needs lib/step: flat
+// needs kernel: run; lib/step: flat
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
 var<workgroup> shared_seconds: array<u32, WG>;
 var<workgroup> shared_fours: array<vec4f, (WG + 3u) / 4u>;   // WebGPU has no smaller ones than of four lanes; WG would be 16 KiB

@@ -1,6 +1,5 @@
 // Entry and reductions over the WG lanes of a workgroup, given to every lane: a tree in workgroup memory, no feature needed.
-// needs kernel: run
-// needs lib/step: flat
+// needs kernel: run; lib/step: flat
 var<workgroup> shared_lanes: array<u32, WG>;
 
 const_assert ((WG & (WG - 1u)) == 0u);

@@ -3,10 +3,7 @@
 // Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
 // AT_ONCE fragments lie in workgroup memory at a time: one, or all. What is wanted beside sums is asked for before they are
 // waited for, of up to ASKED sums of a lane at once.
-// needs linear/gemm_matrix: put
-// needs epilogue: epilogue_inputs
-// needs kept sums: keep
-// needs columns of sums: last_of_all, sums_at
+// needs linear/gemm_matrix: put; epilogue: epilogue_inputs; kept sums: keep; columns of sums: last_of_all, sums_at
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;

@@ -2,8 +2,7 @@
 //
 // COLUMNS columns at a time, as float16: W decoded, x as `round_rows` wrote it, of each four columns 0, 2, 1, 3.
 // Beyond the end of a row, W is zero.
-// needs decoded weights: four_weights
-// needs format: fours_of, run_raw, scale_of
+// needs decoded weights: four_weights; format: fours_of, run_raw, scale_of
 // needs linear/gemm_matrix: runs_of_row, w_run, x_place, x_width4
 enable wgpu_cooperative_matrix;
 

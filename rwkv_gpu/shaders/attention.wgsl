@@ -1,0 +1,175 @@
+// Parts of attention: queries and keys, blocks of rows, scores and answers.
+
+//# block: What a workgroup has of the queries of a step: neighbours of one sequence, rows or heads of rows.
+struct Block {
+    first: u32,     // of all queries
+    count: u32,
+    position: u32,  // of the row of the first in its sequence
+    segment: u32,
+}
+
+//# blocks: Rows of a step in blocks of up to ROWS, each of one sequence.
+// needs attention/blocks_of_segments: nth_block
+fn block_of(index: u32) -> Block { return nth_block(index, 1u, ROWS); }
+
+//# blocks_of_segments: The queries of a step in blocks of up to `size`, each of one sequence; a row has `heads` of them.
+// needs attention/block: Block
+fn nth_block(index: u32, heads: u32, size: u32) -> Block {
+    var found = Block();    // FXC refuses barriers after what came of a function with two returns
+    var left = index;
+    for (var s = 0u; s < step.segments; s++) {
+        let segment = segments[s];
+        let queries = segment.count * heads;
+        let blocks = (queries + size - 1u) / size;
+        if left < blocks {
+            let done = left * size;
+            found = Block(segment.first * heads + done, min(size, queries - done), segment.start + done / heads, s);
+            break;
+        }
+        left -= blocks;
+    }
+    return found;
+}
+
+// Behind the last position of a sequence in this step.
+fn end_of(segment: u32) -> u32 { return segments[segment].start + segments[segment].count; }
+
+//# eight: 8 dims of a head.
+struct Eight {
+    low: vec4f,
+    high: vec4f,
+}
+
+//# every_run
+// All runs have a maximum and a sum: those of the rows of one workgroup are cut alike, whatever each of them sees.
+fn runs_of(_position: u32) -> u32 { return RUNS; }
+
+//# partition
+// What a row sees, cut into runs of a multiple of GRAIN positions: as many to each as the length wants. Up to ONE_RUN positions
+// are one.
+// needs reach: first_seen; run count: most_runs
+struct Cut {
+    start: u32,
+    end: u32,   // behind the last position; not behind `start` where there is nothing
+}
+
+// Run `number` of what rows from position `first` to `last` see.
+fn cut_of(first: u32, last: u32, number: u32) -> Cut {
+    let seen = first_seen(first);
+    let base = seen / GRAIN * GRAIN;
+    let size = run_size(last + 1u - base);
+    return Cut(max(seen, base + number * size), min(last + 1u, base + (number + 1u) * size));
+}
+
+fn run_size(length: u32) -> u32 {
+    let runs = most_runs(length);
+    let each = (length + runs * GRAIN - 1u) / (runs * GRAIN) * GRAIN;
+    return select(each, ONE_RUN, length <= ONE_RUN);
+}
+
+// How many runs there are at a position.
+fn runs_of(position: u32) -> u32 {
+    let length = position + 1u - first_seen(position) / GRAIN * GRAIN;
+    let size = run_size(length);
+    return (length + size - 1u) / size;
+}
+
+//# turns: How far each pair of a head turns, by position.
+@group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
+
+// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
+fn turn_of(position: u32, pair: u32) -> vec2f {
+    let a = turns[position % PAGE * (DIMS / 2u) + pair];
+    let b = turns[(PAGE + position / PAGE) * (DIMS / 2u) + pair];
+    return vec2f(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+
+//# vectors: Float32 parameters of a layer's heads, one after the other: the norms of q and k [2, N], then the sinks [H].
+@group(0) @binding(2) var<storage, read> vectors: array<f32>;
+
+//# answer/floats: The answer is floats.
+fn answer(i: u32, value: vec4f) { y[i] = value; }
+
+//# answer/rounded: The answer is also float16.
+// needs lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
+@group(0) @binding(13) var<storage, read_write> rounded: array<vec2u>;   // as round_rows writes it, without exponents
+
+fn answer(i: u32, value: vec4f) {
+    y[i] = value;
+    rounded[place_of_four(i / (H * N4), i % (H * N4), H * N4)] = halves_of(in_units(value));
+}
+
+//# gate/each: The answer of attention is multiplied, each number by its own gate.
+@group(0) @binding(12) var<storage, read> gates: array<vec4f>;          // [T, H, N / 4]
+
+fn gated(y: vec4f, i: u32) -> vec4f { return gates[i] * y; }
+
+//# gate/none: The answer of attention is as it is.
+fn gated(y: vec4f, _i: u32) -> vec4f { return y; }
+
+//# logit/alibi
+// Scores lose for each position between a query and a key what is the slope of the head (ALiBi): the first SLOPES heads have
+// powers of 2^-SLOPE_STEP, and the others what lies between.
+// needs kernel: Scores
+fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
+    let steps = select(heads - SLOPES + 0.5, heads + 1.0, heads < Scores(SLOPES));
+    return scores - SLOPE_UNIT * exp2(-SLOPE_STEP * steps) * distances;
+}
+
+//# logit/capped
+// Scores stay within CAP: CAP · tanh(score / CAP). From 10 on tanh is 1 to the last bit, and some drivers' overflows past 44.
+// needs kernel: Scores
+fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
+    return CAP * tanh(clamp(scores / CAP, Scores(-10.0), Scores(10.0)));
+}
+
+//# logit/plain: Scores are as they are.
+fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores { return scores; }
+
+//# query_scale/constant: Every query has the same scale.
+fn query_scale(_position: u32) -> f32 { return SCALE; }
+
+//# query_scale/late: Queries of positions beyond START have a larger scale: times ln(position) / ln(START).
+fn query_scale(position: u32) -> f32 { return SCALE * (log(f32(max(position, START))) / log(f32(START))); }
+
+//# query_scale/temperature
+// Queries of late positions have a larger scale: times 1 + TEMPERATURE · ln(1 + floor((position + SHIFT) / PERIOD)).
+fn query_scale(position: u32) -> f32 {
+    return SCALE * (1.0 + TEMPERATURE * log(1.0 + f32((position + SHIFT) / PERIOD)));
+}
+
+//# rope/neox: Pairs stand half of the rotated dims apart: (i, i + DIMS / 2).
+fn pair_of(d: u32) -> u32 { return d % (DIMS / 2u); }
+fn partner_of(d: u32) -> u32 { return select(d - DIMS / 2u, d + DIMS / 2u, d < DIMS / 2u); }
+fn is_second(d: u32) -> bool { return d >= DIMS / 2u; }
+
+//# rope/none: Nothing turns: DIMS is 0.
+fn pair_of(d: u32) -> u32 { return d; }
+fn partner_of(d: u32) -> u32 { return d; }
+fn is_second(_d: u32) -> bool { return false; }
+fn turn_of(_position: u32, _pair: u32) -> vec2f { return vec2f(1.0, 0.0); }
+
+//# rope/normal: Pairs are neighbours: (2i, 2i + 1).
+fn pair_of(d: u32) -> u32 { return d / 2u; }
+fn partner_of(d: u32) -> u32 { return d ^ 1u; }
+fn is_second(d: u32) -> bool { return d % 2u == 1u; }
+
+//# sink/logit
+// One more score for each head, which has no value: what its exponential adds to the sum. `vectors` has it from SINKS on.
+fn sink_of(head: u32, top: f32) -> f32 { return exp(min(vectors[SINKS + head % H] - top, 80.0)); }
+
+//# sink/none: The softmax is over the positions alone.
+fn sink_of(_head: u32, _top: f32) -> f32 { return 0.0; }
+
+//# source/cached: Another layer has written the keys and values: this one has queries only.
+const OWN_KEYS = false;
+
+//# source/own: The layer has keys and values of its own, and writes them to their pages.
+const OWN_KEYS = true;
+
+//# value_norm/none: Values go to their pages as they are.
+fn value_scale(_start: u32) -> f32 { return 1.0; }
+
+//# value_norm/unit: Values are normed by head, without weights.
+// needs attention/heads: squares_from
+fn value_scale(start: u32) -> f32 { return inverseSqrt(squares_from(start) / f32(HEAD) + EPS); }

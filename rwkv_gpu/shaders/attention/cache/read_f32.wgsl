@@ -1,5 +1,0 @@
-// Keys and values as float32.
-// needs attention/eight: Eight
-fn key8(i: u32) -> Eight { return Eight(bitcast<vec4f>(keys[2u * i]), bitcast<vec4f>(keys[2u * i + 1u])); }
-
-fn value4(i: u32) -> vec4f { return bitcast<vec4f>(values[i]); }

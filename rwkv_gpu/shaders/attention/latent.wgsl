@@ -1,0 +1,92 @@
+// Latents: how they are read and written, and which queries a workgroup has.
+
+//# no_rope: Heads of a model without rotary positions, as they are.
+fn partner(d: u32) -> u32 { return d; }
+
+fn rotated(_position: u32, _d: u32, x: f32, _other: f32) -> f32 { return x; }
+
+//# read_f16: Latents as halves, two to a word: 8 dims are one load.
+// needs attention/eight: Eight
+fn latent8(i: u32) -> Eight {
+    let words = keys[i];
+    return Eight(halves(words.xy), halves(words.zw));
+}
+
+fn latent4(i: u32) -> vec4f {
+    let words = keys[i / 2u];
+    return halves(select(words.xy, words.zw, i % 2u == 1u));
+}
+
+fn halves(words: vec2u) -> vec4f { return vec4f(unpack2x16float(words.x), unpack2x16float(words.y)); }
+
+//# read_f32: Latents as float32.
+// needs attention/eight: Eight
+fn latent8(i: u32) -> Eight { return Eight(bitcast<vec4f>(keys[2u * i]), bitcast<vec4f>(keys[2u * i + 1u])); }
+
+fn latent4(i: u32) -> vec4f { return bitcast<vec4f>(keys[i]); }
+
+//# rotate: Dims of a head rotated to their position.
+// needs rope: is_second, pair_of, partner_of
+@group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
+
+fn partner(d: u32) -> u32 { return partner_of(d); }
+
+fn rotated(position: u32, d: u32, x: f32, other: f32) -> f32 {
+    let turn = turn_of(position, pair_of(d));
+    return x * turn.x + select(-other, other, is_second(d)) * turn.y;
+}
+
+// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
+fn turn_of(position: u32, pair: u32) -> vec2f {
+    let a = turns[position % PAGE * (DIMS / 2u) + pair];
+    let b = turns[(PAGE + position / PAGE) * (DIMS / 2u) + pair];
+    return vec2f(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+
+//# segments
+// Queries of rows that stand in segments: a block is Q heads of neighbouring rows of one sequence, and sees its context alone.
+// needs attention/blocks_of_segments: nth_block
+@group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
+
+struct Part {
+    block: Block,
+    run: u32,
+}
+
+fn part_of(group: u32, _lane: u32) -> Part { return Part(nth_block(group, H, Q), 0u); }
+
+//# single_rows: Queries where each sequence has one row: a block is Q of its heads, by a run of the context.
+// needs attention/block: Block; runs of rows: run_at
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+
+const SPLITS = (H + Q - 1u) / Q;
+
+struct Part {
+    block: Block,
+    run: u32,
+}
+
+fn part_of(group: u32, lane: u32) -> Part {
+    let place = run_at(group / SPLITS, lane);
+    let t = place.x;
+    let head = group % SPLITS * Q;
+    var found = Block();
+    if t < step.rows {
+        found = Block(t * H + head, min(Q, H - head), places[t].x, t);
+    }
+    return Part(found, place.y);
+}
+
+//# write_f16: 8 dims of a latent to its page, as halves: two to a word.
+fn put8(i: u32, x: Eight) {
+    keys[i] = vec4u(
+        pack2x16float(x.low.xy), pack2x16float(x.low.zw),
+        pack2x16float(x.high.xy), pack2x16float(x.high.zw),
+    );
+}
+
+//# write_f32: 8 dims of a latent to its page, as float32.
+fn put8(i: u32, x: Eight) {
+    keys[2u * i] = bitcast<vec4u>(x.low);
+    keys[2u * i + 1u] = bitcast<vec4u>(x.high);
+}

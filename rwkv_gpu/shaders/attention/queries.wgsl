@@ -1,0 +1,52 @@
+// Queries of attention over prompts.
+
+//# rotate_here
+// Queries as the matrices leave them, where each sequence has one row: rotated here, with its key and value written first.
+// needs attention/heads: turned8, write_kv; attention/block: Block
+fn block_of(index: u32) -> Block {
+    var found = Block();
+    if index < step.rows {
+        found = Block(index, 1u, places[index].x, index);
+    }
+    return found;
+}
+
+fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {
+    for (var i = SHARED * N4 + lane; i < Q * N4; i += WG) {
+        queries[i] = vec4f();
+    }
+    let turned = select(SHARED, SHARED + 1u, OWN_KEYS && last);     // the key where its own row is in this run of the context
+    for (var i = lane; i < turned * N8; i += WG) {
+        let query = i / N8;
+        let x = turned8(block.first, select(H + head, heads * SHARED + query, query < SHARED), i % N8);
+        if query < SHARED {
+            queries[2u * i] = x.low;
+            queries[2u * i + 1u] = x.high;
+        } else {
+            write_kv(block.first, head, i % N8, x);
+        }
+    }
+    storageBarrier();
+}
+
+//# rotated
+// Queries that `attention/kv_write` has rotated, of rows that stand in blocks of a sequence; K and V are complete.
+// needs attention/blocks_of_segments: nth_block
+@group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
+@group(0) @binding(3) var<storage, read> segments: array<Segment>;  // [S]
+@group(0) @binding(5) var<storage, read> keys: array<CacheWord>;    // [pages, PAGE, KV, N]
+@group(0) @binding(6) var<storage, read> values: array<CacheWord>;  // [pages, PAGE, KV, N]
+
+fn block_of(index: u32) -> Block { return nth_block(index, 1u, ROWS); }
+
+fn prepare(block: Block, heads: u32, _head: u32, _last: bool, lane: u32) {
+    for (var i = lane; i < Q * N4; i += WG) {
+        let query = i / N4;
+        var x = vec4f();
+        if query < block.count * SHARED {
+            let t = block.first + query / SHARED;
+            x = q[(t * H + heads * SHARED + query % SHARED) * N4 + i % N4];
+        }
+        queries[i] = x;
+    }
+}

@@ -1,7 +1,0 @@
-// A query sees the last WINDOW positions.
-fn first_seen(position: u32) -> u32 { return position - min(position, WINDOW - 1u); }
-
-// The last position that a row sees.
-fn last_seen(_segment: u32, position: u32) -> u32 { return position; }
-
-fn sees(query: vec4u, key: u32, _end: u32) -> vec4<bool> { return (vec4u(key) <= query) & (vec4u(key + WINDOW) > query); }

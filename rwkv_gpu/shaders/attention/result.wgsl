@@ -1,0 +1,95 @@
+// What becomes of the sums of a workgroup.
+
+//# last_workgroup
+// A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.
+// needs answer: answer; gate: gated; sink: sink_of
+@group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
+@group(0) @binding(10) var<storage, read_write> done: array<atomic<u32>>;       // [T, SHARES] workgroups; again 0 at the end
+
+var<workgroup> is_last: u32;
+var<workgroup> met: array<vec2f, SHARED * RUNS>;    // the maximum and the sum of exponentials of each run
+
+fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
+    if run_count == 1u {
+        let i = head * N4 + column;
+        answer(i, gated(x / (top_and_sum.y + sink_of(head, top_and_sum.x)), i));
+        return;
+    }
+    let at = (head * RUNS + number) * (N4 + 1u);
+    found[at + column] = x;
+    if column == 0u {
+        found[at + N4] = vec4f(top_and_sum, 0.0, 0.0);
+    }
+}
+
+// After all that a workgroup writes of heads from `first` on.
+fn finish(first: u32, lane: u32) {
+    if run_count == 1u {
+        return;
+    }
+    workgroupBarrier();
+    storageBarrier();
+    if lane == 0u {
+        let before = atomicAdd(&done[first / SHARED], 1u);
+        is_last = u32(before + 1u == run_count);
+        if is_last == 1u {
+            atomicStore(&done[first / SHARED], 0u);
+        }
+    }
+    workgroupBarrier();
+    storageBarrier();
+    if is_last == 0u {
+        return;
+    }
+    for (var i = lane; i < SHARED * run_count; i += WG) {
+        met[i] = found[((first + i / run_count) * RUNS + i % run_count) * (N4 + 1u) + N4].xy;
+    }
+    workgroupBarrier();
+    for (var i = lane; i < SHARED * N4; i += WG) {
+        answer(first * N4 + i, gated(over_runs(first, i / N4, i % N4), first * N4 + i));
+    }
+}
+
+// One vec4 of a head, of all its runs.
+fn over_runs(first: u32, head: u32, column: u32) -> vec4f {
+    var most = LOWEST;
+    for (var r = 0u; r < run_count; r++) {
+        most = max(most, met[head * run_count + r].x);
+    }
+    var sum = 0.0;
+    var total = vec4f();
+    for (var base = 0u; base < run_count; base += AT_ONCE) {
+        var x: array<vec4f, AT_ONCE>;
+        for (var n = 0u; n < AT_ONCE; n++) {
+            x[n] = found[((first + head) * RUNS + min(base + n, run_count - 1u)) * (N4 + 1u) + column];
+        }
+        for (var n = 0u; n < AT_ONCE; n++) {
+            let run = met[head * run_count + min(base + n, run_count - 1u)];
+            let weight = select(0.0, exp(run.x - most), base + n < run_count);
+            sum += weight * run.y;
+            total += weight * x[n];
+        }
+    }
+    return total / (sum + sink_of(first + head, most));
+}
+
+//# partial
+// A workgroup has seen one run of the context: the sum as it is, behind it the maximum and the sum of exponentials.
+fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
+    let at = (head * RUNS + number) * (N4 + 1u);
+    y[at + column] = x;
+    if column == 0u {
+        y[at + N4] = vec4f(top_and_sum, 0.0, 0.0);
+    }
+}
+
+fn finish(_first: u32, _lane: u32) {}
+
+//# whole: A workgroup has seen the whole context: what it has is the answer.
+// needs answer: answer; gate: gated; sink: sink_of
+fn write(head: u32, _run: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
+    let i = head * N4 + column;
+    answer(i, gated(x / (top_and_sum.y + sink_of(head, top_and_sum.x)), i));
+}
+
+fn finish(_first: u32, _lane: u32) {}

@@ -1,0 +1,51 @@
+// Runs of the context: how many a row has, and which.
+
+//# even: How many runs of the context a row has at most, which sees so many positions: all rows have as many.
+fn most_runs(_length: u32) -> u32 { return RUNS; }
+
+//# even_runs: The row and the number of a run, by its number of all: each row has RUNS.
+fn run_at(index: u32, _lane: u32) -> vec2u { return vec2u(index / RUNS, index % RUNS); }
+
+//# further_runs
+// The row and the number of a run, by its number of all: EVEN of each of STEP_ROWS rows, and behind them the further ones of long
+// rows. Beyond the rows where there is none.
+// needs attention/runs/shared_out: is_unlike, most_runs
+var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // of 16 bytes each four, as fragments lie beside them
+
+fn run_at(index: u32, lane: u32) -> vec2u {
+    var found = vec2u(index / EVEN, index % EVEN);
+    if index >= STEP_ROWS * EVEN {
+        found = vec2u(STEP_ROWS, 0u);
+        if is_unlike() {
+            for (var t = lane; t < STEP_ROWS; t += WG) {
+                further_runs[t] = select(0u, most_runs(places[t].x + 1u) - EVEN, t < step.rows);
+            }
+            workgroupBarrier();
+            var left = index - STEP_ROWS * EVEN;
+            for (var t = 0u; t < STEP_ROWS; t++) {
+                if left < further_runs[t] {
+                    found = vec2u(t, EVEN + left);
+                    break;
+                }
+                left -= further_runs[t];
+            }
+        }
+    }
+    return found;
+}
+
+//# shared_out
+// How many runs of the context a row has at most, which sees so many positions: EVEN. Where rows are so unlike that others would
+// wait for a long one, that one has more, up to RUNS: its share, by positions, of EXTRA runs.
+const_assert EVEN > 0u && EVEN < RUNS && EXTRA > 0u;
+
+fn most_runs(length: u32) -> u32 {
+    let size = shared_size();
+    return select(EVEN, clamp((length + size - 1u) / size, EVEN, RUNS), is_unlike());
+}
+
+// Positions that a run of a long row has.
+fn shared_size() -> u32 { return max(GRAIN, (step.positions + EXTRA - 1u) / EXTRA); }
+
+// Whether a row has more than EVEN runs.
+fn is_unlike() -> bool { return step.longest > EVEN * shared_size(); }

@@ -1,0 +1,313 @@
+// Ops by element and by row, and their parts.
+
+//# argmax: y[t] = the first d where x[t, d] is largest      one workgroup per row t
+// needs lanes: reduce_max, reduce_min
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read_write> y: array<u32>;   // [T]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    var most = -3.4e38;
+    var place = D - 1u;
+    for (var d = lane; d < D; d += WG) {
+        if x[t * D + d] > most {
+            most = x[t * D + d];
+            place = d;
+        }
+    }
+    let top = reduce_max(most, lane);
+    place = reduce_min(select(D - 1u, place, most == top), lane);
+    if lane == 0u {
+        y[t] = place;
+    }
+}
+
+//# copy_rows: y = x      one lane per vec4
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
+@group(0) @binding(2) var<storage, read_write> y: array<vec4f>;         // [T, D / 4]
+
+const_assert D % 4u == 0u;
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i < step.rows * (D / 4u) {
+        y[i] = x[i];
+    }
+}
+
+//# embed
+// y[t, :] = SCALE · W[ids[t], :]      one workgroup per row t, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
+// needs formats/runs: run_quants, run_scale; ids: token_of
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+const RUNS = (D + RUN - 1u) / RUN;
+const plane = vec4u(PLANE0, PLANE1, PLANE2, PLANE3);
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    let row = token_of(t) - FIRST;     // of another shard: wraps to a large number
+    if row >= ROWS {
+        return;
+    }
+    for (var r = lane; r < RUNS; r += WG) {
+        let i = row * RUNS + r;
+        let scale = run_scale(i);
+        var q = run_quants(i);
+        for (var j = 0u; j < RUN; j++) {
+            let k = r * RUN + j;
+            if k < D {
+                y[t * D + k] = SCALE * fma(scale.x, q[j / 4u][j % 4u], scale.y);
+            }
+        }
+    }
+}
+
+//# excess: y[t, :] = max(x[t, :] - mean - DEVIATIONS · sqrt(sum (x - mean)² / (D - 1)), 0)      one workgroup per row t
+// needs lanes: reduce_add
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    var sum = 0.0;
+    for (var d = lane; d < D; d += WG) {
+        sum += x[t * D + d];
+    }
+    let mean = reduce_add(sum, lane) / f32(D);
+    var squares = 0.0;
+    for (var d = lane; d < D; d += WG) {
+        squares += (x[t * D + d] - mean) * (x[t * D + d] - mean);
+    }
+    let least = mean + DEVIATIONS * sqrt(reduce_add(squares, lane) / f32(D - 1u));
+    for (var d = lane; d < D; d += WG) {
+        y[t * D + d] = max(x[t * D + d] - least, 0.0);
+    }
+}
+
+//# layer_norm: y[t, :] = layer_norm(x[t, :]) * weight + bias      one workgroup per row t
+// needs dense/norm/row: norm_row; rows: x4
+fn run(group: u32, lane: u32) {
+    if group < step.rows {
+        norm_row(group, lane);
+    }
+}
+
+fn four_at(t: u32, d: u32) -> vec4f { return x4(t * D, 4u * d, D); }
+
+//# map_binary: y = binary(x, z), z from column FIRST on, REPEATED columns of it again and again      one lane per element
+// needs binary: binary
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read> z: array<f32>;         // [T, Z]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i < step.rows * D {
+        y[i] = binary(x[i], z[i / D * Z + FIRST + i % D % REPEATED]);
+    }
+}
+
+//# map_unary: y = unary(x)      one lane per element
+// needs unary: unary
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i < step.rows * D {
+        y[i] = unary(x[i]);
+    }
+}
+
+//# pick: y[r, :] = x[output_rows[r], :]      one workgroup per row r of the outputs
+@group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, D]
+@group(0) @binding(2) var<storage, read> output_rows: array<u32>;       // [R]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [R, D]
+
+fn run(group: u32, lane: u32) {
+    if group >= step.outputs {
+        return;
+    }
+    let t = output_rows[group];
+    for (var d = lane; d < D; d += WG) {
+        y[group * D + d] = x[t * D + d];
+    }
+}
+
+//# resize_heads: y[t, h] = x[t, h], cut to TO numbers or with zeros behind its FROM      one lane per element of y
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, H, FROM]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, H, TO]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * H * TO {
+        return;
+    }
+    let d = i % TO;
+    y[i] = select(0.0, x[i / TO * FROM + min(d, FROM - 1u)], d < FROM);
+}
+
+//# rms_norm
+// y[t, :] = AFTER · (SCALE · x[t, :] / sqrt(mean(x[t, :]²) + EPS) · weight + residual[t, :])      one workgroup per row t
+// needs gain: gain_at; lanes: reduce_add; next: look_at, round_row; residual: residual_at
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    var squares = 0.0;
+    for (var d = lane; d < D; d += WG) {
+        squares += x[t * D + d] * x[t * D + d];
+    }
+    let scale = SCALE * inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS);
+    for (var d = lane; d < D; d += WG) {
+        let value = AFTER * (x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d));
+        y[t * D + d] = value;
+        look_at(value, d);
+    }
+    round_row(t, lane);
+}
+
+//# scale_rows: y[t, d] = x[t, d] · by[t, d / PART] + residual[t, d]      one lane per element
+// needs residual: residual_at
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read> by: array<f32>;        // [T, D / PART]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i < step.rows * D {
+        y[i] = fma(x[i], by[i / PART], residual_at(i));
+    }
+}
+
+//# softmax: y[t, :] = exp(x[t, :] - max) / sum(exp(x[t, :] - max))      one workgroup per row t
+// needs lanes: reduce_add, reduce_max
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    var most = -3.4e38;
+    for (var d = lane; d < D; d += WG) {
+        most = max(most, x[t * D + d]);
+    }
+    most = reduce_max(most, lane);
+    var sum = 0.0;
+    for (var d = lane; d < D; d += WG) {
+        let e = exp(x[t * D + d] - most);
+        y[t * D + d] = e;
+        sum += e;
+    }
+    let scale = 1.0 / reduce_add(sum, lane);
+    for (var d = lane; d < D; d += WG) {
+        y[t * D + d] *= scale;
+    }
+}
+
+//# binary/add
+fn binary(x: f32, z: f32) -> f32 { return x + z; }
+
+//# binary/glu
+// needs glu: glu
+fn binary(x: f32, z: f32) -> f32 { return glu(x, z); }
+
+//# binary/mul
+fn binary(x: f32, z: f32) -> f32 { return x * z; }
+
+//# gain/none: A norm without a weight.
+fn gain_at(_d: u32) -> f32 { return 1.0; }
+
+//# gain/weight: A norm with a weight.
+@group(0) @binding(2) var<storage, read> weight: array<f32>;    // [D]
+
+fn gain_at(d: u32) -> f32 { return weight[d]; }
+
+//# ids/position: The position of a row in its sequence, in place of a token.
+@group(0) @binding(2) var<storage, read> places: array<vec2u>;  // [T] of position, row of all pages
+
+fn token_of(t: u32) -> u32 { return places[t].x; }
+
+//# ids/sampled: The token of a row, as the step gives it or, where bit 31 is set, as a slot sampled it last.
+@group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
+@group(0) @binding(4) var<storage, read> sampled: array<u32>;      // [S + ...]
+
+fn token_of(t: u32) -> u32 {
+    let id = ids[t];
+    if id >> 31u == 1u {
+        return sampled[id & 0x7fffffffu];
+    }
+    return id;
+}
+
+//# ids/uploaded: The token of a row, as the step gives it.
+@group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
+
+fn token_of(t: u32) -> u32 { return ids[t]; }
+
+//# norm_gain/none: A layer norm without weight.
+fn gain_at(_d: u32) -> vec4f { return vec4f(1.0); }
+
+//# norm_gain/scalar: The weight of a layer norm, for rows of any width.
+@group(0) @binding(5) var<storage, read> weight: array<f32>;    // [D]
+
+fn gain_at(d: u32) -> vec4f {
+    let at = min(vec4u(4u * d) + vec4u(0u, 1u, 2u, 3u), vec4u(D - 1u));
+    return vec4f(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+}
+
+//# norm_gain/vec4: The weight of a layer norm, for rows whose width is a multiple of 4.
+@group(0) @binding(5) var<storage, read> weight: array<vec4f>;  // [D / 4]
+
+fn gain_at(d: u32) -> vec4f { return weight[d]; }
+
+//# shift/none: A norm without bias.
+fn shift_at(_d: u32) -> vec4f { return vec4f(); }
+
+//# shift/scalar: The bias of a norm, for rows of any width.
+@group(0) @binding(6) var<storage, read> bias: array<f32>;      // [D]
+
+fn shift_at(d: u32) -> vec4f {
+    let at = min(vec4u(4u * d) + vec4u(0u, 1u, 2u, 3u), vec4u(D - 1u));
+    return vec4f(bias[at.x], bias[at.y], bias[at.z], bias[at.w]);
+}
+
+//# shift/vec4: The bias of a norm, for rows whose width is a multiple of 4.
+@group(0) @binding(6) var<storage, read> bias: array<vec4f>;    // [D / 4]
+
+fn shift_at(d: u32) -> vec4f { return bias[d]; }
+
+//# unary/activation: An activation of the vocabulary, by its number THEN.
+// needs lib/activation: activation
+fn unary(x: f32) -> f32 { return activation(THEN, x); }
+
+//# unary/clamp: x within NUMBER on either side.
+fn unary(x: f32) -> f32 { return clamp(x, -NUMBER, NUMBER); }
+
+//# unary/scale
+fn unary(x: f32) -> f32 { return NUMBER * x; }
+
+//# unary/softcap: x within NUMBER. From 10 on tanh is 1 to the last bit, and some drivers' overflows past 44.
+fn unary(x: f32) -> f32 { return NUMBER * tanh(clamp(x / NUMBER, -10.0, 10.0)); }
+
+//# unary/xielu: xIELU: a parabola above 0, and below what an exponential leaves of a line.
+fn unary(x: f32) -> f32 {
+    let below = NEGATIVE * (exp(min(x, LEAST)) - 1.0 - x);
+    return select(below, POSITIVE * x * x, x > 0.0) + BETA * x;
+}

@@ -1,1 +1,0 @@
-fn binary(x: f32, z: f32) -> f32 { return x * z; }

@@ -1,2 +1,0 @@
-// A norm without a weight.
-fn gain_at(_d: u32) -> f32 { return 1.0; }

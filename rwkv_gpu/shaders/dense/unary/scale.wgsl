@@ -1,1 +1,0 @@
-fn unary(x: f32) -> f32 { return NUMBER * x; }

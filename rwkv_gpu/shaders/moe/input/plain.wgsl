@@ -1,1 +1,0 @@
-fn input_scale(_n: u32) -> f32 { return 1.0; }

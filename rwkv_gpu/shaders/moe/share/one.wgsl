@@ -1,2 +1,0 @@
-// Answers are added as they are.
-fn share_at(_n: u32) -> f32 { return 1.0; }

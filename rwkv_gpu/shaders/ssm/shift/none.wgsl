@@ -1,1 +1,0 @@
-fn shift_at(_d: u32) -> f32 { return 0.0; }

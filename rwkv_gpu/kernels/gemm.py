@@ -17,6 +17,8 @@ from .gemm_config import (
     GemmKernel,
     MatrixTile,
     SelfTest,
+    fit_lines,
+    fit_subgroups,
     gemm_int8,
     gemm_matrix,
     line_bytes,
@@ -37,9 +39,11 @@ from .kernel import Hole, Kernel, Needs
 from .parts import (
     BIAS,
     COLUMNS_OF_SUMS,
+    DECODED_FOUR,
     DECODED_WEIGHTS,
     DECODING,
     EPILOGUE,
+    FLOAT_SUMS,
     FORMAT,
     FURTHER_COLUMNS,
     HALVES,
@@ -50,8 +54,10 @@ from .parts import (
     PACKED_FORMAT,
     PLAIN,
     PLAIN_ROWS,
+    PLAIN_STATISTICS,
     PRODUCT,
     PROLOGUE,
+    QUANTISED_SUMS,
     QUANTISING,
     QUANTISING_ROWS,
     RESIDUAL,
@@ -72,6 +78,7 @@ from .parts import (
     UNIT,
     WORDS,
 )
+from .staging import fit_pieces
 
 SKINNY_WAYS = (  # of skinny_gemm: lanes, those of a row, rows of W, and how rows of x come: quantised, copied or read
     (320, 32, 1, "quantise"),
@@ -95,7 +102,8 @@ INT8_WAYS = (  # of gemm_int8: lanes, those along W, rows of W and of x, prefetc
     (256, 16, 128, 128, 2),
     (64, 16, 64, 16, 2),
 )
-SKINNY_ROWS = Hole("x", ("linear/skinny/quantise_x", "linear/skinny/copy_x", "linear/skinny/read_x"))
+QUANTISE_X = "linear/skinny/quantise_x"
+SKINNY_ROWS = Hole("x", (QUANTISE_X, "linear/skinny/copy_x", "linear/skinny/read_x"))
 
 
 def _skinny_trials(can: Capabilities) -> dict[str, GemmConfig]:
@@ -139,7 +147,7 @@ def _skinny_links(config: GemmConfig) -> tuple[str, ...]:
         return (*products, "linear/skinny/read_x", "linear/skinny/quantised_x")
     if config.copies:
         return (*products, "linear/skinny/copy_x", "linear/skinny/quantised_x", "linear/skinny/shared_x")
-    return (*products, "linear/skinny/quantise_x", "linear/skinny/shared_x", "lib/quantise", "lib/sum/squares")
+    return (*products, QUANTISE_X, "linear/skinny/shared_x", "lib/quantise", "lib/sum/squares")
 
 
 def _skinny_bytes(config: GemmConfig) -> int:
@@ -154,15 +162,15 @@ SKINNY_GEMM = GemmKernel(
         PACKED_FORMAT,
         WORDS,
         TABLE.only("constant"),
-        EPILOGUE.only(*RESULTS, "quantise"),
+        EPILOGUE.only(*RESULTS, QUANTISED_SUMS),
         BIAS,
         RESIDUAL,
-        NORM.maybe(),
-        ROWS.but("scalar").maybe(),
+        NORM.called_by(QUANTISE_X),
+        ROWS.but("scalar").called_by(QUANTISE_X),
         STATISTICS,
         NORMED_ROW,
         SKINNY_ROWS,
-        Hole("quantised output", ("linear/epilogue/no_quantise",), optional=True),
+        Hole("quantised output", (FLOAT_SUMS,), callers=RESULTS, default=FLOAT_SUMS),
         SUM.only("subgroup"),
         PLAIN,
     ),
@@ -191,7 +199,7 @@ SKINNY_GEMM = GemmKernel(
     workgroup_bytes=_skinny_bytes,
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=_skinny_links,
-    fuses_norm=True,
+    fit=fit_pieces,
     reads_quantised=lambda c: c.copies or not c.staged,
     integers_only=True,
     packed_only=True,
@@ -227,7 +235,7 @@ def _tile_bytes(config: GemmConfig) -> int:
 GEMM_TILE = GemmKernel(
     name="linear/gemm_tile",
     op="linear",
-    holes=(FORMAT, *TILED, BIAS, PLAIN_ROWS, Hole("row statistics", ("linear/prologue/plain",))),
+    holes=(FORMAT, *TILED, BIAS, PLAIN_ROWS, STATISTICS.only(PLAIN_STATISTICS)),
     shared=(*DECODING, *PRODUCT),
     trials=_tile_trials,
     candidates=_tile_candidates,
@@ -270,8 +278,8 @@ GEMM_INT8 = GemmKernel(
     workgroup_bytes=lambda c: 16 * c.prefetch_depth * (3 * c.r + (2 * c.bytes_of_x + 1) * c.tb),
     block=lambda c: c.r,
     links=lambda _: ("lib/dot16",),
-    fuses_norm=True,
     reads_quantised=lambda _: True,
+    x_order="columns",
     integers_only=True,
     packed_only=True,
     self_test=SelfTest(rows=3),
@@ -365,7 +373,6 @@ GEMM_MATRIX = GemmKernel(
     workgroup_bytes=matrix_tile_bytes,
     block=lambda c: c.r,
     links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments", "lib/matrix_units/sums"),
-    fuses_norm=True,
     reads_quantised=lambda _: True,
 )
 
@@ -411,8 +418,8 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     workgroup_bytes=skinny_matrix_bytes,
     block=lambda c: c.r,
     links=lambda _: ("lib/matrix_units/sums",),
-    fuses_norm=True,
     reads_quantised=lambda _: True,
+    x_order="fragments",
 )
 
 
@@ -470,7 +477,7 @@ def _candidates_by_subgroups(
 def _whole(hole: Hole) -> Hole:
     """A hole of a kernel whose columns are never cut, and whose matrices are known when it is compiled."""
     if hole is RESIDUAL:
-        return replace(RESIDUAL, parts=(*RESIDUAL.parts, RESIDUAL_TO_NORM))
+        return RESIDUAL.also(RESIDUAL_TO_NORM)
     if hole is TABLE:
         return TABLE.only("constant")
     return hole.but("partial_sums") if hole.name == EPILOGUE.name else hole
@@ -493,6 +500,7 @@ SUBGROUP_GEMM = replace(
     trials=_subgroup_trials,
     candidates=_subgroup_candidates,
     constants=subgroup_tile,
+    fit=fit_subgroups,
     workgroup_bytes=subgroup_bytes,
     links=lambda config: ("lib/matrix_units/sums", _barrier(config)),
 )
@@ -523,11 +531,12 @@ LINE_GEMM = replace(
     holes=(
         *(hole for hole in SUBGROUP_GEMM.holes if hole is not DECODED_WEIGHTS),
         DECODED_WEIGHTS.maybe(),
-        Hole("decoded four", ("lib/matrix_units/of_fours", "lib/matrix_units/of_nibbles")),
+        DECODED_FOUR,
     ),
     trials=_line_trials,
     candidates=_line_candidates,
     constants=line_tile,
+    fit=fit_lines,
     workgroup_bytes=line_bytes,
 )
 

@@ -6,11 +6,13 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
+from ..gpu.weights import Shard
 from .kernel import EXACT, Kernel, Tolerance
+from .parts import RMS_NORM, VEC4_ROWS
 
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
@@ -60,7 +62,7 @@ class GemmConfig:
 
     @property
     def norms(self) -> bool:
-        """Whether it can norm x on the way: each workgroup sees whole rows of it."""
+        """Whether it can norm x on the way."""
         return self.entry.fuses_norm
 
     @property
@@ -72,6 +74,18 @@ class GemmConfig:
     def integers(self) -> bool:
         """Whether it multiplies nothing but integers."""
         return self.entry.integers_only
+
+    def takes(self, part: str) -> bool:
+        """Whether its kernel has a hole for a shader part."""
+        return self.entry.takes(part)
+
+    def fit(self, matrices: "Matrices") -> "Fitted":
+        """The same config as some matrices need it, and how it keeps rows of x in workgroup memory.
+
+        Rows of gate and up alternate, so gated pairs want an even number of rows.
+        """
+        even = replace(self, r=self.r + self.r % 2) if matrices.pairs else self
+        return even.entry.fit(even, matrices)
 
     @property
     def block(self) -> int:
@@ -133,6 +147,30 @@ class GemmConfig:
         )
 
 
+@dataclass(frozen=True)
+class Matrices:
+    """The matrices of a dispatch, for a config that is to fit them."""
+
+    shards: Sequence[Shard]
+    widths: Sequence[int]  # columns that each is summed over
+    pairs: bool  # whether rows of gate and up alternate
+    memory: int  # bytes of a workgroup at most
+
+
+class Staging(Protocol):
+    """How rows of x are kept in workgroup memory."""
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+    @property
+    def constants(self) -> Mapping[str, Constant]: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+Fitted = tuple[GemmConfig, Staging | None]
+
+
 class MatrixConfig(Protocol):
     """What products and products with experts say alike of their tiles on matrix units."""
 
@@ -169,6 +207,9 @@ class SelfTest:
     kind: Callable[[GemmConfig], object] = lambda config: config  # of each kind of configuration one is tried
 
 
+XOrder = Literal["rows", "columns", "fragments"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmKernel(Kernel):
     """A kernel of matrix products, with all that follows from its configurations."""
@@ -179,12 +220,19 @@ class GemmKernel(Kernel):
     workgroup_bytes: Callable[[GemmConfig], int]
     block: Callable[[GemmConfig], int]  # rows of W for a workgroup
     links: Callable[[GemmConfig], tuple[str, ...]]
-    fuses_norm: bool = False
+    fit: Callable[[GemmConfig, Matrices], Fitted] = lambda config, _: (config, None)
     reads_quantised: Callable[[GemmConfig], bool] = lambda _: False
+    x_order: XOrder = "rows"  # in which it reads quantised x
+    any_lanes: bool = False  # whether its workgroups may have as many lanes as those of another dispatch
     integers_only: bool = False
     packed_only: bool = False  # whether `tune` tries it for packed formats alone
     self_test: SelfTest | None = None  # where a driver may get it wrong
     tolerance: Tolerance = EXACT
+
+    @property
+    def fuses_norm(self) -> bool:
+        """Whether x may be normed on the way: each workgroup sees whole rows of it, or what quantises x does."""
+        return self.takes(RMS_NORM) or not self.takes(VEC4_ROWS)
 
 
 def gemv(
@@ -345,6 +393,12 @@ def subgroup_gemm(
     return replace(config, kernel="linear/subgroup_gemm", max_workgroups=max_workgroups, joined_parts=joined_parts)
 
 
+def fragments_of(rows: int, fragment: int) -> int:
+    """How many so high hold as many rows: one, two or fours, as products take them."""
+    least = -(-rows // fragment)
+    return least if least <= 2 else -(-least // 4) * 4
+
+
 MOST_PARTS = 8
 
 
@@ -356,6 +410,18 @@ class Waits(NamedTuple):
     joining: float = 0  # parts, for each fragment of x
     part: float = 0  # and each part
     fragment: float = 0  # and each fragment of W in a workgroup
+
+
+def fit_subgroups(config: GemmConfig, matrices: Matrices) -> Fitted:
+    """A config of subgroup_gemm for some matrices."""
+    rows = [shard.rows for shard in matrices.shards]
+    return spread_rows(config, rows, max(matrices.widths), matrices.memory), None
+
+
+def fit_lines(config: GemmConfig, matrices: Matrices) -> Fitted:
+    """A config of line_gemm for some matrices."""
+    rows, run = [shard.rows for shard in matrices.shards], matrices.shards[0].run
+    return spread_lines(config, rows, max(matrices.widths), run, matrices.memory), None
 
 
 def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:

@@ -1,7 +1,6 @@
 """Matrix products of few rows of x: kernels whose lanes stride over rows of W."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
@@ -23,12 +22,15 @@ from .parts import (
     PROLOGUE,
     RESIDUAL,
     ROWS,
+    SCALED,
     STATISTICS,
     STRIDING,
     SUM,
+    SUMS,
     TABLE,
     WORDS,
 )
+from .staging import fit_rows
 
 FEW = 64  # rows of x up to which lanes may stride over W
 INT_WAYS = (  # of gemv_int: lanes, those of a row, rows of W, workgroups
@@ -114,7 +116,7 @@ GEMV = GemmKernel(
     workgroup_bytes=_gemv_bytes,
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/across_subgroups", "lib/sum/squares"),
-    fuses_norm=True,
+    any_lanes=True,
 )
 
 
@@ -151,10 +153,10 @@ GEMV_INT = GemmKernel(
     trials=_int_trials,
     candidates=_int_candidates,
     constants=lambda c: {"LANES_PER_ROW": c.lanes_per_row, "SUBGROUP": c.subgroup_width},
+    fit=fit_rows,
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/squares"),
-    fuses_norm=True,
     self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # else it becomes gemv_single_pass
 )
 
@@ -200,11 +202,11 @@ GEMV_SINGLE_PASS = GemmKernel(
         FORMAT.only(*(fmt.shader for fmt in PACKED if fmt.run == 32)),
         WORDS,
         TABLE,
-        EPILOGUE.only("rows", "scaled_rows"),
+        EPILOGUE.only(SUMS, SCALED),
         BIAS,
         RESIDUAL,
         NORM,
-        replace(ROWS, parts=(*ROWS.but("scalar").parts, JOINED_ROWS)),
+        ROWS.but("scalar").also(JOINED_ROWS),
         COLUMNS,
         STATISTICS,
         NORMED_ROW,
@@ -227,7 +229,6 @@ GEMV_SINGLE_PASS = GemmKernel(
     workgroup_bytes=lambda c: 4 * (c.wg // c.subgroup_width * (1 + c.r)),
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/squares"),
-    fuses_norm=True,
     self_test=SelfTest(pairs=lambda _: False),
 )
 
@@ -249,5 +250,4 @@ GEMM_LANE = GemmKernel(
     workgroup_bytes=lambda c: 4 * c.wg,
     block=lambda c: c.r * c.wg,
     links=lambda _: ("lib/lanes/broadcast", "lib/sum/subgroup"),
-    fuses_norm=True,
 )

@@ -1,7 +1,7 @@
 """What a registered kernel is: a shader, the parts that its holes take, and what it needs of a device."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..errors import ShaderError
 from ..gpu.device import Capabilities
@@ -56,20 +56,34 @@ class Hole:
     name: str
     parts: tuple[str, ...]
     optional: bool = False  # whether some other part may stand for it, so that it stays empty
+    callers: tuple[str, ...] = ()  # the parts that call it: it is filled where one of them is linked; () is the kernel
+    default: str = ""  # the part that fills it where nothing else does
 
     def only(self, *parts: str) -> "Hole":
         """The same hole of a kernel that takes fewer parts; each may be named by its last word."""
         chosen = tuple(part for part in self.parts if part in parts or part.rpartition("/")[2] in parts)
         assert len(chosen) == len(parts), f"hole {self.name} has not all of {parts}"
-        return Hole(self.name, chosen, self.optional)
+        return replace(self, parts=chosen, default=self.default if self.default in chosen else "")
 
     def but(self, *parts: str) -> "Hole":
         """The same hole without some parts."""
         return self.only(*(part for part in self.parts if part.rpartition("/")[2] not in parts))
 
+    def also(self, *parts: str) -> "Hole":
+        """The same hole with further parts."""
+        return replace(self, parts=(*self.parts, *parts))
+
     def maybe(self) -> "Hole":
         """The same hole where it may stay empty."""
-        return Hole(self.name, self.parts, optional=True)
+        return replace(self, optional=True, callers=(), default="")
+
+    def called_by(self, *callers: str) -> "Hole":
+        """The same hole where only some parts of a kernel call it."""
+        return replace(self, callers=callers)
+
+    def called(self, parts: Collection[str]) -> bool:
+        """Whether these parts, or the kernel itself, call it."""
+        return not self.callers or any(caller in parts for caller in self.callers)
 
 
 @dataclass(frozen=True)
@@ -85,13 +99,24 @@ class Kernel:
     tolerance: Tolerance = EXACT
     part_needs: Mapping[str, Needs] = field(default_factory=dict)  # of parts that want more here than elsewhere
 
+    def takes(self, part: str) -> bool:
+        """Whether it has a hole for a part."""
+        return any(part in hole.parts for hole in self.holes)
+
+    def complete(self, parts: Sequence[str]) -> list[str]:
+        """These parts, and the default of each hole that they leave open. A hole stands behind those of its callers."""
+        found = list(parts)
+        for hole in self.holes:
+            if hole.default and hole.called(found) and not set(hole.parts) & set(found):
+                found.append(hole.default)
+        return found
+
     def check(self, parts: Sequence[str]) -> None:
         """Refuses parts that it has no hole for, and holes that are filled twice or not at all."""
         rest = set(parts) - set(self.shared)
         for hole in self.holes:
-            filling = rest & set(hole.parts)
-            least = 0 if hole.optional else 1
-            if not least <= len(filling) <= 1:
+            filling, called = rest & set(hole.parts), hole.called(parts)
+            if not (called and not hole.optional) <= len(filling) <= called:
                 raise ShaderError(f"{self.name}: the hole '{hole.name}' is filled by {sorted(filling) or 'nothing'}")
             rest -= filling
         if rest:

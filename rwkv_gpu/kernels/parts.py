@@ -10,70 +10,71 @@ FLOATS = tuple(fmt for fmt in FORMATS.values() if "packed" not in fmt.shared)
 FORMAT = Hole("format", tuple(f"formats/{fmt.shader}" for fmt in FORMATS.values()))
 PACKED_FORMAT = FORMAT.only(*(fmt.shader for fmt in PACKED))
 FLOAT_FORMAT = FORMAT.only(*(fmt.shader for fmt in FLOATS))
-WORDS = Hole("words", ("formats/vec4s", "formats/words"), optional=True)  # of small planes; some formats have none
+PICKED_WORDS, DIRECT_WORDS = "formats/vec4s", "formats/words"  # words out of vec4s, or as a second binding has them
+WORDS = Hole("words", (PICKED_WORDS, DIRECT_WORDS), optional=True)  # of small planes; some formats have none
 DECODED_WEIGHTS = Hole(
     "decoded weights", ("lib/matrix_units/of_bytes", "lib/matrix_units/of_signed_bytes", "lib/matrix_units/of_floats")
 )
+OF_FOURS, OF_NIBBLES = "lib/matrix_units/of_fours", "lib/matrix_units/of_nibbles"
+DECODED_FOUR = Hole("decoded four", (OF_FOURS, OF_NIBBLES))
 DECODING = (
     *sorted({f"formats/{part}" for fmt in FORMATS.values() for part in fmt.shared} - set(WORDS.parts)),
     "formats/runs",
 )
 
 # What stands before a matrix product: how rows of x are read, normed and mixed.
-ROWS = Hole(
-    "rows",
-    (
-        "lib/rows/vec4",
-        "lib/rows/scalar",
-        "linear/prologue/layer_norm",
-        "linear/prologue/token_shift",
-        "linear/prologue/token_shift_rows",
-        "linear/prologue/convolution",
-    ),
-)
+VEC4_ROWS, SCALAR_ROWS, JOINED_ROWS = "lib/rows/vec4", "lib/rows/scalar", "linear/prologue/joined_rows"
+LAYER_NORM, CONVOLUTION = "linear/prologue/layer_norm", "linear/prologue/convolution"
+TOKEN_SHIFT, TOKEN_SHIFT_ROWS = "linear/prologue/token_shift", "linear/prologue/token_shift_rows"
+ROWS = Hole("rows", (VEC4_ROWS, SCALAR_ROWS, LAYER_NORM, TOKEN_SHIFT, TOKEN_SHIFT_ROWS, CONVOLUTION))
 PLAIN_ROWS = ROWS.only("vec4", "scalar")
-NORM = Hole("norm", ("linear/prologue/no_norm", "linear/prologue/rms_norm"))
-STATISTICS = Hole(
+NO_NORM, RMS_NORM, PLAIN_STATISTICS = "linear/prologue/no_norm", "linear/prologue/rms_norm", "linear/prologue/plain"
+NORM = Hole("norm", (NO_NORM, RMS_NORM), default=NO_NORM)
+COMPUTE_STATISTICS, LOAD_STATISTICS = "linear/row_statistics/compute", "linear/row_statistics/load"
+MERGE_STATISTICS, SINGLE_ROW = "linear/row_statistics/merge", "linear/prologue/single_row"
+STATISTICS = Hole(  # token_shift_rows computes its own, and a convolution needs none
     "row statistics",
-    ("linear/prologue/plain", "linear/row_statistics/compute", "linear/row_statistics/load"),
-    optional=True,  # token_shift_rows computes its own, and a convolution needs none
+    (PLAIN_STATISTICS, COMPUTE_STATISTICS, LOAD_STATISTICS),
+    callers=(VEC4_ROWS, SCALAR_ROWS, JOINED_ROWS, LAYER_NORM, TOKEN_SHIFT),
 )
+STORE_NORMED_ROW, NO_NORMED_ROW = "linear/prologue/store_normed_row", "linear/prologue/no_normed_row"
 NORMED_ROW = Hole(
-    "normed row", ("linear/prologue/store_normed_row", "linear/prologue/no_normed_row"), optional=True
-)  # of rows that are mixed
-PROLOGUE = "linear/prologue/single_row", "linear/row_statistics/merge"
+    "normed row", (STORE_NORMED_ROW, NO_NORMED_ROW), callers=(TOKEN_SHIFT, TOKEN_SHIFT_ROWS), default=NO_NORMED_ROW
+)
+PROLOGUE = SINGLE_ROW, MERGE_STATISTICS
 
 # What becomes of its sums.
-RESULTS = "rows", "scaled_rows", "gated_pairs", "adapted_pairs"
-EPILOGUE = Hole(
-    "epilogue",
-    tuple(f"linear/epilogue/{part}" for part in (*RESULTS, "partial_sums", "quantise", "adapter_columns")),
+RESULTS = SUMS, SCALED, PAIRS, ADAPTED_PAIRS = tuple(
+    f"linear/epilogue/{part}" for part in ("rows", "scaled_rows", "gated_pairs", "adapted_pairs")
 )
+PARTIAL_SUMS, ADAPTER_SUMS = "linear/epilogue/partial_sums", "linear/epilogue/adapter_columns"
+QUANTISED_SUMS, FLOAT_SUMS = "linear/epilogue/quantise", "linear/epilogue/no_quantise"
+EPILOGUE = Hole("epilogue", (*RESULTS, PARTIAL_SUMS, QUANTISED_SUMS, ADAPTER_SUMS), default=SUMS)
 ADAPTER_OUTPUTS = "adapters/outputs"  # where products find what adapters add
 ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # of W: B of adapters
 HALVES = "lib/matrix_units/halves"  # as words are read that hold two
-FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS))
+FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS), default=NO_COLUMNS)
 # The columns of one matrix, or of two, which have an x each.
-SINGLE, JOINED, JOINED_ROWS = "linear/columns/single", "linear/columns/joined", "linear/prologue/joined_rows"
-COLUMNS = Hole("columns", (SINGLE, JOINED))
+SINGLE, JOINED = "linear/columns/single", "linear/columns/joined"
+COLUMNS = Hole("columns", (SINGLE, JOINED), default=SINGLE)
 TILE_OF_SUBGROUP, TILE_OF_WORKGROUP = "lib/matrix_units/tile_of_subgroup", "lib/matrix_units/tile_of_workgroup"
 ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
-# Only of `rows` and `adapted_pairs`.
-BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias", ADAPTERS_UP), optional=True)
+NO_BIAS, BIASED = "linear/epilogue/no_bias", "linear/epilogue/bias"
+BIAS = Hole("bias", (NO_BIAS, BIASED, ADAPTERS_UP), callers=(SUMS, ADAPTED_PAIRS), default=NO_BIAS)
+NO_RESIDUAL, ADD_RESIDUAL = "linear/epilogue/no_residual", "linear/epilogue/residual"
+SAVE_STATE, SAVE_STATES = "linear/epilogue/residual_save_state", "linear/epilogue/residual_save_state_rows"
 RESIDUAL = Hole(
-    "residual",
-    tuple(
-        f"linear/epilogue/{part}"
-        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows")
-    ),
-    optional=True,  # only of `rows` and `scaled_rows`
+    "residual", (NO_RESIDUAL, ADD_RESIDUAL, SAVE_STATE, SAVE_STATES), callers=(SUMS, SCALED), default=NO_RESIDUAL
 )
 RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # of products on matrix units whose sums are normed next
-PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
-EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
-TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
+PLAIN_RESIDUAL = Hole("residual", (NO_RESIDUAL, ADD_RESIDUAL))
+NO_EMIT, EMIT_STATISTICS = "linear/row_statistics/no_emit", "linear/row_statistics/emit"
+EMIT = Hole("emitted statistics", (NO_EMIT, EMIT_STATISTICS), default=NO_EMIT)
+UNIFORM_TABLE, CONSTANT_TABLE = "linear/table/uniform", "linear/table/constant"
+TABLE = Hole("table", (UNIFORM_TABLE, CONSTANT_TABLE))
 PRODUCT = "linear/table", "lib/activation", ADAPTER_OUTPUTS  # what every matrix product links
 QUANTISING = "lib/store_quantised", "lib/quantise"
+STORES_QUANTISED = *QUANTISING, "lib/sum/subgroup"  # what a kernel links that writes integers
 # Rows of x for products, in a dispatch of their own or beside A x of adapters.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
 BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
@@ -83,7 +84,8 @@ LOW_NORMED, LOW_IN_UNIT = "adapters/low/normed", "adapters/low/in_unit"
 LOW = Hole("low", (LOW_NORMED, LOW_IN_UNIT))
 
 # How rows of float16 are read, and whether what becomes of sums is written as such, too.
-UNIT = Hole("unit", tuple(f"lib/matrix_units/unit_of_{what}" for what in ("row", "all", "norm")))
+UNITS = UNIT_OF_ROW, UNIT_OF_ALL, UNIT_OF_NORM = tuple(f"lib/matrix_units/unit_of_{x}" for x in ("row", "all", "norm"))
+UNIT = Hole("unit", UNITS)
 ROUNDED = "lib/matrix_units/rounded"  # how rows are rounded, and where they lie
 IN_UNITS = "lib/matrix_units/in_units"  # numbers of whose row nobody knows the largest
 ROUNDING_IN_UNITS = ROUNDED, IN_UNITS
@@ -93,8 +95,8 @@ TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
 NEXT_OF_BLOCK = "moe/block_next/norm"  # the same, of experts summed where they are multiplied
 # Whether a workgroup has all columns of its rows, or parts of them are joined by the last one.
 SUMS_OF_WORKGROUP, SUMS_OF_PARTS = "lib/matrix_units/sums_of_workgroup", "lib/matrix_units/sums_of_parts"
-COLUMNS_OF_SUMS = Hole("columns of sums", (SUMS_OF_WORKGROUP, SUMS_OF_PARTS))
-KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM))
+COLUMNS_OF_SUMS = Hole("columns of sums", (SUMS_OF_WORKGROUP, SUMS_OF_PARTS), default=SUMS_OF_WORKGROUP)
+KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM), default=SUMS_LEFT)
 
 # How lanes of a workgroup come together.
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))

@@ -33,16 +33,13 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
-    """The shader of a kernel with these parts in its holes, specialised by constants."""
+    """The shader of a kernel with these parts in its holes, and the defaults of others, specialised by constants."""
     if kernel not in KERNELS:
         raise ShaderError(f"there is no kernel '{kernel}'")
-    KERNELS[kernel].check(parts)
-    return shader.link(kernel, [*parts, "lib/step"], constants, KERNELS[kernel].core)
-
-
-def takes(kernel: str, part: str) -> bool:
-    """Whether a kernel has a hole for a part."""
-    return any(part in hole.parts for hole in KERNELS[kernel].holes)
+    entry = KERNELS[kernel]
+    parts = entry.complete(parts)
+    entry.check(parts)
+    return shader.link(kernel, [*parts, "lib/step"], constants, entry.core)
 
 
 def variants(can: Capabilities) -> Iterator[tuple[str, str]]:

@@ -29,13 +29,13 @@ class Op:
     @property
     def reads(self) -> tuple[Value, ...]:
         """The values that it needs: all in its fields but those that it makes."""
-        return _values(one for name, one in vars(self).items() if name not in self.makes)
+        return values_in(one for name, one in vars(self).items() if name not in self.makes)
 
     @property
     def writes(self) -> tuple[Value, ...]:
         """The values that it makes. No two nodes write the same value."""
         quantised: Quantised | None = getattr(self, "quantises", None)
-        made = _values(one for name, one in vars(self).items() if name in self.makes)
+        made = values_in(one for name, one in vars(self).items() if name in self.makes)
         return (*made, quantised.value) if quantised else made
 
     @property
@@ -65,7 +65,7 @@ class Op:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
-def _values(found: Iterable[Any]) -> tuple[Value, ...]:
+def values_in(found: Iterable[Any]) -> tuple[Value, ...]:
     """The values among these, and in tuples among them."""
     every = itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found)
     return tuple(one for one in every if isinstance(one, Value))

@@ -12,8 +12,8 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from ..kernels.expert_config import ExpertConfig
+from ..kernels.staging import Staged
 from .nodes import ExpertProducts, ExpertSum, Route, SortChoices
-from .staging import Staged
 from .target import Target
 from .values import UniformTable, Value
 from .vocabulary import Weight

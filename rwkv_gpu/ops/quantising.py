@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from ..gpu.device import Capabilities
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import BYTES, MATRIX_STEP
-from ..kernels.parts import NEXT_OF_BLOCK, PART_NEEDS
+from ..kernels.gemm_config import BYTES, MATRIX_STEP, GemmConfig, fragments_of
+from ..kernels.parts import ADAPTER_COLUMNS, NEXT_OF_BLOCK, PART_NEEDS, QUANTISED_SUMS, SUMS_ROUNDED, UNIT_OF_ALL
 from .attention_partition import lanes_share_keys
-from .gemm import buffers_of, fit, owned_blocks, whole
+from .gemm import binds, fit, owned_blocks, whole
 from .graph import Graph, Node, Op
 from .moe import head_config, matrices_of, multiplies_rounded, sums_at_once
 from .nodes import (
@@ -20,13 +20,14 @@ from .nodes import (
     Gemm,
     HeadLinear,
     Norm,
-    NormPrologue,
     Quantise,
     Ssd,
     TimeMix,
     TokenShift,
     Wkv6,
 )
+from .nodes.epilogue import AddResidual, GatePairs, QuantiseResult, SaveState, Scale
+from .nodes.prologue import NormRows, ReadQuantised
 from .rwkv import takes_one_row
 from .state_space import spread
 from .target import Target
@@ -34,12 +35,6 @@ from .values import Quantised, Value
 from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
-BY_SUBGROUPS = "linear/subgroup_gemm", "linear/line_gemm"  # that read rows with one power of two, too
-TILES_OF_MATRICES = "linear/gemm_matrix"
-X_BY_FRAGMENTS = (  # whose x lies by columns
-    "linear/skinny_gemm_matrix",
-    *BY_SUBGROUPS,
-)
 MOST_COLUMNS = 128  # of all adapters, that are columns of a matrix: eight of rank 16, of which a batch may want one
 BUFFERS = 9  # that is bound by what writes integers beside floats
 ATTENTION_BUFFERS = 14
@@ -70,7 +65,7 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
         found = Quantisable(widths, rounds=all(width % MATRIX_STEP == 0 for width in widths.values()))
     elif isinstance(op, Recurrence) and not op.quantises and _has_whole_heads(op, graph, target):
         found = Quantisable({0: op.y.shape[1]})
-    elif isinstance(op, Gemm) and not op.quantises and _has_whole_chunks(op, node.rows, target):
+    elif isinstance(op, Gemm) and _has_whole_chunks(op, node.rows, target):
         assert op.config is not None
         found = Quantisable({0: op.products[0].weight.shape[0]}, BYTES[op.config.activations])
     else:
@@ -94,12 +89,11 @@ def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
 def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
     """Whether each workgroup of a product has whole chunks of the columns that it writes."""
     [product, *others] = op.products
-    plain = not (others or op.prologue or op.pairs or op.saves or op.merges or product.bias)
-    plain = plain and op.add is None and op.by is None and op.adapters is None
+    plain = not (others or op.merges or product.bias) and op.only(ReadQuantised, Scale)
     if op.config is None or not plain or not whole(op, target):
         return False
     config, _ = fit(op, op.config, target)
-    if config.kernel != "linear/skinny_gemm":
+    if not config.takes(QUANTISED_SUMS):
         return False
     owned = config.block * owned_blocks(config, rows, product.weight.shape[0])
     fits = config.workgroup_bytes + 4 * owned * config.tb <= target.can.max_workgroup_memory
@@ -109,22 +103,21 @@ def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
 def quantise_for(op: Gemm, rows: int) -> Quantise:
     """What a product whose kernel reads quantised rows wants."""
     assert op.config is not None
-    norm = op.prologue.how if isinstance(op.prologue, NormPrologue) else None
-    assert op.prologue is None or isinstance(norm, Rms), "a layer norm and a token shift have kernels of their own"
+    norms = op.find(NormRows)
+    norm = norms.how if norms else None
+    assert isinstance(norm, Rms | None), "a layer norm has kernels of its own"
     x = op.products[0].x if len(op.products) == 1 else op.products[0].x.root
     widths = {x_start(op, i): one.weight.shape[1] for i, one in enumerate(op.products)}
     if op.config.activations == "f16":
-        side = op.config.fragment if op.config.kernel in X_BY_FRAGMENTS else 0
-        rounded = rounded_rows(widths, rows, side)
-        return Quantise(x, tuple(widths.items()), rounded, norm if isinstance(norm, Rms) else None)
+        side = op.config.fragment if op.config.entry.x_order == "fragments" else 0
+        return Quantise(x, tuple(widths.items()), rounded_rows(widths, rows, side), norm)
     size = BYTES[op.config.activations]
     starts, end = {}, 0
     for start, width in widths.items():
         starts[start] = end
         end += width // CHUNK * (2 * size + 1) * rows
-    by_rows = op.config.kernel == "linear/skinny_gemm"
-    out = Quantised(Value((rows, 4 * end // rows)), starts, size, by_rows)
-    return Quantise(x, tuple(widths.items()), out, norm if isinstance(norm, Rms) else None)
+    out = Quantised(Value((rows, 4 * end // rows)), starts, size, op.config.entry.x_order == "rows")
+    return Quantise(x, tuple(widths.items()), out, norm)
 
 
 def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Quantised:
@@ -163,12 +156,12 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
         return False
     if isinstance(op, HeadLinear):
         return norm is None and _heads_round(op, node.rows, target)
-    if isinstance(op, Gemm) and op.config and op.config.kernel in BY_SUBGROUPS:
+    if isinstance(op, Gemm) and op.config and op.config.takes(SUMS_ROUNDED):
         [product, *others] = op.products
-        columns = product.weight.shape[0] // (2 if op.pairs else 1)
-        plain = whole(op, target) and not (others or op.merges or op.quantises or op.saves)
-        adds = norm is None or (op.add is not None and target.can.subgroup_width >= op.config.fragment)
-        room = buffers_of(op, node.rows, target) + 1 + (norm is not None) <= target.can.max_storage_buffers
+        columns = product.weight.shape[0] // (1 + op.has(GatePairs))
+        plain = whole(op, target) and not (others or op.merges or op.has(QuantiseResult, SaveState))
+        adds = norm is None or (op.has(AddResidual) and target.can.subgroup_width >= op.config.fragment)
+        room = binds(op, node.rows, target, 1 + (norm is not None))
         return plain and adds and room and columns % MATRIX_STEP == 0
     if not isinstance(op, Attend | Conv1d | Ssd | GatedDeltaRule | Wkv6) or norm or op.quantises:
         return False
@@ -213,7 +206,12 @@ def reads_units(op: Op, norm: Rms | None) -> bool:
     """Whether a product can multiply float16 in units, and norm them if need be."""
     if isinstance(op, ExpertProducts | ExpertSum):
         return norm is None
-    return isinstance(op, Gemm) and op.config is not None and op.config.kernel in BY_SUBGROUPS
+    return isinstance(op, Gemm) and op.config is not None and op.config.takes(UNIT_OF_ALL)
+
+
+def multiplies_columns(config: GemmConfig) -> bool:
+    """Whether a kernel takes B of adapters as further columns, and whole rows of float16: that of prompts."""
+    return config.takes(ADAPTER_COLUMNS) and config.entry.x_order == "rows"
 
 
 def rounded_in_units(wanted: Quantise, rows: int, fragment: int) -> Quantised:
@@ -223,12 +221,6 @@ def rounded_in_units(wanted: Quantise, rows: int, fragment: int) -> Quantised:
     words = padded * (width // 2 + (width // fragment if norm else 0))
     unit, eps = (UNIT, None) if norm is None else (UNIT_TO_NORM, norm.eps)
     return Quantised(Value((rows, -(-words // rows))), {0: 0}, 0, wanted.out.by_rows, unit=unit, eps=eps)
-
-
-def fragments_of(rows: int, fragment: int) -> int:
-    """How many so high hold as many rows: one, two or fours, as products take them."""
-    least = -(-rows // fragment)
-    return least if least <= 2 else -(-least // 4) * 4
 
 
 def x_start(op: Gemm, index: int) -> int:

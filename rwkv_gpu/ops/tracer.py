@@ -163,13 +163,8 @@ class Tracer(Ops[Value]):
         norm: AnyNorm | None = None,
         scale: float = 1.0,
     ) -> Value:
-        return self._made(
-            Gemm(
-                (Product(self._normed(x, norm), weight, Value((self.rows, weight.shape[0])), then, bias),),
-                add,
-                scale=scale,
-            )
-        )
+        y = Value((self.rows, weight.shape[0]))
+        return self._made(Gemm.of(Product(self._normed(x, norm), weight, y, then, bias), add=add, scale=scale))
 
     def linears(
         self,
@@ -228,9 +223,8 @@ class Tracer(Ops[Value]):
         return tuple(ys)
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
-        return self._made(
-            Gemm((Product(self._normed(x, norm), weight, Value((self.rows, weight.shape[0] // 2)), then),), pairs=True)
-        )
+        y = Value((self.rows, weight.shape[0] // 2))
+        return self._made(Gemm.of(Product(self._normed(x, norm), weight, y, then), pairs=True))
 
     def adapter_glu(
         self,

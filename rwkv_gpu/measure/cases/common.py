@@ -8,7 +8,7 @@ import numpy as np
 from ...gguf.formats import FORMATS
 from ...gpu.device import Capabilities
 from ...kernels.parts import SUMS_ROUNDED
-from ...kernels.registry import gemm_trials, takes
+from ...kernels.registry import gemm_trials
 from ...ops.batch import Batch
 from ..trials import Array, Stored, Trial
 
@@ -37,7 +37,7 @@ def read_as_integers(trial: Trial, width: int, can: Capabilities) -> Iterator[Tr
 def read_on_units(trial: Trial, width: int, can: Capabilities) -> Iterator[Trial]:
     """The same, but a product on matrix units reads what it gives as float16, which whoever makes that writes."""
     trials = gemm_trials(can).values()
-    config = next((config for kernel, config in trials if takes(kernel.name, SUMS_ROUNDED)), None)
+    config = next((config for kernel, config in trials if kernel.takes(SUMS_ROUNDED)), None)
     if config is not None:
         yield replace(
             trial, what=f"{trial.what}, rounded", tuning=trial.tuning.only(config),

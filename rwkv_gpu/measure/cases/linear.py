@@ -12,7 +12,7 @@ from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKer
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, JOINED, SUMS_ROUNDED
-from ...kernels.registry import gemm_trials, takes
+from ...kernels.registry import gemm_trials
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State, Weight
 from ..trials import Past, Stored, Trial
@@ -40,7 +40,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _convolution(can, name, kernel, config)
             yield from _loads_statistics(can, name, kernel, config)
         yield from _saves_state(can, name, kernel, config)
-        if takes(kernel.name, JOINED) and not config.reads_quantised:
+        if kernel.takes(JOINED) and not config.reads_quantised:
             yield _joined(name, _only(can, config), MORE * config.tolerance.result)
     yield from _quantised(can)
 
@@ -83,7 +83,7 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
-    if takes(kernel.name, ADAPTER_COLUMNS):  # but not of so many
+    if kernel.takes(ADAPTER_COLUMNS):  # but not of so many
         yield _adapted(name, fusing, fmt, rows, allowed, columns=WIDE)
         yield _adapted_pairs(name, fusing, fmt, rows, allowed, columns=WIDE)
     for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none"), ("none", 1)):
@@ -288,7 +288,7 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
         )  # fmt: skip
     w = {**w, "gate_up": Stored.random(BY_NAME["Q4_K"], 512, 256, seed=1)}
     for name, config in configs.items():
-        if takes(config.kernel, SUMS_ROUNDED):
+        if config.takes(SUMS_ROUNDED):
             x, allowed = {"x": normal(_rows(config), 256)}, MORE * config.tolerance.result
             yield Trial(
                 "glu", "rounds what the next reads", name, _only(can, config),

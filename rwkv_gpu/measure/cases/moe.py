@@ -13,9 +13,8 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.expert_config import ExpertConfig, ExpertKernel
 from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
-from ...kernels.parts import FORMAT
+from ...kernels.parts import FORMAT, UNIT_OF_ALL
 from ...kernels.registry import expert_trials, gemm_trials
-from ...ops.quantising import BY_SUBGROUPS
 from ...ops.vocabulary import ClampedSwiglu, Gating, Rms, Routing
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
@@ -140,7 +139,7 @@ def _ways(
         weights = _experts(F32, F32, 90) | {"down": Stored.random(F32, 5, 130, 90, seed=2)}
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
         yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
-    by_subgroups = next((one for _, one in gemm_trials(can).values() if one.kernel in BY_SUBGROUPS), None)
+    by_subgroups = next((one for _, one in gemm_trials(can).values() if one.takes(UNIT_OF_ALL)), None)
     if by_subgroups and (config.fragment or config.kernel == "moe/expert_gemv_int"):
         weights = _experts(q4, q4) | {"down": Stored.random(q4, 5, 256, 256), "m": Stored.random(q8, 70, 256)}
         inputs = {one: array for one, array in _inputs().items() if one != "add"}

@@ -1,14 +1,13 @@
 """Rows of x as integers, or as float16 with a power of two for each: in a dispatch of their own, or beside another."""
 
 from ...gpu.shader import Constant
-from ...kernels.parts import QUANTISING_ROWS, ROUNDING
+from ...kernels.gemm_config import fragments_of
+from ...kernels.parts import QUANTISING_ROWS, ROUNDING, STORES_QUANTISED
 from ..graph import Node
 from ..nodes import Quantise
-from ..quantising import each, fragments_of
+from ..quantising import each
 from ..values import Operand, Quantised, UniformTable
 from .context import Lowering
-
-STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
 
 
 def quantise(to: Lowering, node: Node, op: Quantise) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ...kernels.parts import STORES_QUANTISED
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import TimeMix, TokenShift
@@ -12,7 +13,7 @@ from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED, rounded_constants
+from .quantising import rounded_constants
 from .states import through_rows
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds

@@ -8,6 +8,7 @@ import numpy as np
 from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
+from ...kernels.parts import STORES_QUANTISED
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
@@ -15,7 +16,6 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED
 from .states import through_rows, written
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too

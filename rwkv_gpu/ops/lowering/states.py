@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ...kernels.parts import ROUNDING_IN_UNITS
+from ...kernels.parts import ROUNDING_IN_UNITS, STORES_QUANTISED
 from ..graph import Node
 from ..values import Operand, Quantised, Value
 from ..vocabulary import State
 from .context import Lowering
-from .quantising import STORES_QUANTISED, in_units
+from .quantising import in_units
 
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
 

@@ -21,17 +21,7 @@ from .dense import (
     Sample,
     ScaleRows,
 )
-from .linear import (
-    AdapterSums,
-    ConvolutionPrologue,
-    Gemm,
-    JoinedColumns,
-    NormPrologue,
-    Product,
-    Quantise,
-    SaveState,
-    TokenShiftPrologue,
-)
+from .linear import Gemm, Quantise
 from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
 from .recurrence import (
     GatedDeltaRule,
@@ -44,17 +34,16 @@ from .recurrence import (
     TokenShift,
     Wkv6,
 )
+from .stage import Product
 
 __all__ = [
     "Adapted",
     "AdapterDown",
-    "AdapterSums",
     "AdapterUp",
     "Attend",
     "AttendLatent",
     "ByRow",
     "Conv1d",
-    "ConvolutionPrologue",
     "Copy",
     "CorrectStreams",
     "Embed",
@@ -66,14 +55,12 @@ __all__ = [
     "GroupChoices",
     "GroupNorm",
     "HeadLinear",
-    "JoinedColumns",
     "Kernel",
     "Lerp",
     "LightningAttention",
     "Map",
     "MatchLength",
     "Norm",
-    "NormPrologue",
     "Pick",
     "PredictStreams",
     "Product",
@@ -81,14 +68,12 @@ __all__ = [
     "ResizeHeads",
     "Route",
     "Sample",
-    "SaveState",
     "ScaleRows",
     "SelectiveScan",
     "SortChoices",
     "Ssd",
     "TimeMix",
     "TokenShift",
-    "TokenShiftPrologue",
     "Wkv6",
     "WriteLatent",
 ]

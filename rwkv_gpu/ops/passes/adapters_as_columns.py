@@ -29,7 +29,9 @@ from ...kernels.gemm_config import GemmConfig, MatrixTile, gemm_matrix
 from ..gemm import gemm_op
 from ..graph import Graph, Node
 from ..nodes import AdapterDown, Gemm, Product
-from ..quantising import BY_SUBGROUPS, MOST_COLUMNS, TILES_OF_MATRICES, x_start
+from ..nodes.epilogue import AddAdapters, ScaleColumns
+from ..nodes.prologue import AdapterColumns, ReadQuantised
+from ..quantising import MOST_COLUMNS, multiplies_columns, reads_units, x_start
 from ..target import Target
 from ..tracer import MATRICES, ROW_OF_COLUMNS
 from ..values import Value, stack
@@ -43,7 +45,7 @@ def run(graph: Graph, target: Target) -> int:
         if not isinstance(op, AdapterDown) or not op.whole or op.unit or op.scales.shape[1] > MOST_COLUMNS:
             continue
         readers = dict.fromkeys(reader for low in op.lows for reader in graph.readers(low))
-        products = {reader: gemm for reader in readers if (gemm := gemm_op(reader)) and gemm.adapters}
+        products = {reader: gemm for reader in readers if (gemm := gemm_op(reader)) and gemm.has(AddAdapters)}
         fired += _in_prompts(graph, node, op, products, target) or _in_batches(graph, node, op, products)
     return fired
 
@@ -79,14 +81,15 @@ def _in_batches(graph: Graph, node: Node, op: AdapterDown, products: Products) -
 
 def _unit(gemm: Gemm, *, normed: bool) -> float:
     """That of the x which a product reads and norms as asked; else 0."""
-    rounded = gemm.quantised_x
-    if rounded is None or gemm.config is None or gemm.config.kernel not in BY_SUBGROUPS:
+    read = gemm.find(ReadQuantised)
+    if read is None or not reads_units(gemm, None):
         return 0.0
-    return rounded.unit if (rounded.eps is not None) == normed else 0.0
+    return read.rows.unit if (read.rows.eps is not None) == normed else 0.0
 
 
 def _lows(gemm: Gemm) -> list[Value]:
-    return [low for lows in gemm.adapters.lows for low in lows] if gemm.adapters else []
+    added = gemm.find(AddAdapters)
+    return [low for lows in added.lows for low in lows] if added else []
 
 
 def _part(op: AdapterDown, which: list[int]) -> AdapterDown:
@@ -96,9 +99,10 @@ def _part(op: AdapterDown, which: list[int]) -> AdapterDown:
 
 
 def _as_columns(gemm: Gemm, moved: dict[Value, Value]) -> Gemm:
-    assert gemm.adapters is not None
-    lows = tuple(tuple(moved.get(low, low) for low in own) for own in gemm.adapters.lows)
-    return replace(gemm, adapters=replace(gemm.adapters, lows=lows, columns=None))
+    added = gemm.find(AddAdapters)
+    assert added is not None
+    lows = tuple(tuple(moved.get(low, low) for low in own) for own in added.lows)
+    return gemm.minus(AddAdapters).plus(AdapterColumns(lows, added.factors))
 
 
 def _in_prompts(graph: Graph, node: Node, op: AdapterDown, products: Products, target: Target) -> bool:
@@ -115,13 +119,15 @@ def _in_prompts(graph: Graph, node: Node, op: AdapterDown, products: Products, t
 
 def _many_rows(op: AdapterDown, products: list[Gemm], target: Target) -> Gemm | None:
     """A product of all A that reads the same rows as the others, in whose units it leaves its sums."""
-    rounded, config = products[0].quantised_x if products else None, _tile_of_factors(target)
-    alike = all(gemm.quantised_x is rounded for gemm in products) and len(op.xs) <= MATRICES
-    tiles = all(gemm.config and gemm.config.kernel == TILES_OF_MATRICES for gemm in products)
-    if not (alike and tiles) or config is None or rounded is None:
+    read, config = products[0].find(ReadQuantised) if products else None, _tile_of_factors(target)
+    if read is None or config is None or len(op.xs) > MATRICES:
+        return None
+    rounded = read.rows
+    alike = all((one := gemm.find(ReadQuantised)) and one.rows is rounded for gemm in products)
+    if not alike or not all(gemm.config and multiplies_columns(gemm.config) for gemm in products):
         return None
     factors = tuple(Product(x, factor, low) for x, factor, low in zip(op.xs, op.factors, op.lows, strict=True))
-    made = Gemm(factors, config=config, quantised_x=rounded, columns_of=op.scales)
+    made = replace(Gemm(factors).plus(read, ScaleColumns(op.scales)), config=config)
     return made if all(x_start(made, i) in rounded.starts for i in range(len(factors))) else None
 
 

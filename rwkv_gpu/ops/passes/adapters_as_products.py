@@ -75,7 +75,7 @@ def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
     else:
         scale = op.scale if one.then == "none" else 1.0
         [low] = one.lows
-        graph.insert_before(node, Gemm((Product(low, one.factor, y),), add=one.x, scale=scale))
+        graph.insert_before(node, Gemm.of(Product(low, one.factor, y), add=one.x, scale=scale))
     for n, (f, more, numbers) in enumerate(steps, 1):
         x, y = y, one.y if n == len(steps) else Value(one.x.shape)
         graph.insert_before(node, Map(f, (x, *more), y, numbers))

@@ -22,10 +22,12 @@ reads the product; and the device binds all of it.
 from dataclasses import replace
 
 from ..factors import together
-from ..gemm import buffers_of, choose, gemm_op
+from ..gemm import binds, choose, gemm_op
 from ..graph import Graph, Node
-from ..nodes import AdapterDown, AdapterSums, AdapterUp, Gemm
-from ..quantising import MOST_COLUMNS, TILES_OF_MATRICES
+from ..nodes import AdapterDown, AdapterUp, Gemm
+from ..nodes.epilogue import AddAdapters, AddResidual, GatePairs, Scale
+from ..nodes.stage import Stage
+from ..quantising import MOST_COLUMNS, multiplies_columns
 from ..target import Target
 
 
@@ -45,7 +47,7 @@ def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
     assert isinstance(node.op, AdapterUp)
     makers = [gemm_op(graph.writer(one.x)) for one in node.op.products]
     few = all(one.factor is None or one.factor.shape[1] <= MOST_COLUMNS for one in node.op.products)
-    return few and all(gemm and choose(gemm, node.rows, target).kernel == TILES_OF_MATRICES for gemm in makers)
+    return few and all(gemm and multiplies_columns(choose(gemm, node.rows, target)) for gemm in makers)
 
 
 def fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:
@@ -81,18 +83,20 @@ def _adding(
     """The product that makes what is adapted, with all that comes after it."""
     gemm = gemm_op(maker)
     adapted = {one.x: one for one in op.products}
-    if gemm is None or gemm.pairs or any(one.y not in adapted for one in gemm.products):
+    if gemm is None or gemm.has(GatePairs) or any(one.y not in adapted for one in gemm.products):
         return None
     if any(reader is not up for one in gemm.products for reader in graph.readers(one.y)):
         return None
     own = [adapted[one.y] for one in gemm.products]
     after = tuple(replace(one, y=then.y, then=then.then) for one, then in zip(gemm.products, own, strict=True))
-    add = op.add if gemm.add is None else gemm.add
-    fused = replace(gemm, products=after, add=add, scale=op.scale, pairs=op.pairs)
+    stages: list[Stage] = [GatePairs()] if op.pairs else []
+    if op.scale != 1.0:
+        stages.append(Scale(op.scale))
+    if gemm.add is None and op.add is not None:
+        stages.append(AddResidual(op.add))
+    fused = replace(gemm, products=after).minus(Scale).plus(*stages)
     factors = [one.factor for one in own if one.factor]
     if not factors:
         return fused
-    sums = AdapterSums(tuple(one.lows for one in own), tuple(one.factor for one in own), down.columns)
-    fused = replace(fused, adapters=sums)
-    fits = buffers_of(fused, up.rows, target) <= target.can.max_storage_buffers
-    return fused if fits and together(factors, target) else None
+    fused = fused.plus(AddAdapters(tuple(one.lows for one in own), tuple(one.factor for one in own), down.columns))
+    return fused if binds(fused, up.rows, target) and together(factors, target) else None

@@ -21,7 +21,7 @@ from ...kernels.gemm_config import GemmConfig
 from ..gemm import choose, gemm_op
 from ..graph import Graph, Node
 from ..nodes import AdapterDown, Gemm
-from ..quantising import BY_SUBGROUPS, can_quantise, can_round, quantise_for
+from ..quantising import can_quantise, can_round, quantise_for, reads_units
 from ..target import Target
 from ..values import Value
 
@@ -43,7 +43,8 @@ def _config(graph: Graph, node: Node, gemm: Gemm, target: Target) -> GemmConfig:
     producer = None if gemm.prologue else graph.writer(x)
     free = producer is not None and can_quantise(graph, producer, target) is not None and _first(graph, x) is node
     config = choose(gemm, node.rows, target, quantised_for_free=free, rounded_for_free=True)
-    if config.kernel in BY_SUBGROUPS and not _rounds(graph, node, replace(gemm, config=config), target):
+    chosen = replace(gemm, config=config)
+    if reads_units(chosen, None) and not _rounds(graph, node, chosen, target):
         return choose(gemm, node.rows, target, quantised_for_free=free)
     return config
 

@@ -17,11 +17,11 @@ activation; nothing else reads what it gives. The step writes another state than
 does.
 """
 
-from dataclasses import replace
-
 from ..gemm import choose, gemm_op, norms_whole_rows
 from ..graph import Graph, Node
-from ..nodes import Conv1d, ConvolutionPrologue, Gemm
+from ..nodes import Conv1d, Gemm
+from ..nodes.epilogue import AddResidual, Multiply, SaveState, Scale
+from ..nodes.prologue import Convolve
 from ..target import Target
 
 
@@ -48,9 +48,9 @@ def _fused(graph: Graph, node: Node, conv: Conv1d, reader: Node, target: Target)
     known = conv.gated and conv.weight and not conv.bias and conv.then == "none" and conv.first == 0
     if gemm is None or not known or conv.state.shape[1] % 32 or graph.is_output(conv.y):
         return None
-    plain = len(gemm.products) == 1 and not (gemm.prologue or gemm.pairs or gemm.adapters)
+    plain = len(gemm.products) == 1 and gemm.only(Scale, AddResidual, Multiply, SaveState)
     if not plain or any(graph.touches(other, conv.state) for other in graph.between(node, reader)):
         return None
-    fused = replace(gemm, prologue=ConvolutionPrologue(conv))
+    fused = gemm.plus(Convolve(conv))
     config = choose(gemm, reader.rows, target)
     return fused if norms_whole_rows(fused, reader.rows, config, target) else None

@@ -23,10 +23,11 @@ matrices, of one format. Of several rows, on matrix units, Falcon-H1 lost 1% by 
 from dataclasses import replace
 
 from ...kernels.parts import JOINED
-from ...kernels.registry import takes
-from ..gemm import buffers_of, choose, fit, gemm_op, shards_of, spanned, whole
+from ..gemm import binds, choose, fit, gemm_op, shards_of, spanned, whole
 from ..graph import Graph, Node
-from ..nodes import Gemm, JoinedColumns
+from ..nodes import Gemm
+from ..nodes.epilogue import AddResidual, QuantiseResult, Scale
+from ..nodes.prologue import JoinColumns, ReadQuantised
 from ..quantising import CHUNK
 from ..target import Target
 
@@ -55,21 +56,23 @@ def _one_sum(graph: Graph, first: Node, before: Gemm, node: Node, op: Gemm) -> b
     [one], [other] = before.products, op.products
     merging = gemm_op(next(graph.between(first, node), None))  # with the first
     unseen = graph.readers(one.y) == [node] and not graph.is_output(one.y) and not (merging and merging.merges)
-    return unseen and one.bias is None and (before.scale, one.weight.scale) == (op.scale, other.weight.scale)
+    alike = before.find(Scale) == op.find(Scale) and one.weight.scale == other.weight.scale
+    return unseen and alike and one.bias is None
 
 
 def _adds(op: Gemm) -> bool:
     """Whether a product adds what it sums, and nothing else, to a residual, and reads x as it is."""
     first, *others = op.products
-    plain = not (others or op.pairs or op.by or op.saves or op.emits or op.merges or op.joined or op.adapters)
-    return plain and op.prologue is None and first.then == "none" and op.add is not None
+    plain = not (others or op.merges) and op.only(Scale, AddResidual, ReadQuantised, QuantiseResult)
+    return plain and first.then == "none" and op.has(AddResidual)
 
 
 def _joined(before: Gemm, op: Gemm, target: Target) -> Gemm:
     """Both as one, with the kernel that the tuning has for its size."""
     [first], [second] = before.products, op.products
     product = replace(second, x=first.x, weight=first.weight)
-    joined = replace(op, products=(product,), add=before.add, joined=JoinedColumns(second.x, second.weight))
+    assert before.add is not None
+    joined = replace(op, products=(product,)).plus(AddResidual(before.add), JoinColumns(second.x, second.weight))
     return replace(joined, config=choose(joined, 1, target))
 
 
@@ -82,5 +85,4 @@ def _runs(op: Gemm, target: Target) -> bool:
     config, _ = fit(op, op.config, target)
     chunks = all(weight.shape[1] % CHUNK == 0 for weight in op.weights)
     fits = spanned(shards).nbytes <= target.can.max_binding
-    fits = fits and buffers_of(op, 1, target) <= target.can.max_storage_buffers
-    return chunks and fits and takes(config.kernel, JOINED)
+    return chunks and fits and binds(op, 1, target) and config.takes(JOINED)

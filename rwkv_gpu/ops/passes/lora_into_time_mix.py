@@ -23,6 +23,8 @@ from dataclasses import replace
 from ..gemm import gemm_op, whole
 from ..graph import Graph, Node
 from ..nodes import Gemm, TimeMix, Wkv6
+from ..nodes.epilogue import AddAdapters, AddResidual
+from ..nodes.stage import Prologue
 from ..rwkv import FLOATS_IN_16_BYTES, FusedLora, decode_spread, takes_one_row
 from ..target import Target
 from ..values import Value
@@ -55,7 +57,7 @@ def _fits(graph: Graph, target: Target, node: Node, gates: set[Value], lora: Gem
     some = next(iter(gates))
     if {one.y for one in lora.products} != gates or graph.readers(some) != [node]:
         return False
-    if graph.is_output(some) or lora.prologue or lora.adapters or lora.add is not None or not whole(lora, target):
+    if graph.is_output(some) or lora.has(Prologue, AddAdapters, AddResidual) or not whole(lora, target):
         return False
     weights = [one.weight for one in lora.products]
     floats = target.weights[weights[0].name].format.name in FLOATS_IN_16_BYTES

@@ -27,6 +27,7 @@ from itertools import pairwise
 from ..gemm import choose, gemm_op, needs, whole
 from ..graph import Graph, Node
 from ..nodes import ExpertProducts, Gemm, Route, SortChoices
+from ..nodes.epilogue import SaveState
 from ..target import Target
 
 CHOOSE = Route, SortChoices, ExpertProducts
@@ -46,7 +47,9 @@ def run(graph: Graph, target: Target) -> int:
 def _router(node: Node, graph: Graph, target: Target) -> Gemm | None:
     """A product that experts are chosen by, if its workgroups can have as many lanes as others have."""
     op = gemm_op(node)
-    if op is None or op.merges or op.saves or node.rows > target.tuning.merged_batch_rows or not whole(op, target):
+    if op is None or op.merges or op.has(SaveState) or not whole(op, target):
+        return None
+    if node.rows > target.tuning.merged_batch_rows:
         return None
     chosen = all(isinstance(reader.op, CHOOSE) for one in op.products for reader in graph.readers(one.y))
-    return op if chosen and choose(op, node.rows, target).kernel == "linear/gemv" else None
+    return op if chosen and choose(op, node.rows, target).entry.any_lanes else None

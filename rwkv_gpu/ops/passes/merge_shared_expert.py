@@ -28,6 +28,7 @@ from ..gemm import choose, gemm_op, shards_of, whole
 from ..graph import Graph, Node
 from ..moe import products_config
 from ..nodes import ExpertProducts, ExpertSum, Gemm
+from ..nodes.epilogue import SaveState
 from ..target import Target
 
 
@@ -55,7 +56,9 @@ def run(graph: Graph, target: Target) -> int:
 def _merged(last: Node, first: Node, target: Target) -> Gemm | None:
     """The product with workgroups of as many lanes as those with experts have, where it can have such."""
     gemm, products = gemm_op(last), first.op
-    if gemm is None or gemm.saves or gemm.merges or not isinstance(products, ExpertProducts) or not whole(gemm, target):
+    if gemm is None or gemm.merges or gemm.has(SaveState) or not whole(gemm, target):
+        return None
+    if not isinstance(products, ExpertProducts):
         return None
     experts, dispatches = products_config(products, first.rows, target)
     if len(dispatches) != 1 or products.sorted or first.rows > target.tuning.merged_rows:

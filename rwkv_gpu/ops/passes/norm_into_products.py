@@ -19,7 +19,9 @@ from dataclasses import replace
 from ..gemm import choose, gemm_op, norms_whole_rows
 from ..graph import Graph, Node, Op
 from ..moe import multiplies_rounded, products_config
-from ..nodes import AdapterDown, ExpertProducts, Norm, NormPrologue
+from ..nodes import AdapterDown, ExpertProducts, Norm
+from ..nodes.epilogue import GatePairs
+from ..nodes.prologue import NormRows
 from ..target import Target
 from ..vocabulary import Rms
 
@@ -51,15 +53,11 @@ def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     gemm = gemm_op(reader)
     if gemm is None or gemm.prologue or any(one.x is not norm.y for one in gemm.products):
         return None
-    fused = replace(
-        gemm,
-        products=tuple(replace(one, x=norm.x) for one in gemm.products),
-        prologue=NormPrologue(norm.how),
-    )
+    fused = replace(gemm, products=tuple(replace(one, x=norm.x) for one in gemm.products)).plus(NormRows(norm.how))
     config = choose(gemm, reader.rows, target)
     if isinstance(norm.how, Rms):
         return fused if config.norms and norm.x.shape[1] % 32 == 0 else None
-    alone = graph.shape.one_row and target.tuning.fuses_token_shift and not gemm.pairs
+    alone = graph.shape.one_row and target.tuning.fuses_token_shift and not gemm.has(GatePairs)
     alone = alone and norm.how.bias is not None  # which the kernel binds
     return fused if alone and norms_whole_rows(fused, reader.rows, config, target) else None
 

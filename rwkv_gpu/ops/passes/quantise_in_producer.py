@@ -19,6 +19,7 @@ from dataclasses import replace
 from ..gemm import gemm_op
 from ..graph import Graph, Node, Op
 from ..nodes import Quantise, TokenShift
+from ..nodes.epilogue import QuantiseResult
 from ..quantising import Recurrence, can_quantise
 from ..target import Target
 from ..values import Quantised
@@ -48,6 +49,8 @@ def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
 
 
 def _quantising(node: Node, out: Quantised) -> Op:
-    op = node.op
-    assert isinstance(op, TokenShift | Recurrence) or gemm_op(node)
-    return replace(op, quantises=out)  # type: ignore[call-arg]
+    op, gemm = node.op, gemm_op(node)
+    if gemm is not None:
+        return gemm.plus(QuantiseResult(out))
+    assert isinstance(op, TokenShift | Recurrence)
+    return replace(op, quantises=out)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from ..graph import Graph, Node, Op
 from ..moe import multiplies_rounded
 from ..nodes import ExpertProducts, ExpertSum, Gemm, Quantise
+from ..nodes.prologue import ReadQuantised
 from ..quantising import quantise_for, rounding_for
 from ..target import Target
 from ..values import Quantised
@@ -51,7 +52,7 @@ def _first(graph: Graph, node: Node, wanted: Quantise) -> Node:
 def _wanted(node: Node, target: Target) -> Quantise | None:
     """What a product reads in place of rows of x that nobody has quantised for it yet."""
     op = node.op
-    if isinstance(op, Gemm) and not op.quantised_x and op.config and op.config.reads_quantised:
+    if isinstance(op, Gemm) and not op.has(ReadQuantised) and op.config and op.config.reads_quantised:
         return quantise_for(op, node.rows)
     if isinstance(op, ExpertProducts | ExpertSum) and not op.quantised_x and multiplies_rounded(op, node.rows, target):
         return rounding_for(op, node.rows)
@@ -60,7 +61,7 @@ def _wanted(node: Node, target: Target) -> Quantise | None:
 
 def _reading(op: Op, x: Quantised) -> Op:
     if isinstance(op, Gemm):
-        return replace(op, prologue=None, quantised_x=x)
+        return op.reading(x)
     if isinstance(op, ExpertProducts):
         return replace(op, norm=None, quantised_x=x)
     assert isinstance(op, ExpertSum)

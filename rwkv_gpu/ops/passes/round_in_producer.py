@@ -29,6 +29,8 @@ from dataclasses import replace
 
 from ..graph import Graph, Node, Op
 from ..nodes import ExpertProducts, ExpertSum, Gemm, Norm, Quantise
+from ..nodes.epilogue import QuantiseResult
+from ..nodes.prologue import ReadQuantised
 from ..quantising import can_round, reads_units, rounded_in_units, rounds_normed
 from ..target import Target
 from ..values import Quantised
@@ -60,13 +62,20 @@ def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
     out = rounded_in_units(op, node.rows, configs[0].fragment if configs and configs[0] else 0)
     graph.replace(maker, _rounding(maker.op, out, op.norm))
     for reader in readers:
-        assert isinstance(reader.op, Gemm | ExpertProducts | ExpertSum)
-        graph.replace(reader, replace(reader.op, quantised_x=out))
+        op_of_reader = reader.op
+        assert isinstance(op_of_reader, Gemm | ExpertProducts | ExpertSum)
+        if isinstance(op_of_reader, Gemm):
+            graph.replace(reader, op_of_reader.plus(ReadQuantised(out)))
+        else:
+            graph.replace(reader, replace(op_of_reader, quantised_x=out))
     graph.remove(node)
     return True
 
 
 def _rounding(op: Op, out: Quantised, norm: Rms | None) -> Op:
-    if isinstance(op, Gemm | ExpertSum):
-        return replace(op, quantises=out, next_gain=norm.weight if norm else None)
+    next_gain = norm.weight if norm else None
+    if isinstance(op, Gemm):
+        return op.plus(QuantiseResult(out, next_gain))
+    if isinstance(op, ExpertSum):
+        return replace(op, quantises=out, next_gain=next_gain)
     return replace(op, quantises=out)  # type: ignore[call-arg]

@@ -9,7 +9,7 @@
     after
         %0, %1 = gemm(x)  [value]  reads previous  +gemv_int  +token_shift  +store_normed
         %2, %6 = gemm(%0, x, %1)  [output]  writes previous  +gemv_int  +save_state  +row_statistics
-        %3, %4 = gemm(%2, %6)  [key]  reads next  +gemv_int  +token_shift  +row_statistics_in  +store_normed
+        %3, %4 = gemm(%2, %6)  [key]  reads next  +gemv_int  +token_shift  +store_normed  +row_statistics_in
         %5 = gemm(%3, %2, %4)  [output]  writes next  +gemv_int  +save_state
 
 Every workgroup that norms a row must know its mean and deviation. It puts them together from parts that the workgroups
@@ -19,11 +19,12 @@ Condition: steps of one row; the kernel that makes the row is `gemv_int` or `gem
 for each workgroup; and products after it norm the row in their prologue.
 """
 
-from dataclasses import replace
-
-from ..gemm import EMITS_STATISTICS, blocks_of, buffers_of, fit, gemm_op, shards_of, whole
+from ...kernels.parts import EMIT_STATISTICS
+from ..gemm import binds, blocks_of, fit, gemm_op, shards_of, whole
 from ..graph import Graph, Node
-from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
+from ..nodes import Gemm
+from ..nodes.epilogue import EmitStatistics, GatePairs, QuantiseResult
+from ..nodes.prologue import LoadStatistics, NormRows, ShiftTokens
 from ..target import Target
 from ..values import RowStatistics, Value
 from ..vocabulary import LayerNorm
@@ -34,13 +35,13 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes) if graph.shape.one_row else []:
         gemm = gemm_op(node)
-        if gemm is None or gemm.emits or len(gemm.products) != 1:
+        if gemm is None or gemm.has(EmitStatistics) or len(gemm.products) != 1:
             continue
         readers = [reader for reader in graph.readers(gemm.products[0].y) if _norms(reader, gemm.products[0].y)]
         emitted = _emitted(gemm, target) if readers else None
         if emitted is None or not all(_binds(reader, emitted, target) for reader in readers):
             continue
-        graph.replace(node, replace(gemm, emits=emitted))
+        graph.replace(node, gemm.plus(EmitStatistics(emitted)))
         for reader in readers:
             graph.replace(reader, _loading(reader, emitted))
         fired += 1
@@ -52,33 +53,31 @@ def _norms(reader: Node, y: Value) -> bool:
     gemm = gemm_op(reader)
     if gemm is None:
         return False
-    if isinstance(gemm.prologue, TokenShiftPrologue):
-        return gemm.prologue.x is y
-    normed = isinstance(gemm.prologue, NormPrologue) and isinstance(gemm.prologue.how, LayerNorm)
-    return normed and gemm.products[0].x is y
+    shift, norm = gemm.find(ShiftTokens), gemm.find(NormRows)
+    if shift is not None:
+        return shift.x is y
+    return norm is not None and isinstance(norm.how, LayerNorm) and gemm.products[0].x is y
 
 
 def _emitted(gemm: Gemm, target: Target) -> RowStatistics | None:
     """What the kernel of a product can emit of its row."""
-    if gemm.config is None or gemm.pairs or gemm.quantises or gemm.merges or not whole(gemm, target):
+    if gemm.config is None or gemm.has(GatePairs, QuantiseResult) or gemm.merges or not whole(gemm, target):
         return None
     config, _ = fit(gemm, gemm.config, target)
     shard, [product] = shards_of(gemm, target)[0], gemm.products
     out = product.weight.shape[0]
     [blocks] = blocks_of([shard], gemm.widths, config.block, config.max_workgroups)
-    if config.kernel not in EMITS_STATISTICS or blocks * config.block < out:
+    if not config.takes(EMIT_STATISTICS) or blocks * config.block < out:
         return None
     emitted = RowStatistics(Value((blocks, 2)), blocks, config.block)
-    fits = buffers_of(replace(gemm, emits=emitted), 1, target) <= target.can.max_storage_buffers
-    return emitted if fits else None
+    return emitted if binds(gemm.plus(EmitStatistics(emitted)), 1, target) else None
 
 
 def _binds(reader: Node, emitted: RowStatistics, target: Target) -> bool:
-    return buffers_of(_loading(reader, emitted), reader.rows, target) <= target.can.max_storage_buffers
+    return binds(_loading(reader, emitted), reader.rows, target)
 
 
 def _loading(reader: Node, emitted: RowStatistics) -> Gemm:
     gemm = gemm_op(reader)
     assert gemm is not None
-    assert isinstance(gemm.prologue, NormPrologue | TokenShiftPrologue)
-    return replace(gemm, prologue=replace(gemm.prologue, statistics=emitted))
+    return gemm.plus(LoadStatistics(emitted))

@@ -7,7 +7,7 @@
 
     after
         %0, %1 = gemm(x)  [key receptance]
-        %3 = gemm(%0, x, %1)  [value]  +scaled
+        %3 = gemm(%0, %1, x)  [value]  +scaled
 
 The channel mix of RWKV-6 ends so. The product that then adds x can do more on the way: see `token_shift_into_products`.
 
@@ -19,6 +19,8 @@ from dataclasses import replace
 from ..gemm import gemm_op
 from ..graph import Graph, Node
 from ..nodes import ScaleRows
+from ..nodes.epilogue import AddResidual, Multiply, Scale
+from ..nodes.stage import Stage
 from ..target import Target
 
 
@@ -38,10 +40,10 @@ def _fuse(graph: Graph, node: Node, op: ScaleRows) -> bool:
         return False
     [product, *others] = gemm.products
     alone = graph.readers(op.x) == [node] and not graph.is_output(op.x) and producer.picked == node.picked
-    plain = not (others or product.bias or gemm.pairs or gemm.prologue or gemm.adapters)
-    plain = plain and gemm.add is None and gemm.by is None
+    plain = not (others or product.bias) and gemm.only(Scale)
     if not alone or not plain:
         return False
-    graph.replace(node, replace(gemm, products=(replace(product, y=op.y),), by=op.by, add=op.add))
+    added: tuple[Stage, ...] = (AddResidual(op.add),) if op.add is not None else ()
+    graph.replace(node, replace(gemm, products=(replace(product, y=op.y),)).plus(Multiply(op.by), *added))
     graph.remove(producer)
     return True

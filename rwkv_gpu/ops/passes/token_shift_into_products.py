@@ -21,7 +21,9 @@ from dataclasses import replace
 
 from ..gemm import choose, gemm_op, norms_whole_rows, shards_of
 from ..graph import Graph, Node
-from ..nodes import Gemm, Lerp, SaveState, TokenShift, TokenShiftPrologue
+from ..nodes import Gemm, Lerp, TokenShift
+from ..nodes.epilogue import GatePairs, SaveState
+from ..nodes.prologue import ShiftTokens
 from ..target import Target
 from ..values import Value
 
@@ -56,7 +58,7 @@ def _fuse(graph: Graph, target: Target, node: Node, op: TokenShift) -> bool:
         assert new is not None
         graph.replace(reader, new)
     assert isinstance(saver.op, Gemm)
-    graph.replace(saver, replace(saver.op, saves=SaveState(normed, op.state)))
+    graph.replace(saver, saver.op.plus(SaveState(normed, op.state)))
     graph.remove(node)
     return True
 
@@ -72,10 +74,10 @@ def _reading_x(reader: Node, op: TokenShift, normed: Value, first: bool, target:
 def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Target) -> Gemm | None:
     """The product with the token shift in its prologue, if its kernel can do that."""
     gemm, mixed = gemm_op(reader), op.ys[: op.mix.shape[0]]
-    if gemm is None or gemm.prologue or gemm.pairs or any(one.x not in mixed for one in gemm.products):
+    if gemm is None or gemm.prologue or gemm.has(GatePairs) or any(one.x not in mixed for one in gemm.products):
         return None
     mixes = tuple(mixed.index(one.x) for one in gemm.products)
-    fused = replace(gemm, prologue=TokenShiftPrologue(op.x, op.norm, op.mix, op.state, mixes, store))
+    fused = gemm.plus(ShiftTokens(op.x, op.norm, op.mix, op.state, mixes, store))
     config = choose(gemm, reader.rows, target)
     groups = sum(-(-shard.rows // config.block) for shard in shards_of(gemm, target))
     few = reader.rows == 1 or min(groups, config.max_workgroups) <= MOST_GROUPS
@@ -87,7 +89,7 @@ def _saver(graph: Graph, node: Node, op: TokenShift, readers: list[Node]) -> Nod
     last = readers[-1]
     for adder in graph.readers(op.x):
         gemm = gemm_op(adder)
-        if adder.order > last.order and gemm and gemm.add is op.x and not gemm.saves and not gemm.prologue:
+        if adder.order > last.order and gemm and gemm.add is op.x and not gemm.has(SaveState) and not gemm.prologue:
             touched = any(graph.touches(other, op.state) for other in graph.between(node, adder))
             return None if touched or graph.touches(adder, op.state) else adder
     return None

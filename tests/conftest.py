@@ -12,7 +12,7 @@ from weakref import WeakSet
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rwkv_gpu.engine.blas import Blas
+from rwkv_gpu.engine.host_runner import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache

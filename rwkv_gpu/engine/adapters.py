@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, printable
 from ..gguf.file import GGUFFile, TensorInfo
+from ..gpu.device import Buffer, Device
+from ..gpu.weights import BY_NAME, Tensor, Weights, place_together, upload_together
 from ..models.registry import Model
 from ..ops.adapted import LowRank, adapted_rows
 from ..ops.vocabulary import Alternating, Weight
@@ -242,3 +244,29 @@ def adapters_of(specs: Any, model: GGUFFile, find: Callable[[str | Path], Path] 
             raise BadInput(f"lora holds {spec!r}; it must be paths, or pairs of a path and a scale")
         read.append(Adapter.read(find(path), float(scale), model))
     return Adapters(read)
+
+
+def upload_factors(device: Device, weights: Weights, values: Mapping[str, Array]) -> None:
+    """Puts factors beside the parameters of a model. Those of one block lie together: a dispatch can read several."""
+    for block in _blocks(values):
+        for name, weight in upload_together(device, block).items():
+            weights.add(name, weight)
+
+
+def place_factors(
+    device: Device, weights: Weights, values: Mapping[str, Array], allocate: Callable[[int], Buffer]
+) -> None:
+    """The same in buffers that need not be there, with nothing written."""
+    for block in _blocks(values):
+        for name, weight in place_together(device, block, allocate).items():
+            weights.add(name, weight)
+
+
+def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
+    """The factors of one block after the other, as bytes."""
+    blocks: dict[str, dict[str, Tensor]] = {}
+    for name, array in values.items():
+        block = blocks.setdefault(".".join(name.split(".")[:2]), {})
+        rows = array.reshape(-1, array.shape[-1])  # of all experts
+        block[name] = BY_NAME["F16"], rows.astype(np.float16).view(np.uint8), array.shape
+    return iter(blocks.values())

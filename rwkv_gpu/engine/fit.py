@@ -24,11 +24,10 @@ from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.parts import Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
-from .adapters import NO_ADAPTERS, Adapters, Array
+from .adapters import NO_ADAPTERS, Adapters, Array, place_factors
 from .bus import main_memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
-from .factors import place_factors
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, place, place_as_asked

@@ -27,10 +27,9 @@ from ..ops.parts import Crossing, Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.sampling import FROM_SLOT
 from ..ops.vocabulary import Choosing
-from .adapters import NO_ADAPTERS, Adapters
+from .adapters import NO_ADAPTERS, Adapters, upload_factors
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
-from .factors import upload_factors
 from .fit import Beside, factor_bytes, placement_of, resident
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of

@@ -1,9 +1,12 @@
 """A model, or a part of one, that takes its steps in numpy."""
 
+import ctypes
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -18,7 +21,6 @@ from ..ops.reference import Reference
 from ..ops.sampler_state import HostSamplerState
 from ..ops.sampling import Drawing
 from .adapters import NO_ADAPTERS, Adapters
-from .blas import Blas
 from .cache.config import CacheOptions
 from .cache.kv import HostKVCache
 from .parameters import parameters_of
@@ -151,3 +153,48 @@ class HostPendingRows:
 
     def wait(self) -> Arrays:
         return self.arrays
+
+
+SMALL = 1 << 24  # multiplications, of one product, that one thread does in a few milliseconds
+NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
+
+
+class Blas:
+    """How many threads numpy multiplies with, as far as its library can be told.
+
+    Its OpenBLAS shares even small products out, and waits for all, spinning. On two cores that others use too, a step
+    of a small model takes ten times as long that way. Where numpy brings another library, nothing is changed.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.set_threads: Any = None  # where it can be told
+        self.threads = 1
+        package = Path(np.__file__).parent
+        for place in [folder] if folder else [package.with_name("numpy.libs"), package / ".dylibs"]:
+            for path in sorted(place.glob("*openblas*")):
+                self._find(path)
+
+    @contextmanager
+    def sized(self, multiplications: int) -> Iterator[None]:
+        """Inside, small products are done by one thread."""
+        if self.set_threads is None or multiplications > SMALL:
+            yield
+            return
+        self.set_threads(1)
+        try:
+            yield
+        finally:
+            self.set_threads(self.threads)
+
+    def _find(self, path: Path) -> None:
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:  # no library, or none of this machine
+            return
+        for name in NAMES:
+            try:
+                self.threads = getattr(library, name.format("get_num_threads"))()
+                self.set_threads = getattr(library, name.format("set_num_threads"))
+            except AttributeError:
+                continue
+            return

@@ -110,9 +110,9 @@ class Reply:
             "usage": usage([completion for completion, _ in answers]),
         }
 
-    def opening(self, index: int) -> Json:
-        """The first chunk of an answer."""
-        return self._chunk(index, {"role": "assistant", "content": ""}, None, [])
+    def opening(self, index: int) -> Iterator[Json]:
+        """What comes before the first event of an answer."""
+        yield self._chunk(index, {"role": "assistant", "content": ""}, None, [])
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
         """The chunks of an event; none if it has nothing to show."""

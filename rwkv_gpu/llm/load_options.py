@@ -16,7 +16,7 @@ from ..engine.cache.config import (
     DEFAULT_SEQUENCES,
     CacheOptions,
 )
-from ..engine.compact import Compact
+from ..engine.cache.kv import Compact
 from ..engine.initial_state import StateArrays, read_initial_state
 from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
 from ..engine.split_layout import Split

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_CHUNK, DEFAULT_SEQUENCES
-from ..engine.compact import Compact
+from ..engine.cache.kv import Compact
 from ..engine.engine import Engine
 from ..engine.initial_state import digest_of
 from ..engine.split_layout import choices_of, device_names, shares_of

@@ -11,12 +11,12 @@ from ..engine.engine import Engine
 from ..errors import BadInput
 from ..text.budget import Exceeded, Limits
 from . import replies, validate
-from .chat_completion import Json, in_turns
+from .chat_completion import Json
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits
 from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
 from .pooling import Floats
-from .replies import Prepared
+from .replies import Prepared, Replying
 from .text_completion import TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
@@ -37,27 +37,22 @@ class OpenAIMethods(OpenModel):
         `fields` are those of OpenAI's API (n, echo, stop, seed, logprobs, logit_bias, max_tokens, stream_options ...)
         and all settings of `generate`. As there, the default is temperature 1 and 16 tokens.
         """
-        reply, answers = _complete(self, Generation, prompt, fields)
+        asked = _complete(self, Generation, prompt, fields)
         if not validate.truth("stream", stream):
-            if not answers:
-                return reply.silent()
-            return reply.whole([(answer.wait(), answer.events) for answer in answers])
-        if not answers:
+            return replies.whole(asked)
+        if not asked.answers:
             raise BadInput("max_tokens is 0; there is nothing to stream")
-        return _chunks(reply, answers)
+        return replies.chunks(asked)
 
     __call__ = create_completion
 
     async def acreate_completion(self, prompt: Prompts, **fields: Any) -> Json:
         """`create_chat_completion` for asyncio."""
-        reply, answers = _complete(self, AsyncGeneration, prompt, fields)
-        if not answers:
-            return reply.silent()
-        return reply.whole([(await answer.wait(), answer.events) for answer in answers])
+        return await replies.awhole(_complete(self, AsyncGeneration, prompt, fields))
 
     def astream_completion(self, prompt: Prompts, **fields: Any) -> AsyncIterator[Json]:
         """The chunks of `create_chat_completion` for asyncio; of several answers, one after the other."""
-        return _achunks(*_complete(self, AsyncGeneration, prompt, fields))
+        return replies.achunks(_complete(self, AsyncGeneration, prompt, fields))
 
     @overload
     def create_chat_completion(
@@ -166,17 +161,14 @@ class OpenAIMethods(OpenModel):
         return await asyncio.to_thread(partial(self.create_embedding, input, **fields))
 
 
-def _complete(
-    llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[str, Any]
-) -> tuple[TextReply, Sequence[R]]:
+def _complete(llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[str, Any]) -> Replying[R]:
     """Asks for n answers to each prompt."""
     prepared = _prepare(llm, prompt, given, wait=waits(reading))
     if prepared.scoring and waits(reading):
         prepared = prepared.scored([llm._driver.work(pieces) for pieces in prepared.scoring])
     elif prepared.scoring:
         raise BadInput("echo with logprobs is for create_completion alone; it has to wait for the prompt")
-    assert isinstance(prepared.reply, TextReply)
-    return prepared.reply, prepared.start(partial(llm._read, reading))
+    return Replying(prepared.reply, prepared.start(partial(llm._read, reading)))
 
 
 def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool, quick: bool = False) -> Prepared:
@@ -197,39 +189,6 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
         if fields.generates
     ]
     return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, each), requests)
-
-
-def _chunks(reply: TextReply, answers: Sequence[Generation]) -> Iterator[Json]:
-    """The chunks of all answers, in turns; where nobody reads on, they are cancelled."""
-    try:
-        yield from in_turns([_of_one(reply, index, answer) for index, answer in enumerate(answers)])
-        yield from reply.last([answer.completion for answer in answers])
-    finally:
-        for answer in answers:
-            answer.close()
-
-
-def _of_one(reply: TextReply, index: int, answer: Generation) -> Iterator[Json]:
-    yield from reply.opening(index)
-    for event in answer:
-        yield from reply.chunks(index, event)
-    yield reply.closing(index, answer.completion)
-
-
-async def _achunks(reply: TextReply, answers: Sequence[AsyncGeneration]) -> AsyncIterator[Json]:
-    try:
-        for index, answer in enumerate(answers):
-            for chunk in reply.opening(index):
-                yield chunk
-            async for event in answer:
-                for chunk in reply.chunks(index, event):
-                    yield chunk
-            yield reply.closing(index, answer.completion)
-        for chunk in reply.last([answer.completion for answer in answers]):
-            yield chunk
-    finally:
-        for answer in answers:
-            answer.close()
 
 
 def _encoded(vector: Floats, encoding: str) -> list[float] | str:

@@ -1,4 +1,4 @@
-"""Answers to messages in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
+"""Answers in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ FEW = 4  # answers that take no time to prepare
 class Replying(Generic[R]):
     """A reply, and the answers that it is made of."""
 
-    reply: Reply
+    reply: Reply | TextReply
     answers: Sequence[R]
 
     def last(self) -> Iterator[Json]:
@@ -127,7 +127,6 @@ def ask(
 ) -> Replying[R]:
     """Asks for an answer to messages."""
     prepared = prepare(llm, messages, think, given, wait=waits(reading))
-    assert isinstance(prepared.reply, Reply)
     return Replying(prepared.reply, prepared.start(partial(llm._read, reading)))
 
 
@@ -152,10 +151,11 @@ def chunks(asked: Replying[Generation]) -> Iterator[Json]:
 
 
 async def achunks(asked: Replying[AsyncGeneration]) -> AsyncIterator[Json]:
-    """The chunks of one answer after the other, for asyncio."""
+    """The same for asyncio, of one answer after the other."""
     try:
         for index, answer in enumerate(asked.answers):
-            yield asked.reply.opening(index)
+            for chunk in asked.reply.opening(index):
+                yield chunk
             async for event in answer:
                 for chunk in asked.reply.chunks(index, event):
                     yield chunk
@@ -168,8 +168,8 @@ async def achunks(asked: Replying[AsyncGeneration]) -> AsyncIterator[Json]:
             answer.close()
 
 
-def _chunks(reply: Reply, index: int, answer: Generation) -> Iterator[Json]:
-    yield reply.opening(index)
+def _chunks(reply: Reply | TextReply, index: int, answer: Generation) -> Iterator[Json]:
+    yield from reply.opening(index)
     for event in answer:
         yield from reply.chunks(index, event)
     yield from reply.closing(index, answer.completion)

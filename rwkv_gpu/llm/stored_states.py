@@ -18,8 +18,8 @@ from hashlib import sha256
 from typing import Any
 
 from ..engine import state_file
+from ..engine.cache.kv import Compact
 from ..engine.cache.prefix_index import TOKEN, key_of
-from ..engine.compact import Compact
 from ..engine.runner import StateArrays
 from ..errors import BadFile, BadInput
 from ..stores import DirectoryStore, Store, StoreDown, open_store

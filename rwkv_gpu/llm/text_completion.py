@@ -68,13 +68,11 @@ class TextReply:
     id: str = field(default_factory=lambda: f"cmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def silent(self) -> Json:
-        """The reply where nothing is generated."""
-        each = [Completion("", (), "length", Stats(len(ids), 0, 0, 0.0, 0.0)) for ids in self.ids]
-        return self.whole([(completion, ()) for completion in each for _ in range(self.fields.n)])
-
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
-        """All answers at once, n of each prompt."""
+        """All answers at once, n of each prompt; empty ones where nothing is generated."""
+        if not answers:
+            each = [Completion("", (), "length", Stats(len(ids), 0, 0, 0.0, 0.0)) for ids in self.ids]
+            answers = [(completion, ()) for completion in each for _ in range(self.fields.n)]
         choices = [
             self._choice(index, self._echo(index) + completion.text, events, completion.finish_reason, begins=True)
             for index, (completion, events) in enumerate(answers)
@@ -91,9 +89,9 @@ class TextReply:
         if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, event.text, [event], None)
 
-    def closing(self, index: int, completion: Completion) -> Json:
+    def closing(self, index: int, completion: Completion) -> Iterator[Json]:
         """The last chunk of an answer."""
-        return self._chunk(index, "", [], completion.finish_reason)
+        yield self._chunk(index, "", [], completion.finish_reason)
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage, where it was asked for."""

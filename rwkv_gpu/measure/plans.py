@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.adapters import NO_ADAPTERS, Adapters
+from ..engine.adapters import NO_ADAPTERS, Adapters, upload_factors
 from ..engine.cache.config import CacheConfig
-from ..engine.factors import upload_factors
 from ..engine.parameters import parameters_of
 from ..errors import BadInput
 from ..gguf.file import GGUFFile

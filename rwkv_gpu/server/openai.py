@@ -136,7 +136,7 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
     if not running.prepared.requests:  # a prompt that is only echoed
         assert isinstance(running.prepared.reply, TextReply)
-        silent = running.prepared.reply.silent()
+        silent = running.prepared.reply.whole([])
         return Stream(_echo(silent)) if stream else Whole(silent)
     if stream:
         return Stream(_events(running, running.prepared.reply))
@@ -154,7 +154,7 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
     """The chunks of all answers as they come, each answer with its own index."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
     frames = Frames(reply, running.answers)
-    yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
+    yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in reply.opening(index))
     async for news in running:
         yield b"".join([frames.of(index, one) for index, one in news])
         if running.answers.running < len(open_answers):
@@ -189,14 +189,8 @@ class Frames:
         return around[0] + dumps(one.text) + around[1]
 
 
-def _opening(reply: Reply | TextReply, index: int) -> list[Json]:
-    return [reply.opening(index)] if isinstance(reply, Reply) else [*reply.opening(index)]
-
-
 def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
     """The end of an answer. OpenAI has no word for one that was stopped from outside."""
     if completion.finish_reason in ("abort", "running"):
         completion = replace(completion, finish_reason="stop")
-    if isinstance(reply, Reply):
-        return b"".join(event(chunk) for chunk in reply.closing(index, completion))
-    return event(reply.closing(index, completion))
+    return b"".join(event(chunk) for chunk in reply.closing(index, completion))

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..replace_file import WINDOWS, put_in_place
-from .bounded import Tidying
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 SUFFIX = ".state"
 KEY = "key"  # the file of the secret

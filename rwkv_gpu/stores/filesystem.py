@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
-from .bounded import Tidying
 from .directory import GONE, name_value
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 SUFFIX = ".state"
 STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem knows

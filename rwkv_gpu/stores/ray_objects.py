@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
-from .bounded import Bounded
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+from .store import DEFAULT_AGE, DEFAULT_BYTES, Bounded, StoreDown
 
 NAMESPACE = "rwkv-gpu"
 NAME = "states"

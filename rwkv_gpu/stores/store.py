@@ -1,12 +1,17 @@
-"""What every store of states can do."""
+"""What every store of states can do, how stores are bounded in bytes and age, and a store in memory."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from ..errors import RwkvGpuError
 
+T = TypeVar("T")
 DEFAULT_BYTES = 4 << 30
 DEFAULT_AGE = 7 * 86400.0  # seconds
+TIDY = 32  # of so many parts of all bytes, one is written between two looks at all values
 
 
 class StoreDown(RwkvGpuError):
@@ -24,3 +29,98 @@ class Store(Protocol):
 
     def put(self, key: str, value: bytes) -> None:
         """Stores a value, whole or not at all."""
+
+
+class Bounded(Generic[T]):
+    """A dict whose least recently used values go first. For one thread at a time."""
+
+    def __init__(self, max_bytes: int, max_age: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._clock = clock
+        self._values: OrderedDict[str, tuple[float, int, T]] = OrderedDict()  # when it was stored, its bytes, and it
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: str) -> T | None:
+        """A value, if it is there and not too old."""
+        if key not in self._values:
+            return None
+        stored, _, value = self._values[key]
+        if self._clock() - stored > self._max_age:
+            self._remove(key)
+            return None
+        self._values.move_to_end(key)
+        return value
+
+    def put(self, key: str, value: T, nbytes: int) -> None:
+        """Stores a value, unless it is larger than all of them may be."""
+        if key in self._values:
+            self._remove(key)
+        if nbytes > self._max_bytes:
+            return
+        self._values[key] = self._clock(), nbytes, value
+        self.nbytes += nbytes
+        while self.nbytes > self._max_bytes:
+            self._remove(next(iter(self._values)))
+
+    def _remove(self, key: str) -> None:
+        self.nbytes -= self._values.pop(key)[1]
+
+
+class Tidying:
+    """When a store looks at all its values, and which go: several processes write, so that none knows the sum."""
+
+    def __init__(self, max_bytes: int, max_age: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._written = 0  # bytes since the last look
+        self._lock = threading.Lock()
+
+    def is_due(self, nbytes: int) -> bool:
+        """Whether it is time for a look, after so many more bytes were written."""
+        with self._lock:
+            self._written += nbytes
+            due = self._written >= self._max_bytes // TIDY
+            if due:
+                self._written = 0
+            return due
+
+    def outdated(self, values: Iterable[tuple[float, int, T]]) -> list[T]:
+        """Those that are too old or too much, of values with the time that counts and their bytes; the oldest go."""
+        total, now, out = 0, time.time(), []
+        for when, nbytes, value in sorted(values, key=lambda one: -one[0]):
+            total += nbytes
+            if total > self._max_bytes or now - when > self._max_age:
+                out.append(value)
+        return out
+
+
+class MemoryStore:
+    """Values in the memory of this process, which several models may share; those not used for longest go first."""
+
+    def __init__(
+        self, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._values: Bounded[bytes] = Bounded(max_bytes, max_age, clock)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self._values.nbytes
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys; None for one that is not there."""
+        with self._lock:
+            return [self._values.get(key) for key in keys]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value, unless it is larger than the whole store."""
+        with self._lock:
+            self._values.put(key, value, len(value))

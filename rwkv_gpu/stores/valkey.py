@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
-from .bounded import Tidying
-from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 PREFIX = "rwkv-gpu:"
 USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # of each value: when it was used last, and its bytes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.blas import SMALL, Blas
+from rwkv_gpu.engine.host_runner import SMALL, Blas
 
 
 @pytest.fixture

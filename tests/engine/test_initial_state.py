@@ -14,11 +14,10 @@ from gguf import GGUFWriter
 
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.initial_state import digest_of, read_initial_state
+from rwkv_gpu.engine.initial_state import digest_of, read_initial_state, read_torch_file
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.torch_file import read_torch_file
 from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model

@@ -13,7 +13,7 @@ from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.kernels.tuning import Tuning
-from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step
+from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step, shader_of
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.passes import NAMES
 from rwkv_gpu.ops.self_test import tuning_for
@@ -44,6 +44,7 @@ from .sizes import sized
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, by its name; can be repeated.")
 @click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")
 @click.option("--graph", is_flag=True, help="Print the graph after all passes instead of the dispatches.")
+@click.option("--shader", type=int, metavar="N", help="Print the WGSL of dispatch N and where it was written.")
 @lora_option
 @kv_option
 @context_option
@@ -57,6 +58,7 @@ def command(
     without: tuple[str, ...],
     limits: str | None,
     graph: bool,
+    shader: int | None,
     lora: Sequence[tuple[str, float]] | None,
     kv: KVType,
     context: int | None,
@@ -73,9 +75,12 @@ def command(
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     can, tuning = _target(device, limits)
     with opened(ModelName.path(model), synthetic) as file:
-        step = record_step(
-            file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(named_adapters(lora or ()), file)
-        )
+        adapters = adapters_of(named_adapters(lora or ()), file)
+        recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters
+        if shader is not None:
+            click.echo(shader_of(*recorded, number=shader), nl=False)
+            return
+        step = record_step(*recorded)
     if as_json:
         click.echo(json.dumps(step.as_data(), indent=2))
     elif graph:
@@ -98,8 +103,9 @@ def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
 
 def _dispatches(step: RecordedStep) -> Iterator[str]:
     """Two lines for each: the kernel, and below it the op and what is bound."""
-    heads = ("layer", "workgroups", "bytes", "kernel")
-    first, *lines = _aligned([heads, *map(_cells, step.dispatches)], right=(1, 2))
+    heads = ("number", "layer", "workgroups", "bytes", "kernel")
+    cells = ((str(number), *_cells(row)) for number, row in enumerate(step.dispatches))
+    first, *lines = _aligned([heads, *cells], right=(0, 2, 3))
     yield first
     for row, line in zip(step.dispatches, lines, strict=True):
         yield line

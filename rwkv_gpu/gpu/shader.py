@@ -96,6 +96,13 @@ class Linked:
             line -= origin.lines
         return self.origins[-1].file, self.origins[-1].first + line
 
+    def listing(self) -> str:
+        """The whole for a reader: a comment says where what follows it was written."""
+        lines = iter(self.source.splitlines(keepends=True))
+        heads = (f"// ---- {origin.file}:{origin.first + 1}\n" for origin in self.origins)
+        texts = ("".join(itertools.islice(lines, origin.lines)) for origin in self.origins)
+        return "".join(head + text for head, text in zip(heads, texts, strict=True))
+
     def bindings(self) -> dict[int, Binding]:
         """The declared bindings by number."""
         return _bindings(self.source)

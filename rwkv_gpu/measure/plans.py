@@ -116,6 +116,23 @@ def record_step(
     return RecordedStep(rows, tuple(passes), recorder.graph.text())
 
 
+def shader_of(
+    file: GGUFFile,
+    can: Capabilities,
+    tuning: Tuning,
+    step: Step,
+    without: Collection[str] = (),
+    adapters: Adapters = NO_ADAPTERS,
+    *,
+    number: int,
+) -> str:
+    """The linked WGSL of a dispatch, by its number in the step."""
+    dispatches, _ = dispatches_of(file, can, tuning, step, without, adapters)
+    if not 0 <= number < len(dispatches):
+        raise BadInput(f"there is no dispatch {number}: the step has numbers 0 to {len(dispatches) - 1}")
+    return dispatches[number].linked.listing()
+
+
 def dispatches_of(
     file: GGUFFile,
     can: Capabilities,

@@ -27,6 +27,17 @@ def test_each_dispatch_is_shown_with_its_op_and_each_pass_with_what_it_saves():
     assert fired[1:3] == ["4", "4"]  # two a layer
 
 
+def test_the_shader_of_a_dispatch_is_printed_by_its_number():
+    number, _, kernel = next(
+        line.partition(" blk.") for line in plan("--limits", "h200").output.splitlines() if "time_mix_output" in line
+    )
+    shown = plan("--limits", "h200", "--shader", number.strip()).output
+    assert kernel and "\n// ---- linear/gemv.wgsl:1\n" in shown
+    assert "\n// ---- linear/epilogue.wgsl:" in shown and "\n//# rows" in shown
+    [told] = plan("--limits", "h200", "--shader", "999").output.splitlines()
+    assert "there is no dispatch 999: the step has numbers 0 to " in told
+
+
 def test_a_pass_is_left_out_by_its_name():
     name = "token_shift_into_products"
     whole, less = (json.loads(plan("--limits", "h200", "--json", *more).output) for more in ((), ("--without", name)))

@@ -1,6 +1,7 @@
 """Linking, and errors that point where a reader can look."""
 
 import os
+import re
 import threading
 
 import pytest
@@ -52,6 +53,13 @@ def test_a_line_of_a_section_is_found_in_its_file():
     for number, text in enumerate(whole.source.splitlines(), 1):
         file, line = whole.locate(number)
         assert file == "some/file.wgsl" and FILE.splitlines()[line - 1] == text
+
+
+def test_a_listing_is_the_whole_with_the_place_of_each_part_before_it():
+    shown = add(D=5, Z=5).listing()
+    assert shown.startswith("// ---- prelude:1\nconst D = 5u;\n")
+    assert re.search(r"^// ---- dense\.wgsl:\d+\n//# binary/add", shown, re.MULTILINE)
+    assert re.sub(r"// ---- .*\n", "", shown) == add(D=5, Z=5).source
 
 
 def test_every_part_is_found_by_its_name_and_has_a_name_of_its_own():

@@ -117,8 +117,7 @@ def command(
     An embedding model embeds batches of whole texts, and texts per second are shown, too.
 
     Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system
-    reports the energy: NVML, the hwmon of AMD's and Intel's cards, RAPL for the processor, and on macOS powermetrics,
-    which needs sudo.
+    reports the energy: NVML, the hwmon of AMD's and Intel's cards, and RAPL for the processor.
     """
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
     settings |= {"matrix_units": matrix_units, "offload": offload, "split": split}

@@ -13,11 +13,9 @@ from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import slug
-from rwkv_gpu.measure.picture import picture
-from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
+from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table, trace
 from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
-from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
@@ -57,10 +55,9 @@ from .texts import write_text
     help="Times that each measurement is repeated.",
 )  # fmt: skip
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Write a timeline for ui.perfetto.dev.")
-@click.option("--picture", "picture_path", type=click.Path(path_type=Path), help="Draw the roofline plot as an SVG.")
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="FOLDER", envvar="RWKV_GPU_PROFILE_SAVE",
-    help="Write FOLDER/GPU/MODEL.json, .md and .svg.",
+    help="Write FOLDER/GPU/MODEL.json and .md.",
 )  # fmt: skip
 @json_option
 @kv_option
@@ -74,7 +71,6 @@ def command(
     depth: list[int],
     repeats: int,
     trace_path: Path | None,
-    picture_path: Path | None,
     save: Path | None,
     kv: KVType,
     matrix_units: MatrixUnits,
@@ -97,12 +93,10 @@ def command(
         profiles = list(profile(runner, works, repeats, roofline))
     text = _text(subject, place, profiles)
     data = json.dumps({**facts(subject, place), "profiles": [as_data(one) for one in profiles]}, indent=2)
-    drawn = picture(profiles, f"{subject.name} on {place.device}")
     files = {trace_path: trace(profiles)} if trace_path else {}
-    files |= {picture_path: drawn} if picture_path else {}
     if save:
         stem = save / slug(place.device) / subject.name
-        saved = {".json": data, ".md": text, ".svg": drawn}
+        saved = {".json": data, ".md": text}
         files |= {stem.with_name(stem.name + end): content for end, content in saved.items()}
     for path, content in files.items():
         write_text(path, content)

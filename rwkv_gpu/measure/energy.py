@@ -1,28 +1,21 @@
-"""The energy that a device has taken, where the system tells it: NVIDIA's NVML, a GPU's hwmon, a processor's RAPL, and
-macOS's powermetrics.
+"""The energy that a device has taken, where the system tells it: NVIDIA's NVML, a GPU's hwmon, a processor's RAPL.
 
 A meter counts joules from some beginning on. Where a driver tells power only, a thread adds it up.
 """
 
 import ctypes
 import itertools
-import re
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 SYS = Path("/sys")
 EVERY = 0.02  # seconds between two readings of power
 VENDORS = {"0x1002": ("amd", "radeon"), "0x8086": ("intel", "arc(tm)"), "0x10de": ("nvidia", "geforce")}
-# macOS's program, which prints watts of the processor and the GPU ten times a second, to root only.
-POWERMETRICS = ("powermetrics", "-b", "1", "-i", "100", "--samplers", "cpu_power,gpu_power")
-PATIENCE = 5.0  # seconds that it may take until its first line
 NVML = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 
 
@@ -30,16 +23,9 @@ class Meter:
     """Joules by readings of counters that begin again at `wraps`, or of watts. Leaving a `with` stops its thread."""
 
     def __init__(
-        self,
-        source: str,
-        read: Callable[[], float],
-        *,
-        power: bool = False,
-        wraps: float | None = None,
-        close: Callable[[], object] | None = None,
+        self, source: str, read: Callable[[], float], *, power: bool = False, wraps: float | None = None
     ) -> None:
         self.source = source  # where the numbers come from
-        self._close = close
         self._read, self._power, self._wraps = read, power, wraps
         self._joules, self._at, self._last = 0.0, time.perf_counter(), read()
         self._lock = threading.Lock()
@@ -50,13 +36,9 @@ class Meter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-        if self._close is not None:
-            self._close()
 
     def joules(self) -> float:
         """So many since the beginning."""
@@ -75,17 +57,10 @@ class Meter:
             self.joules()
 
 
-def find_meter(
-    device: str,
-    root: Path = SYS,
-    load: Callable[[str], Any] = ctypes.CDLL,
-    command: Sequence[str] = POWERMETRICS if sys.platform == "darwin" else (),
-) -> Meter | None:
+def find_meter(device: str, root: Path = SYS, load: Callable[[str], Any] = ctypes.CDLL) -> Meter | None:
     """The meter of a device by its name, or of the processor for `cpu`; None where the system does not tell."""
     found = rapl(root) if device == "cpu" else itertools.chain(nvml(device, load), hwmon(device, root))
-    for meter in itertools.chain(found, powermetrics(device, command)):
-        return meter
-    return None
+    return next(found, None)
 
 
 def nvml(device: str, load: Callable[[str], Any]) -> Iterator[Meter]:
@@ -148,40 +123,6 @@ def rapl(root: Path) -> Iterator[Meter]:
     if len(zones) == 1:
         wraps = _micro(zones[0] / "max_energy_range_uj")
         yield Meter("RAPL", partial(_joules, zones[0] / "energy_uj"), wraps=wraps)
-
-
-def powermetrics(device: str, command: Sequence[str]) -> Iterator[Meter]:
-    """Watts of Apple's processor or GPU, as a program prints them line by line."""
-    kind = "CPU" if device == "cpu" else "GPU" if "apple" in device.lower() else ""
-    if not (kind and command):
-        return
-    try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except OSError:
-        return
-    watts: list[float] = []
-    told = threading.Event()
-
-    def listen() -> None:
-        with process:
-            for line in process.stdout or ():
-                if found := re.match(rf"{kind} Power: (\d+) mW", line):
-                    watts[:] = [int(found[1]) / 1000]
-                    told.set()
-        told.set()
-
-    listener = threading.Thread(target=listen, daemon=True)
-
-    def close() -> None:
-        process.terminate()
-        listener.join()
-
-    listener.start()
-    told.wait(PATIENCE)
-    if watts:
-        yield Meter("powermetrics", lambda: watts[0], power=True, close=close)
-    else:
-        close()
 
 
 def _text(path: Path) -> str:

@@ -153,6 +153,14 @@ def run(device: Device, trial: Trial) -> Outcome:
     return Outcome(trial.op, trial.what, trial.variant, apart(found, wanted), trial.allowed, seconds)
 
 
+def answer(device: Device, trial: Trial) -> Array:
+    """What the device gives."""
+    plan, _sampler_state = _recorded(device, trial)
+    given = _given(trial)
+    plan.run(*given)
+    return plan.read("y", given[0])
+
+
 def expected(trial: Trial) -> Array:
     """What numpy says."""
     past, draws = trial.past, trial.draws

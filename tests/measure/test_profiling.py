@@ -1,17 +1,14 @@
-"""Where the time goes, as a table, a timeline and a picture."""
+"""Where the time goes, as a table and a timeline."""
 
 import json
-import xml.etree.ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.measure.picture import HEIGHT, WIDTH, picture
-from rwkv_gpu.measure.profiling import Profiled, profile
+from rwkv_gpu.measure.profiling import Profiled, profile, trace
 from rwkv_gpu.measure.roofline import Roofline
-from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import OWN
@@ -52,13 +49,6 @@ def test_a_timeline_has_every_dispatch_inside_of_its_layer(profiles):
             if layer:
                 assert layer["ts"] <= event["ts"]
                 assert event["ts"] + event["dur"] <= layer["ts"] + layer["dur"] + 1e-6
-
-
-def test_a_picture_shows_every_step_that_computes_inside_of_its_frame(profiles):
-    root = ET.fromstring(picture(profiles, "a < b"))
-    circles = [node for node in root if node.tag.endswith("circle") and len(node)]
-    assert len(circles) == sum(step.flops > 0 for one in profiles for step in one.profile.steps)
-    assert all(0 <= float(c.get("cx")) <= WIDTH and 0 <= float(c.get("cy")) <= HEIGHT for c in circles)
 
 
 def test_what_is_saved_is_what_is_shown(adapter, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import wgpu
 
 NEEDS_POSIX = "needs signals, pipes, shells or permissions of POSIX"
+PATIENCE = 280.0  # seconds that a test waits for what must come, on a machine however slow
 posix = pytest.mark.skipif(os.name == "nt", reason=NEEDS_POSIX)
 
 
@@ -17,12 +18,6 @@ def descriptors() -> int:
     """Open files of this process, where the system tells."""
     folder = Path("/proc/self/fd")
     return len(os.listdir(folder)) if folder.exists() else 0
-
-
-def patience(seconds: float) -> float:
-    """How long something may last that takes these seconds on an idle machine."""
-    waiting = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # processes
-    return seconds * max(1.0, 2 * waiting / (os.cpu_count() or 1))
 
 
 def give_back_freed_memory() -> None:

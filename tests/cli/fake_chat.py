@@ -19,6 +19,7 @@ from rwkv_gpu.cli.screen import Screen
 from rwkv_gpu.cli.session_file import SessionFile
 from rwkv_gpu.cli.signals import Signals
 from rwkv_gpu.replace_file import replace_file
+from tests.cli.unhurried import give_time
 
 
 class FakeGeneration:
@@ -134,6 +135,7 @@ def main():
     parser.add_argument("--answer")
     parser.add_argument("--no-color", action="store_true")
     options = parser.parse_args()
+    give_time()
     signals = Signals().start()
     screen = Screen(color=not options.no_color)
     answer = Path(options.answer).read_text(encoding="utf-8") if options.answer else None

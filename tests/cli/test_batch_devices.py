@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from tests.process import PATIENCE
 from tests.server.serving import MODEL
 
 BATCH = [sys.executable, "-m", "rwkv_gpu.cli.main", "batch", str(MODEL)]
@@ -41,19 +42,19 @@ def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_goes_on(tmp_p
     source, target = lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
     command = [*BATCH, str(source), str(target), "--device", "cpu,cpu", "--sequences", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not target.exists() or target.read_text().count("\n") < 20:
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.01)
     first, *_ = children(process)
     os.kill(first, signal.SIGKILL)
-    _, notes = process.communicate(timeout=60)
+    _, notes = process.communicate(timeout=PATIENCE)
     assert "was lost; the other devices answer its lines" in notes
     assert process.returncode == 0
     whole = answers(target)
     assert sorted(whole) == [*range(200)]
     target.write_text("".join(target.read_text().splitlines(keepends=True)[:150]) + '{"id": 1')  # as a kill leaves it
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "150 answered before" in done.stderr
     assert answers(target) == whole
 

@@ -23,7 +23,7 @@ from rwkv_gpu.cli.serve_options import store_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.server.logs import start_logs
 from tests.golden_files import OWN
-from tests.process import posix
+from tests.process import PATIENCE, posix
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
@@ -49,7 +49,7 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def asked(url: str, body: object = None) -> dict[str, object]:
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=PATIENCE) as response:
         return json.load(response)
 
 
@@ -83,7 +83,7 @@ def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_
     """)
     with serving("--config", str(config), "--log-format", "json") as (_, url):
         request = urllib.request.Request(f"{url}/props", headers={"x-api-key": "from-file"})
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             assert json.load(response)["total_slots"] == 3
 
 
@@ -117,7 +117,7 @@ def test_the_environment_has_the_options_too(monkeypatch):
         for key, status in [("two", 200), ("one two", 401)]:
             request = urllib.request.Request(f"{url}/v1/models", headers={"x-api-key": key})
             try:
-                found = urllib.request.urlopen(request, timeout=60).status
+                found = urllib.request.urlopen(request, timeout=PATIENCE).status
             except urllib.error.HTTPError as error:
                 found = error.code
                 error.close()
@@ -134,7 +134,7 @@ def test_it_serves_https(tmp_path):
         assert url.startswith("https://")
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with urllib.request.urlopen(f"{url}/health", timeout=60, context=context) as response:
+        with urllib.request.urlopen(f"{url}/health", timeout=PATIENCE, context=context) as response:
             assert json.load(response)["status"] == "ok"
     result = CliRunner().invoke(cli, ["serve", MODEL, "--tls-cert", str(cert)])
     assert result.exit_code == 2

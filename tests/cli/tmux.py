@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.executable} -X faulthandler"
 
@@ -45,7 +47,7 @@ class Terminal:
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-L", self._socket, "-u", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -87,23 +89,23 @@ class Terminal:
             return int(children.read_text().split()[0])
         return int(subprocess.check_output(["pgrep", "-P", shell]).split()[0])  # macOS
 
-    def wait(self, text: str, *, seconds: float = 20, history: bool = False, gone: bool = False) -> str:
+    def wait(self, text: str, *, history: bool = False, gone: bool = False) -> str:
         """The screen, once it shows a text, or shows it no more."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while True:
             screen = self.screen(history=history)
             if (text in screen) != gone:
                 return screen
             assert time.monotonic() < end, (
-                f"{text!r} is {'still' if gone else 'not'} there after {seconds} s:\n{screen}"
+                f"{text!r} is {'still' if gone else 'not'} there after {PATIENCE} s:\n{screen}"
             )
             time.sleep(0.05)
 
-    def left(self, *, seconds: float = 20) -> int:
+    def left(self) -> int:
         """The exit code of the command. Its terminal must be as it was."""
-        self.wait("\nleft ", seconds=seconds, history=True)
+        self.wait("\nleft ", history=True)
         code = self.screen(history=True).rpartition("\nleft ")[2].split()[0]
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE
         while not (self.folder / "after").exists() or not (self.folder / "after").stat().st_size:
             assert time.monotonic() < end
             time.sleep(0.02)

@@ -215,9 +215,9 @@ def test_thousands_of_entries_are_found_and_evicted_in_microseconds():
     assert len(prefixes) == 4000
 
     def seconds(call) -> float:
-        began = time.perf_counter()
+        began = time.thread_time()
         call()
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     assert sorted(seconds(lambda text=text: prefixes.find([*text, 0])) for text in texts[-99:])[50] < 1e-3
     assert sorted(seconds(prefixes.evict) for _ in range(99))[50] < 1e-3

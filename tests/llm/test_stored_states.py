@@ -17,6 +17,7 @@ from tests.engine.test_initial_state import NAME as TUNED
 from tests.engine.test_initial_state import tuned
 from tests.engine.test_initial_state import write as write_initial
 from tests.golden_files import OWN, golden
+from tests.process import PATIENCE
 
 # A state, pages, both, and pages of windows.
 MODELS = [OWN / f"{name}.gguf" for name in ("quiet-rwkv7", "tiny-llama", "tiny-granitehybrid", "tiny-gemma3")]
@@ -344,16 +345,17 @@ def test_keys_and_values_are_written_once_a_turn_and_a_beginning_is_cut_off_them
 
 
 def test_pushing_ends_when_its_time_is_up():
+    released = threading.Event()
+
     class Stuck(MemoryStore):
         def put(self, *_):
-            time.sleep(0.2)
+            assert released.wait(PATIENCE)
 
     with opened(MODELS[0], Stuck()) as llm:
         for n in range(20):
             turn(llm, [{"role": "user", "content": f"{n} {FIRST}"}])
-        began = time.monotonic()
         llm.store_states(0.3)
-    assert time.monotonic() - began < 3
+        released.set()  # after the call: it did not wait for a store that is stuck
 
 
 def test_keys_and_values_are_stored_in_q8_where_only_that_pays():

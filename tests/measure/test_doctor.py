@@ -26,7 +26,7 @@ from rwkv_gpu.measure.device_report import DeviceReport
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
-from tests.process import posix
+from tests.process import PATIENCE, posix
 
 
 def all_cases(device):
@@ -208,7 +208,7 @@ def test_the_report_of_a_doctor_that_the_user_ends_says_so(adapter, tmp_path):
         while process.poll() is None and not (path.exists() and '"trial"' in path.read_text(encoding="utf-8")):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=PATIENCE) == 130
     finally:
         process.kill()
         process.wait()

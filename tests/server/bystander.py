@@ -5,8 +5,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tests.process import PATIENCE
 from tests.server.gate import until
-from tests.server.serving import PATIENCE, Served, events
+from tests.server.serving import Served, events
 
 TEXT = "/v1/completions"
 BYSTANDER = {"prompt": "The sea", "max_tokens": 30, "temperature": 0, "stream": True}

@@ -6,30 +6,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.server.serving import PATIENCE, Served
+from tests.process import PATIENCE
+from tests.server.serving import Served
 
 
 class Gate:
     """Counts the steps of an engine, and lets so many of them go on."""
 
     def __init__(self, engine: Any) -> None:
+        self._engine = engine
         self._step = engine.step
+        self._shut = False  # whether a step waits here, so that what came of the one before is delivered
         self._allowed = threading.Semaphore(0)
         self.open = False
         self.steps = 0
 
     def step(self) -> Any:
+        self._shut = True
         while not self.open and not self._allowed.acquire(timeout=0.01):
             pass
+        self._shut = False
+        found = self._step()
         self.steps += 1
-        return self._step()
+        return found
 
     def allow(self, steps: int) -> None:
         """Lets so many steps go, and waits until they are done."""
         wanted = self.steps + steps
         self._allowed.release(steps)
-        until(lambda: self.steps >= wanted)
-        time.sleep(0.02)  # the last of them has begun
+        until(lambda: self.steps >= wanted and (self._shut or not self._engine.busy))
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 from tests.golden_files import OWN
+from tests.process import PATIENCE
 
 MODEL = OWN / "quiet-rwkv7.gguf"
 LLAMA = OWN / "tiny-llama.gguf"
-PATIENCE = 280.0  # seconds that a test waits for what must come, on a machine however slow
 
 
 class Served:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.server.catalogue import ServedModel
-from tests.process import resident
+from tests.process import PATIENCE, resident
 from tests.server.gate import until
-from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
+from tests.server.serving import LLAMA, MODEL, Served, serving
 from tests.soak import PREFIXES, Standing
 
 READ_EACH = 60.0  # seconds

@@ -11,7 +11,8 @@ from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 from rwkv_gpu.stores import MemoryStore, StoreDown
-from tests.server.serving import MODEL, PATIENCE, Served
+from tests.process import PATIENCE
+from tests.server.serving import MODEL, Served
 
 KEY = b"a key that nobody guesses"
 QUESTION = [{"role": "user", "content": "Tell me all that you know about foxes and owls, in many words. " * 6}]

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from tests.server.serving import PATIENCE, Served, events, serving
+from tests.process import PATIENCE
+from tests.server.serving import Served, events, serving
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}

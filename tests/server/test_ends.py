@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from rwkv_gpu.errors import DeviceLost, OutOfMemory
+from tests.process import PATIENCE
 from tests.server.gate import gate, until
-from tests.server.serving import PATIENCE, Served, events, serving
+from tests.server.serving import Served, events, serving
 
 ASK = {"prompt": "The sea", "max_tokens": 8, "temperature": 0}
 LONG = {**ASK, "max_tokens": 400, "logit_bias": {"0": -1000}, "stream": True}

@@ -4,14 +4,14 @@ import asyncio
 import json
 import socket
 import threading
-import time
 
 import pytest
 
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.queue import Queue
+from tests.process import PATIENCE
 from tests.server.gate import gate, until
-from tests.server.serving import PATIENCE, Served, events, serving
+from tests.server.serving import Served, events, serving
 
 LONG = {"prompt": "The sea", "max_tokens": 400, "temperature": 0, "stop_ids": [], "logit_bias": {"0": -1000}}
 SHORT = {"prompt": "The sea", "max_tokens": 8, "temperature": 0}
@@ -120,15 +120,11 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
         with gate(server) as held:
             asked = [Asked(server, SHORT) for _ in range(4)]
             until(lambda: waiting(server) == 1)
-            times = []
-            for _ in range(5):
-                began = time.perf_counter()
+            for _ in range(5):  # while the gate is shut: nobody waits for a step
                 status, headers, answer = server.request("POST", "/v1/completions", SHORT)
-                times.append(time.perf_counter() - began)
                 assert status == 429
                 assert int(headers["retry-after"]) >= 1
                 assert answer["error"]["code"] == "queue_full"
-            assert min(times) < 0.01
             held.open = True
             assert len({json.loads(one.read())["choices"][0]["text"] for one in asked}) == 1
         until(lambda: idle(server))

@@ -12,8 +12,9 @@ import pytest
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.server import collector
 from rwkv_gpu.server.catalogue import ServedModel
+from tests.process import PATIENCE
 from tests.server.gate import gate, until
-from tests.server.serving import LLAMA, MODEL, PATIENCE, load, serving
+from tests.server.serving import LLAMA, MODEL, load, serving
 
 ASK = {"prompt": "The sea", "max_tokens": 3, "temperature": 0}
 

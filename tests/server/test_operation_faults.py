@@ -16,10 +16,10 @@ import pytest
 
 from rwkv_gpu.errors import DeviceLost, OutOfMemory
 from rwkv_gpu.server.catalogue import ServedModel
-from tests.process import posix
+from tests.process import PATIENCE, posix
 from tests.server.bystander import BYSTANDER, TEXT, bystander, told
 from tests.server.gate import until
-from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
+from tests.server.serving import LLAMA, MODEL, Served, serving
 from tests.server.test_edge import raw
 
 ASK = {"prompt": "The sea", "max_tokens": 2, "temperature": 0}

@@ -9,8 +9,9 @@ import pytest
 
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.server.catalogue import ServedModel
+from tests.process import PATIENCE
 from tests.server.gate import gate, until
-from tests.server.serving import MODEL, PATIENCE, serving
+from tests.server.serving import MODEL, serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "server.md"
 KINDS = "prompt", "cached", "generated"

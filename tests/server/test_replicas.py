@@ -33,9 +33,9 @@ from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.replicas.upstream import FORWARDED, ROUTER_KEY
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
-from tests.process import posix
+from tests.process import PATIENCE, posix
 from tests.server.gate import until
-from tests.server.serving import MODEL, PATIENCE, Served, events
+from tests.server.serving import MODEL, Served, events
 
 CONFIG = ServerConfig(port=0, drain=1.0, sequences=2, api_keys=("key",))
 KEY = {"authorization": "Bearer key"}

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
+from tests.process import PATIENCE
 from tests.server.gate import until
-from tests.server.serving import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("default")
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]

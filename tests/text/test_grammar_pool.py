@@ -19,7 +19,7 @@ from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
 from rwkv_gpu.text.grammar_worker import LARGE
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
-from tests.process import posix, resident
+from tests.process import PATIENCE, posix, resident
 
 SMALL = Form.of(regex="[ab]{1,40}")
 DEEP = 5000  # rules that name each other in a row
@@ -71,8 +71,8 @@ def processes(grammars):
     return [helper._process for helper in grammars._pool._helpers if helper._process is not None]
 
 
-def until(condition, seconds=20):
-    end = time.monotonic() + seconds
+def until(condition):
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
@@ -147,8 +147,9 @@ def test_accept_never_waits_and_calls_back_when_the_mask_is_there(make):
     grammar = grammars.grammar(slow, wait=False)
     called = threading.Event()
     grammar.when_ready(called.set)
-    assert time.perf_counter() - begin < 0.2
-    assert called.wait(30) and grammar.ready
+    asked = time.perf_counter() - begin
+    assert called.wait(PATIENCE) and grammar.ready
+    assert asked < (time.perf_counter() - begin) / 2  # compiling takes most of a second
     again = threading.Event()
     grammar.when_ready(again.set)
     assert again.is_set()
@@ -233,7 +234,7 @@ def test_no_process_outlives_the_program_that_started_it(end):
         assert pids
         if end == "sleep":
             run.send_signal(signal.SIGKILL)
-        _, errors = run.communicate(timeout=30)
+        _, errors = run.communicate(timeout=PATIENCE)
     assert end == "sleep" or (run.returncode == 0 and errors == "")
 
     def gone(pid):

@@ -103,6 +103,10 @@ class Kernel:
         """Whether it has a hole for a part."""
         return any(part in hole.parts for hole in self.holes)
 
+    def accepts(self, parts: Collection[str]) -> bool:
+        """Whether it has holes for all of these parts."""
+        return all(map(self.takes, parts))
+
     def complete(self, parts: Sequence[str]) -> list[str]:
         """These parts, and the default of each hole that they leave open. A hole stands behind those of its callers."""
         found = list(parts)

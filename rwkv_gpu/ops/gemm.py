@@ -84,11 +84,12 @@ def binds(op: Gemm, rows: int, target: Target, more: int = 0) -> bool:
 
 
 def norms_whole_rows(op: Gemm, rows: int, config: GemmConfig, target: Target) -> bool:
-    """Whether its kernel can norm rows of x with mean and deviation before it multiplies them."""
+    """Whether its kernel can do what its prologue asks for, which needs whole rows of x."""
     fitted, _ = fit(op, config, target)
     memory = fitted.workgroup_bytes + STATISTICS_BYTES * fitted.tb * (fitted.wg // fitted.subgroup_width)
     fits = memory <= target.can.max_workgroup_memory and binds(op, rows, target)
-    return whole(op, target) and fits and config.norms and not config.reads_quantised
+    accepted = all(stage.accepted_by(config.entry) for stage in op.prologue)
+    return whole(op, target) and fits and accepted and not config.reads_quantised
 
 
 def blocks_of(products: Sequence[Shard], widths: Sequence[int], block: int, most: int = MANY) -> list[int]:

@@ -2,7 +2,7 @@
 
 A stage says what it reads and writes, which buffers it binds, and what it links. A product can have it where its kernel
 has holes for the parts: docs/fusion.md has the table. To add one is to write it in `prologue.py` or `epilogue.py`, and
-to list it there.
+to list it at the end of that file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import ClassVar, Protocol, TypeVar
 from ...gpu.plan import Slice
 from ...gpu.shader import Constant, Struct
 from ...kernels.gemm_config import GemmConfig
+from ...kernels.kernel import Kernel
 from ...kernels.parts import ADAPTER_OUTPUTS
 from ..factors import VEC4, together
 from ..graph import values_in
@@ -114,6 +115,10 @@ class Stage:
     def states_written(self) -> tuple[State | Cache, ...]:
         """What it replaces of that."""
         return ()
+
+    def accepted_by(self, kernel: Kernel) -> bool:
+        """Whether a kernel has holes for one of its forms."""
+        return any(map(kernel.accepts, self.fusions.values()))
 
     def buffers(self, rows: int) -> int:
         """Storage buffers that it binds."""

@@ -1,8 +1,9 @@
-"""The passes over a graph, in the order in which they run. Each is a file: its idea, its condition and one rewrite."""
+"""The passes over a graph, in the order in which they run: rules that fuse two nodes, and other rewrites."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from ...errors import BadInput
 from ..graph import Graph
@@ -12,36 +13,25 @@ from . import (
     adapters_as_products,
     adapters_into_products,
     choose_kernels,
-    convolution_into_product,
-    convolution_into_recurrence,
-    gate_into_attention,
-    gate_into_expert_sum,
-    join_columns,
+    convolutions,
+    joins,
     lora_into_time_mix,
     merge_gemms,
     merge_latent_write,
     merge_router,
     merge_shared_expert,
     merge_state_space,
-    norm_into_embedding,
-    norm_into_products,
+    norms,
     products_side_by_side,
-    quantise_beside_adapters,
-    quantise_in_producer,
-    quantise_once,
-    round_in_producer,
+    rounding,
     route_into_experts,
     route_into_sort,
     row_statistics,
-    runs_into_heads,
-    scale_into_norm,
-    scale_into_product,
-    share_norms,
+    scales_and_gates,
     sort_once,
     token_shift_into_products,
-    whole_norms_into_attention,
-    write_into_stack,
 )
+from .rule import Rule
 
 
 @dataclass(frozen=True)
@@ -49,51 +39,67 @@ class Pass:
     """A rewrite of the graph. `run` tells how often it did something."""
 
     name: str
+    doc: str  # what it does, with the graph before and after
     run: Callable[[Graph, Target], int]
-    about: str  # what it does, in a line
+
+    @property
+    def about(self) -> str:
+        """What it does, in a line."""
+        return self.doc.partition("\n")[0]
 
 
-def _pass(module: ModuleType) -> Pass:
-    return Pass(module.__name__.rpartition(".")[2], module.run, (module.__doc__ or "").partition("\n")[0])
+def _pass(what: Rule[Any, Any] | ModuleType | Callable[[Graph, Target], int]) -> Pass:
+    """Of a rule, a module with one idea, or a function."""
+    if isinstance(what, Rule):
+        return Pass(what.name, what.doc, what.run)
+    if isinstance(what, ModuleType):
+        return Pass(what.__name__.rpartition(".")[2], what.__doc__ or "", what.run)
+    return Pass(what.__name__, what.__doc__ or "", what)
 
 
 PASSES = tuple(
-    _pass(module)
-    for module in (
-        norm_into_embedding,
+    _pass(what)
+    for what in (
+        norms.NORM_INTO_EMBEDDING,
         adapters_into_products,
         adapters_as_products,
-        scale_into_norm,
-        scale_into_product,
-        whole_norms_into_attention,
-        gate_into_attention,
-        write_into_stack,
-        convolution_into_recurrence,
-        convolution_into_product,
+        scales_and_gates.SCALE_INTO_NORM,
+        scales_and_gates.SCALE_INTO_PRODUCT,
+        norms.whole_norms_into_attention,
+        scales_and_gates.GATE_INTO_ATTENTION,
+        convolutions.WRITE_INTO_STACK,
+        convolutions.CONVOLUTION_INTO_RECURRENCE,
+        convolutions.CONVOLUTION_INTO_PRODUCT,
         token_shift_into_products,
-        norm_into_products,
-        share_norms,
+        norms.NORM_INTO_PRODUCTS,
+        norms.share_norms,
         products_side_by_side,
         merge_state_space,
         lora_into_time_mix,
         route_into_experts,
         sort_once,
         route_into_sort,
-        gate_into_expert_sum,
+        scales_and_gates.GATE_INTO_EXPERT_SUM,
         merge_shared_expert,
         merge_gemms,
         merge_router,
         merge_latent_write,
-        runs_into_heads,
+        joins.RUNS_INTO_HEADS,
         choose_kernels,
-        quantise_once,
-        quantise_in_producer,
-        round_in_producer,
-        join_columns,
+        rounding.quantise_once,
+        rounding.QUANTISE_IN_PRODUCER,
+        rounding.ROUND_IN_PRODUCER,
+        joins.JOIN_COLUMNS,
         adapters_as_columns,
-        quantise_beside_adapters,
+        rounding.quantise_beside_adapters,
         row_statistics,
     )
+)
+RULES: tuple[Rule[Any, Any], ...] = tuple(
+    one
+    for module in (convolutions, joins, norms, rounding, scales_and_gates)
+    for one in vars(module).values()
+    if isinstance(one, Rule)
 )
 NAMES = tuple(one.name for one in PASSES)
 REQUIRED = ("choose_kernels", "adapters_as_products")  # lowering needs what they do

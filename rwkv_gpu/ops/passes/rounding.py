@@ -1,0 +1,264 @@
+"""Activation quantisation: rows of x become integers or float16 once, and where they are made if that is possible."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from ..graph import Graph, Node, Op
+from ..moe import multiplies_rounded
+from ..nodes import AdapterDown, ExpertProducts, ExpertSum, Gemm, Norm, Quantise, TokenShift
+from ..nodes.epilogue import QuantiseResult
+from ..nodes.prologue import ReadQuantised
+from ..quantising import (
+    Quantisable,
+    Recurrence,
+    can_quantise,
+    can_round,
+    quantise_for,
+    reads_units,
+    rounded_in_units,
+    rounding_for,
+    rounds_normed,
+)
+from ..target import Target
+from ..values import Quantised
+from ..vocabulary import Rms
+from .rule import Pair, Rule
+
+
+def quantise_once(graph: Graph, target: Target) -> int:
+    """What several products multiply as integers is quantised once.
+
+        before
+            %0 = gemm(x)  [a]  +gemm_int8
+            %1 = gemm(x)  [b]  +gemm_int8
+
+        after
+            %2 = quantise(x)
+            %0 = gemm(%2)  [a]  +gemm_int8  +quantised_x
+            %1 = gemm(%2)  [b]  +gemm_int8  +quantised_x
+
+    A norm in the prologue of such a product moves into the quantisation, which sees whole rows.
+
+    Condition: the kernel of the product, or of products with experts, reads quantised rows. Without this pass each
+    product quantises for itself.
+    """
+    made: dict[Hashable, Quantise] = {}
+    for node in list(graph.nodes):
+        wanted = _wanted_rows(node, target)
+        if wanted is None:
+            continue
+        key = wanted.x, wanted.widths, wanted.out.size, wanted.out.by_rows, wanted.norm
+        if key not in made:
+            made[key] = wanted
+            graph.insert_before(_where(graph, node, wanted), wanted)
+        graph.replace(node, _reading(node.op, made[key].out))
+    return len(made)
+
+
+def _where(graph: Graph, node: Node, wanted: Quantise) -> Node:
+    """What the quantisation stands before: of experts their router, as the GPU may then do both at the same time."""
+    if isinstance(node.op, Gemm) or wanted.x.base:
+        return node
+    return next(one for one in graph.readers(wanted.x) if (one.layer, one.picked) == (node.layer, node.picked))
+
+
+def _wanted_rows(node: Node, target: Target) -> Quantise | None:
+    """What a product reads in place of rows of x that nobody has quantised for it yet."""
+    op = node.op
+    if isinstance(op, Gemm) and not op.has(ReadQuantised) and op.config and op.config.reads_quantised:
+        return quantise_for(op, node.rows)
+    if isinstance(op, ExpertProducts | ExpertSum) and not op.quantised_x and multiplies_rounded(op, node.rows, target):
+        return rounding_for(op, node.rows)
+    return None
+
+
+def _reading(op: Op, x: Quantised) -> Op:
+    if isinstance(op, Gemm):
+        return op.reading(x)
+    if isinstance(op, ExpertProducts):
+        return replace(op, norm=None, quantised_x=x)
+    assert isinstance(op, ExpertSum)
+    return replace(op, quantised_x=x)
+
+
+def _able(pair: Pair[Op, Quantise]) -> Quantisable | None:
+    return can_quantise(pair.graph, pair.before, pair.target)
+
+
+def _right_size(pair: Pair[Op, Quantise]) -> bool:
+    """Whether the producer writes integers of the size that is wanted, or float16."""
+    able, size = _able(pair), pair.consumer.out.size
+    return able is not None and bool(size or able.rounds) and able.size in (0, size)
+
+
+def _own_widths(pair: Pair[Op, Quantise]) -> bool:
+    """Whether each x that is wanted is one that the producer makes."""
+    able, op = _able(pair), pair.consumer
+    first = op.x.offset // 4
+    return able is not None and {first + start: width for start, width in op.widths}.items() <= able.widths.items()
+
+
+def _quantise(pair: Pair[Op, Quantise]) -> None:
+    op = pair.consumer
+    first = op.x.offset // 4
+    out = replace(op.out, starts={first + start: at for start, at in op.out.starts.items()})
+    pair.into_producer(_writing(pair.producer, out))
+
+
+def _writing(op: Op, out: Quantised, norm: Rms | None = None) -> Op:
+    """The same op that writes its result quantised, too, for the norm that comes next."""
+    next_gain = norm.weight if norm else None
+    if isinstance(op, Gemm):
+        return op.plus(QuantiseResult(out, next_gain))
+    if isinstance(op, ExpertSum):
+        return replace(op, quantises=out, next_gain=next_gain)
+    return replace(op, quantises=out)  # type: ignore[call-arg]
+
+
+QUANTISE_IN_PRODUCER: Rule[Op, Quantise] = Rule(
+    "quantise_in_producer",
+    """Whatever makes x writes it as integers, too.
+
+        before
+            %0 = token_shift(x)  [gain]  state previous
+            %1 = quantise(%0)
+            %2 = gemm(%1)  [key]  +gemm_int8  +quantised_x
+
+        after
+            %0, %1 = token_shift(x)  [gain]  state previous  +quantise
+            %2 = gemm(%1)  [key]  +gemm_int8  +quantised_x
+    """,
+    producer=(TokenShift, *Recurrence.__args__, Gemm),
+    consumer=Quantise,
+    reads=lambda op: (op.x,),
+    conditions={
+        "nothing is normed in between": lambda pair: pair.consumer.norm is None,
+        "one node makes all of it": lambda pair: len(pair.graph.writers(pair.value)) == 1,
+        "the producer can": lambda pair: _able(pair) is not None,
+        "it writes such numbers": _right_size,
+        "it makes each x as a whole": _own_widths,
+    },
+    rewrite=_quantise,
+)
+
+
+def _readers(pair: Pair[Op, Quantise]) -> list[Node]:
+    return pair.graph.readers(pair.consumer.out.value)
+
+
+def _rounds(pair: Pair[Op, Quantise]) -> bool:
+    return _norms_first(pair) or can_round(pair.graph, pair.before, pair.consumer, pair.target)
+
+
+def _norms_first(pair: Pair[Op, Quantise]) -> bool:
+    """Whether a norm makes x, which sees whole rows and does all that the rounding did."""
+    return isinstance(pair.producer, Norm) and rounds_normed(pair.producer, pair.consumer.norm)
+
+
+def _read_in_units(pair: Pair[Op, Quantise]) -> bool:
+    return _norms_first(pair) or all(reads_units(reader.op, pair.consumer.norm) for reader in _readers(pair))
+
+
+def _reading_units(op: Op, out: Quantised) -> Op:
+    if isinstance(op, Gemm):
+        return op.plus(ReadQuantised(out))
+    assert isinstance(op, ExpertProducts | ExpertSum)
+    return replace(op, quantised_x=out)
+
+
+def _round(pair: Pair[Op, Quantise]) -> None:
+    wanted = pair.consumer
+    if isinstance(pair.producer, Norm):
+        pair.into_producer(replace(pair.producer, quantises=wanted.out, next_norm=wanted.norm))
+        return
+    readers = _readers(pair)
+    configs = [reader.op.config for reader in readers if isinstance(reader.op, Gemm)]
+    out = rounded_in_units(wanted, pair.node.rows, configs[0].fragment if configs and configs[0] else 0)
+    pair.graph.replace(pair.before, _writing(pair.producer, out, wanted.norm))
+    for reader in readers:
+        op: Any = reader.op
+        pair.graph.replace(
+            reader, op.plus(ReadQuantised(out)) if isinstance(op, Gemm) else replace(op, quantised_x=out)
+        )
+    pair.graph.remove(pair.node)
+
+
+ROUND_IN_PRODUCER: Rule[Op, Quantise] = Rule(
+    "round_in_producer",
+    """Whatever makes x writes it as float16, too, for products on matrix units.
+
+        before
+            %0 = quantise(x)
+            %1 = gemm(%0)  [gate_up]  +subgroup_gemm  +quantised_x
+            %2 = quantise(%1)
+            %3 = gemm(%2)  [down]  +subgroup_gemm  +quantised_x
+
+        after
+            %0 = quantise(x)
+            %1, %4 = gemm(%0)  [gate_up]  +subgroup_gemm  +quantised_x  +quantise
+            %3 = gemm(%4)  [down]  +subgroup_gemm  +quantised_x
+
+    No workgroup sees a whole row, so that nobody knows a power of two for it. All rows have the same.
+
+    A norm in between becomes two halves: the node that makes x multiplies by its gain and leaves sums of squares, which
+    the product adds up.
+
+    A norm that makes x, maybe the sum of one and a residual, sees whole rows, and does all that the rounding did.
+    """,
+    producer=Op,
+    consumer=Quantise,
+    reads=lambda op: (op.x,),
+    conditions={
+        "it is float16": lambda pair: not pair.consumer.out.size,
+        "one node makes all of it": lambda pair: len(pair.graph.writers(pair.value)) == 1,
+        "it is one x, whole": lambda pair: pair.consumer.widths == ((0, pair.value.shape[-1]),),
+        "it is no part of a stack": lambda pair: not pair.value.offset,
+        "all readers take units": _read_in_units,
+        "the producer can": _rounds,
+    },
+    rewrite=_round,
+)
+
+
+FOUR = 4  # columns that are read at once
+
+
+def quantise_beside_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
+    """The dispatch that makes A x of LoRA adapters quantises the same x for the products that add B (A x).
+
+        before
+            %0 = gemm(x)  [s]  +gemv
+            %1, %2, %3 = adapter_down(x, %0)  [q.a v.a]  +norm
+            %4 = quantise(x)  +norm
+            %5, %6 = gemm(%4, %1, %2, %3)  [q v]  +skinny_gemm  +quantised_x  +adapters
+
+        after
+            %0 = gemm(x)  [s]  +gemv
+            %1, %2, %3, %4 = adapter_down(x, %0)  [q.a v.a]  +norm  +quantise
+            %5, %6 = gemm(%4, %1, %2, %3)  [q v]  +skinny_gemm  +quantised_x  +adapters
+
+    Both are small and wait for x, so that one after the other each takes as long as a dispatch takes at least.
+
+    Condition: one dispatch makes A x, before any product reads x quantised, and norms x as these want it. One node
+    makes all that is quantised.
+    """
+    fired = 0
+    for node in list(graph.nodes):
+        if not isinstance(node.op, Quantise) or len(graph.writers(node.op.x)) > 1:
+            continue
+        for down in graph.readers(node.op.x):
+            if isinstance(down.op, AdapterDown) and _beside(down, down.op, node, node.op):
+                graph.replace(down, replace(down.op, beside=node.op))
+                graph.remove(node)
+                fired += 1
+                break
+    return fired
+
+
+def _beside(down: Node, low: AdapterDown, node: Node, op: Quantise) -> bool:
+    """Whether a node makes A x of what is quantised, early enough, and does nothing beside it yet."""
+    place = down.layer, down.rows, down.picked
+    alike = place == (node.layer, node.rows, node.picked) and low.norm == op.norm and down.order < node.order
+    whole = low.whole and low.beside is None and all(width % FOUR == 0 for _, width in op.widths)
+    return alike and whole and all(x.root is op.x.root for x in low.xs)

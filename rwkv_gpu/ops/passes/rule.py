@@ -1,0 +1,111 @@
+"""Rules that fuse the node that makes a value and the one that reads it, and `fuse`, which applies them.
+
+A rule names the kinds of both ops, its conditions, and one rewrite. Every condition is a predicate with a name, so that
+tests can hold each of them against a graph where it alone is not met.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from ..graph import Graph, Node, Op
+from ..target import Target
+from ..values import Value
+
+Producer = TypeVar("Producer", bound=Op)
+Consumer = TypeVar("Consumer", bound=Op)
+Kinds = type[Any] | tuple[type[Any], ...]
+
+
+@dataclass(frozen=True)
+class Pair(Generic[Producer, Consumer]):
+    """Two nodes that a rule may fuse."""
+
+    graph: Graph
+    target: Target
+    before: Node  # which makes the value
+    node: Node  # which reads it
+    value: Value
+
+    @property
+    def producer(self) -> Producer:
+        """The op that makes the value."""
+        return cast(Producer, self.before.op)
+
+    @property
+    def consumer(self) -> Consumer:
+        """The op that reads it."""
+        return cast(Consumer, self.node.op)
+
+    def into_consumer(self, op: Op) -> None:
+        """One op in the place of the later node."""
+        self.graph.remove(self.before)
+        self.graph.replace(self.node, op)
+
+    def into_producer(self, op: Op) -> None:
+        """One op in the place of the earlier node."""
+        self.graph.remove(self.node)
+        self.graph.replace(self.before, op)
+
+
+Condition = Callable[[Pair[Any, Any]], bool]
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Producer, Consumer]):
+    """A fusion of two nodes, where all of its conditions are met."""
+
+    name: str
+    doc: str  # what it does, with the graph before and after
+    producer: Kinds
+    consumer: Kinds
+    reads: Callable[[Any], Iterable[Value | None]]  # the values of a consumer whose producer it may fuse with
+    conditions: Mapping[str, Callable[[Pair[Producer, Consumer]], bool]]  # by what they ask for
+    rewrite: Callable[[Pair[Producer, Consumer]], None]
+
+    def run(self, graph: Graph, target: Target) -> int:
+        """How often it fired."""
+        return fuse(self, graph, target)
+
+    def refused_by(self, pair: Pair[Producer, Consumer]) -> str | None:
+        """The first condition that two nodes do not meet."""
+        return next((name for name, holds in self.conditions.items() if not holds(pair)), None)
+
+
+def fuse(rule: Rule[Any, Any], graph: Graph, target: Target) -> int:
+    """Applies a rule to every consumer, in order; once to each."""
+    fired = 0
+    for node in list(graph.nodes):
+        for pair in pairs(rule, graph, target, node):
+            if rule.refused_by(pair) is None:
+                rule.rewrite(pair)
+                fired += 1
+                break
+    return fired
+
+
+def pairs(rule: Rule[Any, Any], graph: Graph, target: Target, node: Node) -> list[Pair[Any, Any]]:
+    """A node with each of those before it that a rule may fuse it with."""
+    if not isinstance(node.op, rule.consumer):
+        return []
+    found = ((value, _maker(graph, value)) for value in rule.reads(node.op) if value is not None)
+    return [Pair(graph, target, one, node, value) for value, one in found if one and isinstance(one.op, rule.producer)]
+
+
+def _maker(graph: Graph, value: Value) -> Node | None:
+    """The node that makes a value, or all parts of it."""
+    makers = graph.writers(value)
+    return makers[0] if len(makers) == 1 else graph.writer(value)
+
+
+def only_reader(pair: Pair[Any, Any]) -> bool:
+    """Whether nothing else reads the value, or another part of its stack."""
+    return pair.graph.readers(pair.value) == [pair.node]
+
+
+def no_output(pair: Pair[Any, Any]) -> bool:
+    """Whether the value is not read after the step."""
+    return not pair.graph.is_output(pair.value)
+
+
+ALONE: dict[str, Condition] = {"nothing else reads it": only_reader, "it is no output": no_output}

@@ -78,7 +78,7 @@ def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tu
     enabled = "".join(sorted({line for linked in (first, second) for line in ENABLE.findall(linked.source)}))
     entry = _entry((first, second), groups, (f"main{ours}", f"main{ours if 'main' in alike else theirs}"))
     whole = "".join((enabled, *texts, entry))
-    origins = Origin(PRELUDE, enabled.count("\n")), *first.origins, *second.origins, Origin("entry", entry.count("\n"))
+    origins = Origin.generated(PRELUDE, enabled), *first.origins, *second.origins, Origin.generated("entry", entry)
     memory = any("workgroup" in own.tokens and own.name not in alike for own in other)
     return Both(Linked(f"{first.name} & {second.name}", whole, origins), numbers, memory)
 

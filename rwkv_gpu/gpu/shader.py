@@ -6,6 +6,13 @@ the kernel, and one part for each hole that the kernel leaves open.
 A part is a file or a section of one. `linear/epilogue/rows` is the section that `//# rows` opens in
 `linear/epilogue.wgsl`; `moe/bias/none` is `//# bias/none` in `moe.wgsl`. What precedes the first section of a file is a
 part with the name of the file, or only a comment.
+
+Drivers keep arrays of matrix fragments in memory, so that fragments have names. Lines that differ in numbers alone are
+written once:
+
+    #for i in 1..8: if DIMS > {i}u { y{i} = faded(y{i}); }
+
+stands for seven lines, of i from 1 to 7. `#for j in 1..4` repeats all lines before its `#end`.
 """
 
 import functools
@@ -37,7 +44,9 @@ class Struct:
 Field = int | Struct | tuple[int, ...] | tuple[Struct, ...]  # of several of one kind, an array
 Constant = Field | float | str  # an f32, the type that an alias stands for
 
-SECTION = re.compile(r"^//# ([\w/]+)", re.MULTILINE)
+SECTION = re.compile(r"//# ([\w/]+)")
+REPEAT = re.compile(r"^ *#for (\w+) in (\d+)\.\.(\d+)(?:: (.+))?\n$")
+END = re.compile(r"^ *#end\n$")
 ENABLE = re.compile(r"^enable \w+;\n", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 BINDING = re.compile(
@@ -61,13 +70,13 @@ class Part:
 
     name: str  # linear/epilogue/rows
     file: str  # linear/epilogue.wgsl
-    first: int  # the number of its first line in the file, from 0
     text: str
+    numbers: Sequence[int]  # of each of its lines in the file
 
     @property
     def origin(self) -> "Origin":
         """Where its lines come from."""
-        return Origin(self.file, self.text.count("\n"), self.name, self.first)
+        return Origin(self.file, self.numbers, self.name)
 
 
 @dataclass(frozen=True)
@@ -75,9 +84,13 @@ class Origin:
     """Where neighbouring lines of a module come from."""
 
     file: str
-    lines: int
+    numbers: Sequence[int]  # of each line in the file
     part: str = ""  # the part that they are; none where they are generated
-    first: int = 0  # the number of the first of them in the file, from 0
+
+    @classmethod
+    def generated(cls, name: str, text: str) -> "Origin":
+        """Of a text that is in no file."""
+        return cls(name, range(1, text.count("\n") + 1))
 
 
 @dataclass(frozen=True)
@@ -90,18 +103,20 @@ class Linked:
 
     def locate(self, line: int) -> tuple[str, int]:
         """The file and line that a line of the whole was written in."""
-        for origin in self.origins[:-1]:
-            if line <= origin.lines:
-                return origin.file, origin.first + line
-            line -= origin.lines
-        return self.origins[-1].file, self.origins[-1].first + line
+        for origin in self.origins:
+            if line <= len(origin.numbers):
+                return origin.file, origin.numbers[line - 1]
+            line -= len(origin.numbers)
+        return self.origins[-1].file, self.origins[-1].numbers[-1]
 
     def listing(self) -> str:
         """The whole for a reader: a comment says where what follows it was written."""
         lines = iter(self.source.splitlines(keepends=True))
-        heads = (f"// ---- {origin.file}:{origin.first + 1}\n" for origin in self.origins)
-        texts = ("".join(itertools.islice(lines, origin.lines)) for origin in self.origins)
-        return "".join(head + text for head, text in zip(heads, texts, strict=True))
+        shown = []
+        for origin in self.origins:
+            if origin.numbers:
+                shown += [f"// ---- {origin.file}:{origin.numbers[0]}\n", *itertools.islice(lines, len(origin.numbers))]
+        return "".join(shown)
 
     def bindings(self) -> dict[int, Binding]:
         """The declared bindings by number."""
@@ -138,7 +153,7 @@ def _joined(name: str, parts: tuple[Part, ...], needs_f16: bool, declared: str) 
     enabled = {line for part in parts for line in ENABLE.findall(part.text)}
     prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
     source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in parts)))
-    return Linked(name, source, (Origin(PRELUDE, prelude.count("\n")), *(part.origin for part in parts)))
+    return Linked(name, source, (Origin.generated(PRELUDE, prelude), *(part.origin for part in parts)))
 
 
 @functools.lru_cache(1024)
@@ -185,14 +200,41 @@ def read(name: str) -> Part:
 
 def _parts_of(file: str, text: str) -> Iterator[Part]:
     """What precedes the first section of a file, if it declares something, and the sections."""
-    text = text if text.endswith("\n") else text + "\n"
-    starts = [found.start() for found in SECTION.finditer(text)] + [len(text)]
-    if _code(text[: starts[0]]).strip():
-        yield Part(file, f"{file}.wgsl", 0, text[: starts[0]])
-    for start, end in itertools.pairwise(starts):
-        found = SECTION.match(text, start)
-        assert found
-        yield Part(f"{file}/{found[1]}", f"{file}.wgsl", text.count("\n", 0, start), text[start:end])
+    name, own = file, list[tuple[int, str]]()
+    for number, line in [*enumerate(text.splitlines(), 1), (0, "//# end")]:
+        section = SECTION.match(line)
+        if section:
+            numbers, lines = zip(*_repeated(own), strict=True) if own else ((), ())
+            if name != file or _code("".join(lines)).strip():
+                yield Part(name, f"{file}.wgsl", "".join(lines), numbers)
+            name, own = f"{file}/{section[1]}", []
+        own.append((number, f"{line}\n"))
+
+
+def _repeated(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Numbered lines with those repeated that are written once for several numbers."""
+    rest = iter(lines)
+    for number, line in rest:
+        found = REPEAT.match(line)
+        if not found:
+            yield number, line
+            continue
+        variable, first, end, text = found.groups()
+        indent = line[: line.index("#")]
+        own = [(number, f"{indent}{text}\n")] if text else list(_until_end(rest))
+        for value in range(int(first), int(end)):
+            yield from _repeated([(at, one.replace(f"{{{variable}}}", str(value))) for at, one in own])
+
+
+def _until_end(rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines of a repeated block, which may have blocks in it."""
+    depth = 1
+    for number, line in rest:
+        found = REPEAT.match(line)
+        depth += bool(found and not found[4]) - bool(END.match(line))
+        if depth == 0:
+            return
+        yield number, line
 
 
 def _shaders() -> Traversable:

@@ -54,9 +54,7 @@ fn run(group: u32, lane: u32) {
 
 def kernel(name: str, own: str) -> Linked:
     texts = (("prelude", STEP), (f"{name}.wgsl", own), ("entry.wgsl", ENTRY))
-    return Linked(
-        name, "".join(text for _, text in texts), tuple(Origin(file, text.count("\n")) for file, text in texts)
-    )
+    return Linked(name, "".join(text for _, text in texts), tuple(Origin.generated(file, text) for file, text in texts))
 
 
 def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> dict[int, np.ndarray]:

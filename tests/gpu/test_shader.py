@@ -13,7 +13,7 @@ from rwkv_gpu.gpu.shader import Binding, Linked, Origin, Pipeline, PipelineCache
 
 
 def linked(*texts: tuple[str, str]) -> Linked:
-    origins = tuple(Origin(file, text.count("\n")) for file, text in texts)
+    origins = tuple(Origin.generated(file, text) for file, text in texts)
     return Linked("test", "".join(text for _, text in texts), origins)
 
 
@@ -41,7 +41,7 @@ const B = 2u;
 def test_a_file_is_a_part_and_so_is_each_of_its_sections():
     first, second = shader._parts_of("some/file", FILE)
     assert (first.name, first.text) == ("some/file/first", "//# first: it is the first\nconst A = 1u;\n\n")
-    assert (second.name, second.file, second.first) == ("some/file/second/plain", "some/file.wgsl", 5)
+    assert (second.name, second.file, second.numbers) == ("some/file/second/plain", "some/file.wgsl", (6, 7, 8))
     head, section = shader._parts_of("some/file", "const A = 1u;\n//# b\nconst B = 2u;")
     assert (head.name, section.name, section.text) == ("some/file", "some/file/b", "//# b\nconst B = 2u;\n")
     assert [part.name for part in shader._parts_of("kernel", "fn run() {}\n")] == ["kernel"]
@@ -53,6 +53,25 @@ def test_a_line_of_a_section_is_found_in_its_file():
     for number, text in enumerate(whole.source.splitlines(), 1):
         file, line = whole.locate(number)
         assert file == "some/file.wgsl" and FILE.splitlines()[line - 1] == text
+
+
+REPEATED = """fn f() {
+    #for i in 0..2: let x{i} = {i}u;
+    #for j in 1..3
+    if FT > {j}u {
+        #for i in 0..2: c{i}{j} = x{i};
+    }
+    #end
+}
+"""
+
+
+def test_lines_that_differ_in_numbers_are_written_once():
+    [part] = shader._parts_of("kernel", REPEATED)
+    lines = [(number, line.strip()) for number, line in zip(part.numbers, part.text.splitlines(), strict=True)]
+    assert lines[1:3] == [(2, "let x0 = 0u;"), (2, "let x1 = 1u;")]
+    assert lines[3:7] == [(4, "if FT > 1u {"), (5, "c01 = x0;"), (5, "c11 = x1;"), (6, "}")]
+    assert lines[7:] == [(4, "if FT > 2u {"), (5, "c02 = x0;"), (5, "c12 = x1;"), (6, "}"), (8, "}")]
 
 
 def test_a_listing_is_the_whole_with_the_place_of_each_part_before_it():

@@ -38,7 +38,7 @@ def one_of_each(every: Iterable[Linked]) -> set[str]:
     found: dict[object, str] = {}
     for linked in every:
         prelude, *parts = linked.origins
-        declared = "".join(linked.source.splitlines(keepends=True)[: prelude.lines])
+        declared = "".join(linked.source.splitlines(keepends=True)[: len(prelude.numbers)])
         found.setdefault((tuple(parts), re.sub(r"\d+", "", declared)), linked.source)
     return set(found.values())
 

@@ -51,7 +51,10 @@ def kernel(fmt: Format, call: str, runs: int, starts: list[int]) -> Linked:
     plane = ", ".join(f"{start}u" for start in [*starts, 0, 0, 0][:4])
     prelude = f"const RUNS = {runs}u;\nconst plane = vec4u({plane});\n"
     body = KERNEL.replace("RUN_QUANTS", call).replace("QUANT", QUANTS[call])
-    texts = [Part("prelude", "prelude", 0, prelude), Part("kernel", "kernel", 0, body), *map(read, fmt.parts)]
+    texts = [
+        *(Part("", "kernel", one, range(1, one.count("\n") + 1)) for one in (prelude, body)),
+        *map(read, fmt.parts),
+    ]
     origins = tuple(part.origin for part in texts)
     return Linked(f"decode.{fmt.shader}", "".join(part.text for part in texts), origins)
 

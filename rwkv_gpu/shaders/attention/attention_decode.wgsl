@@ -215,14 +215,7 @@ fn run(group: u32, lane: u32) {
             }
         }
         // Not a loop, which drivers may leave one: then values are picked by selects, at twice the instructions.
-        add_value(0u, at, &values_raw, &weights, &acc);
-        add_value(1u, at, &values_raw, &weights, &acc);
-        add_value(2u, at, &values_raw, &weights, &acc);
-        add_value(3u, at, &values_raw, &weights, &acc);
-        add_value(4u, at, &values_raw, &weights, &acc);
-        add_value(5u, at, &values_raw, &weights, &acc);
-        add_value(6u, at, &values_raw, &weights, &acc);
-        add_value(7u, at, &values_raw, &weights, &acc);
+        #for i in 0..8: add_value({i}u, at, &values_raw, &weights, &acc);
         if !AHEAD && more {
             values_next = values_from(at, base + BLOCK);
         }

@@ -84,28 +84,9 @@ fn run(group: u32, lane: u32) {
     let scale = take_query(query, row * H + head);
     workgroupBarrier();
     let q0 = coopLoadT<Left>(&kv_tile[0], STRIDE);
-    var q1 = Left();
-    var q2 = Left();
-    var q3 = Left();
-    var q4 = Left();
-    var q5 = Left();
-    var q6 = Left();
-    var q7 = Left();
-    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[1u * S / 4u], STRIDE); }
-    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[2u * S / 4u], STRIDE); }
-    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[3u * S / 4u], STRIDE); }
-    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[4u * S / 4u], STRIDE); }
-    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[5u * S / 4u], STRIDE); }
-    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[6u * S / 4u], STRIDE); }
-    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[7u * S / 4u], STRIDE); }
-    var y0 = Sums();
-    var y1 = Sums();
-    var y2 = Sums();
-    var y3 = Sums();
-    var y4 = Sums();
-    var y5 = Sums();
-    var y6 = Sums();
-    var y7 = Sums();
+    #for i in 1..8: var q{i} = Left();
+    #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[{i}u * S / 4u], STRIDE); }
+    #for i in 0..8: var y{i} = Sums();
     var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
         let more = base + KEYS < here.y;
@@ -118,13 +99,7 @@ fn run(group: u32, lane: u32) {
         for (var k = 0u; k < KEY_TILES; k++) {
             let at = k * S * STRIDE;
             var s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[at], STRIDE), Sums());
-            if DIMS_S > 1u { s = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), s); }
-            if DIMS_S > 2u { s = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), s); }
-            if DIMS_S > 3u { s = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[at + 3u * S / 4u], STRIDE), s); }
-            if DIMS_S > 4u { s = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[at + 4u * S / 4u], STRIDE), s); }
-            if DIMS_S > 5u { s = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[at + 5u * S / 4u], STRIDE), s); }
-            if DIMS_S > 6u { s = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[at + 6u * S / 4u], STRIDE), s); }
-            if DIMS_S > 7u { s = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[at + 7u * S / 4u], STRIDE), s); }
+            #for i in 1..8: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[at + {i}u * S / 4u], STRIDE), s); }
             coopStoreT(s, &scores[k * S / 4u], SCORES_STRIDE);
         }
         workgroupBarrier();
@@ -158,26 +133,14 @@ fn run(group: u32, lane: u32) {
         if subgroupAny(softmax.fade < 1.0) && base > here.x {
             fades[query] = softmax.fade;
             y0 = faded(y0);
-            if DIMS_S > 1u { y1 = faded(y1); }
-            if DIMS_S > 2u { y2 = faded(y2); }
-            if DIMS_S > 3u { y3 = faded(y3); }
-            if DIMS_S > 4u { y4 = faded(y4); }
-            if DIMS_S > 5u { y5 = faded(y5); }
-            if DIMS_S > 6u { y6 = faded(y6); }
-            if DIMS_S > 7u { y7 = faded(y7); }
+            #for i in 1..8: if DIMS_S > {i}u { y{i} = faded(y{i}); }
         }
         workgroupBarrier();
         for (var k = 0u; k < KEY_TILES; k++) {
             let w = coopLoadT<Left>(&weights[k * S / 4u], WEIGHTS_STRIDE);
             let at = k * S * STRIDE;
             y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at], STRIDE), y0);
-            if DIMS_S > 1u { y1 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), y1); }
-            if DIMS_S > 2u { y2 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), y2); }
-            if DIMS_S > 3u { y3 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 3u * S / 4u], STRIDE), y3); }
-            if DIMS_S > 4u { y4 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 4u * S / 4u], STRIDE), y4); }
-            if DIMS_S > 5u { y5 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 5u * S / 4u], STRIDE), y5); }
-            if DIMS_S > 6u { y6 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 6u * S / 4u], STRIDE), y6); }
-            if DIMS_S > 7u { y7 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 7u * S / 4u], STRIDE), y7); }
+            #for i in 1..8: if DIMS_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + {i}u * S / 4u], STRIDE), y{i}); }
         }
     }
     var sum = softmax.sum;
@@ -190,13 +153,7 @@ fn run(group: u32, lane: u32) {
     let heads = row * H + share * SHARED;
     coopStoreT(y0, &scores[0], SCORES_STRIDE);
     put_out(heads, number, 0u, lane);
-    if DIMS_S > 1u { coopStoreT(y1, &scores[0], SCORES_STRIDE); put_out(heads, number, 1u, lane); }
-    if DIMS_S > 2u { coopStoreT(y2, &scores[0], SCORES_STRIDE); put_out(heads, number, 2u, lane); }
-    if DIMS_S > 3u { coopStoreT(y3, &scores[0], SCORES_STRIDE); put_out(heads, number, 3u, lane); }
-    if DIMS_S > 4u { coopStoreT(y4, &scores[0], SCORES_STRIDE); put_out(heads, number, 4u, lane); }
-    if DIMS_S > 5u { coopStoreT(y5, &scores[0], SCORES_STRIDE); put_out(heads, number, 5u, lane); }
-    if DIMS_S > 6u { coopStoreT(y6, &scores[0], SCORES_STRIDE); put_out(heads, number, 6u, lane); }
-    if DIMS_S > 7u { coopStoreT(y7, &scores[0], SCORES_STRIDE); put_out(heads, number, 7u, lane); }
+    #for i in 1..8: if DIMS_S > {i}u { coopStoreT(y{i}, &scores[0], SCORES_STRIDE); put_out(heads, number, {i}u, lane); }
 }
 
 // Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.

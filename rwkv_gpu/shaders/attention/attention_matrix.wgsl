@@ -71,31 +71,11 @@ fn run(group: u32, lane: u32) {
     }
     let scale = take_queries(row, own_head);
     let at = tile * S * STRIDE;
-    var q0 = Left();
-    var q1 = Left();
-    var q2 = Left();
-    var q3 = Left();
-    var q4 = Left();
-    var q5 = Left();
-    var q6 = Left();
-    var q7 = Left();
+    #for i in 0..8: var q{i} = Left();
     workgroupBarrier();
     q0 = coopLoadT<Left>(&kv_tile[at + 0u * S / 4u], STRIDE);
-    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[at + 1u * S / 4u], STRIDE); }
-    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[at + 2u * S / 4u], STRIDE); }
-    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[at + 3u * S / 4u], STRIDE); }
-    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[at + 4u * S / 4u], STRIDE); }
-    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[at + 5u * S / 4u], STRIDE); }
-    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[at + 6u * S / 4u], STRIDE); }
-    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[at + 7u * S / 4u], STRIDE); }
-    var y0 = Sums();
-    var y1 = Sums();
-    var y2 = Sums();
-    var y3 = Sums();
-    var y4 = Sums();
-    var y5 = Sums();
-    var y6 = Sums();
-    var y7 = Sums();
+    #for i in 1..8: if DIMS_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S / 4u], STRIDE); }
+    #for i in 0..8: var y{i} = Sums();
     let position = block.position + row;
     var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
@@ -110,13 +90,7 @@ fn run(group: u32, lane: u32) {
             var s = Sums();
             let from_key = k * S * STRIDE;
             s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), s);
-            if DIMS_S > 1u { s = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[from_key + 1u * S / 4u], STRIDE), s); }
-            if DIMS_S > 2u { s = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[from_key + 2u * S / 4u], STRIDE), s); }
-            if DIMS_S > 3u { s = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[from_key + 3u * S / 4u], STRIDE), s); }
-            if DIMS_S > 4u { s = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[from_key + 4u * S / 4u], STRIDE), s); }
-            if DIMS_S > 5u { s = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[from_key + 5u * S / 4u], STRIDE), s); }
-            if DIMS_S > 6u { s = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[from_key + 6u * S / 4u], STRIDE), s); }
-            if DIMS_S > 7u { s = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[from_key + 7u * S / 4u], STRIDE), s); }
+            #for i in 1..8: if DIMS_S > {i}u { s = coopMultiplyAdd(q{i}, coopLoad<Right>(&kv_tile[from_key + {i}u * S / 4u], STRIDE), s); }
             coopStore(s, &scores[(tile * KEYS + k * S) * S], S);
         }
         workgroupBarrier();
@@ -150,25 +124,13 @@ fn run(group: u32, lane: u32) {
         fades[tile * S + query] = softmax.fade;
         if workgroupUniformLoad(&grown).x == block_end && base > here.x {
             y0 = faded(y0);
-            if DIMS_S > 1u { y1 = faded(y1); }
-            if DIMS_S > 2u { y2 = faded(y2); }
-            if DIMS_S > 3u { y3 = faded(y3); }
-            if DIMS_S > 4u { y4 = faded(y4); }
-            if DIMS_S > 5u { y5 = faded(y5); }
-            if DIMS_S > 6u { y6 = faded(y6); }
-            if DIMS_S > 7u { y7 = faded(y7); }
+            #for i in 1..8: if DIMS_S > {i}u { y{i} = faded(y{i}); }
         }
         for (var k = 0u; k < 4u; k++) {
             let w = coopLoadT<Left>(&weights[tile * S * P_STRIDE + k * S / 4u], P_STRIDE);
             let from_key = k * S * STRIDE;
             y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), y0);
-            if DIMS_S > 1u { y1 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 1u * S / 4u], STRIDE), y1); }
-            if DIMS_S > 2u { y2 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 2u * S / 4u], STRIDE), y2); }
-            if DIMS_S > 3u { y3 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 3u * S / 4u], STRIDE), y3); }
-            if DIMS_S > 4u { y4 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 4u * S / 4u], STRIDE), y4); }
-            if DIMS_S > 5u { y5 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 5u * S / 4u], STRIDE), y5); }
-            if DIMS_S > 6u { y6 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 6u * S / 4u], STRIDE), y6); }
-            if DIMS_S > 7u { y7 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 7u * S / 4u], STRIDE), y7); }
+            #for i in 1..8: if DIMS_S > {i}u { y{i} = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + {i}u * S / 4u], STRIDE), y{i}); }
         }
     }
     var sum = softmax.sum;
@@ -179,34 +141,7 @@ fn run(group: u32, lane: u32) {
     leave(row, own_head, softmax.reference / LOG2E, sum);
     coopStore(y0, &scores[tile * KEYS * S], S);
     write(own_head, 0u);
-    if DIMS_S > 1u {
-        coopStore(y1, &scores[tile * KEYS * S], S);
-        write(own_head, 1u);
-    }
-    if DIMS_S > 2u {
-        coopStore(y2, &scores[tile * KEYS * S], S);
-        write(own_head, 2u);
-    }
-    if DIMS_S > 3u {
-        coopStore(y3, &scores[tile * KEYS * S], S);
-        write(own_head, 3u);
-    }
-    if DIMS_S > 4u {
-        coopStore(y4, &scores[tile * KEYS * S], S);
-        write(own_head, 4u);
-    }
-    if DIMS_S > 5u {
-        coopStore(y5, &scores[tile * KEYS * S], S);
-        write(own_head, 5u);
-    }
-    if DIMS_S > 6u {
-        coopStore(y6, &scores[tile * KEYS * S], S);
-        write(own_head, 6u);
-    }
-    if DIMS_S > 7u {
-        coopStore(y7, &scores[tile * KEYS * S], S);
-        write(own_head, 7u);
-    }
+    #for i in 1..8: if DIMS_S > {i}u { coopStore(y{i}, &scores[tile * KEYS * S], S); write(own_head, {i}u); }
 }
 
 // Puts the queries of a tile down as float16, and gives what their scores are multiplied by, as a power of e, to be one of 2.

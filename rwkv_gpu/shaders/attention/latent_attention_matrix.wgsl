@@ -97,49 +97,10 @@ fn run(group: u32, lane: u32) {
     let at = subgroup % QUERY_TILES * S * STRIDE + first;
     workgroupBarrier();
     var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
-    var q1 = Left();
-    var q2 = Left();
-    var q3 = Left();
-    var q4 = Left();
-    var q5 = Left();
-    var q6 = Left();
-    var q7 = Left();
-    var q8 = Left();
-    var q9 = Left();
-    var q10 = Left();
-    var q11 = Left();
-    var q12 = Left();
-    var q13 = Left();
-    var q14 = Left();
-    var q15 = Left();
-    var q16 = Left();
-    var q17 = Left();
-    if WIDTH_S > 1u { q1 = coopLoadT<Left>(&kv_tile[at + 1u * S / 4u], STRIDE); }
-    if WIDTH_S > 2u { q2 = coopLoadT<Left>(&kv_tile[at + 2u * S / 4u], STRIDE); }
-    if WIDTH_S > 3u { q3 = coopLoadT<Left>(&kv_tile[at + 3u * S / 4u], STRIDE); }
-    if WIDTH_S > 4u { q4 = coopLoadT<Left>(&kv_tile[at + 4u * S / 4u], STRIDE); }
-    if WIDTH_S > 5u { q5 = coopLoadT<Left>(&kv_tile[at + 5u * S / 4u], STRIDE); }
-    if WIDTH_S > 6u { q6 = coopLoadT<Left>(&kv_tile[at + 6u * S / 4u], STRIDE); }
-    if WIDTH_S > 7u { q7 = coopLoadT<Left>(&kv_tile[at + 7u * S / 4u], STRIDE); }
-    if WIDTH_S > 8u { q8 = coopLoadT<Left>(&kv_tile[at + 8u * S / 4u], STRIDE); }
-    if WIDTH_S > 9u { q9 = coopLoadT<Left>(&kv_tile[at + 9u * S / 4u], STRIDE); }
-    if WIDTH_S > 10u { q10 = coopLoadT<Left>(&kv_tile[at + 10u * S / 4u], STRIDE); }
-    if WIDTH_S > 11u { q11 = coopLoadT<Left>(&kv_tile[at + 11u * S / 4u], STRIDE); }
-    if WIDTH_S > 12u { q12 = coopLoadT<Left>(&kv_tile[at + 12u * S / 4u], STRIDE); }
-    if WIDTH_S > 13u { q13 = coopLoadT<Left>(&kv_tile[at + 13u * S / 4u], STRIDE); }
-    if WIDTH_S > 14u { q14 = coopLoadT<Left>(&kv_tile[at + 14u * S / 4u], STRIDE); }
-    if WIDTH_S > 15u { q15 = coopLoadT<Left>(&kv_tile[at + 15u * S / 4u], STRIDE); }
-    if WIDTH_S > 16u { q16 = coopLoadT<Left>(&kv_tile[at + 16u * S / 4u], STRIDE); }
-    if WIDTH_S > 17u { q17 = coopLoadT<Left>(&kv_tile[at + 17u * S / 4u], STRIDE); }
+    #for i in 1..18: var q{i} = Left();
+    #for i in 1..18: if WIDTH_S > {i}u { q{i} = coopLoadT<Left>(&kv_tile[at + {i}u * S / 4u], STRIDE); }
     // Sums of the first query tile by columns 0 to 3; then of the second, or of the first by columns 4 to 7.
-    var y0 = Sums();
-    var y1 = Sums();
-    var y2 = Sums();
-    var y3 = Sums();
-    var y4 = Sums();
-    var y5 = Sums();
-    var y6 = Sums();
-    var y7 = Sums();
+    #for i in 0..8: var y{i} = Sums();
     var softmax = nothing_seen();
     var base = here.x;
     loop {
@@ -227,9 +188,7 @@ fn run(group: u32, lane: u32) {
             break;
         }
         y0 = faded(y0, 0u);
-        if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
-        if COLUMNS_S > 2u { y2 = faded(y2, 0u); }
-        if COLUMNS_S > 3u { y3 = faded(y3, 0u); }
+        #for i in 1..4: if COLUMNS_S > {i}u { y{i} = faded(y{i}, 0u); }
         if QUERY_TILES > 1u || COLUMNS_S > 4u { y4 = faded(y4, QUERY_TILES - 1u); }
         if QUERY_TILES * COLUMNS_S > 5u || QUERY_TILES > 1u && COLUMNS_S > 1u { y5 = faded(y5, QUERY_TILES - 1u); }
         if QUERY_TILES * COLUMNS_S > 6u || QUERY_TILES > 1u && COLUMNS_S > 2u { y6 = faded(y6, QUERY_TILES - 1u); }
@@ -253,26 +212,14 @@ fn run(group: u32, lane: u32) {
     if RUNS > 1u && here.z >= S {
         let out = run_place(0u, number);
         coopStoreT(y0, &y[out + column_of(0u)], RUNS * (N4 + 1u));
-        if COLUMNS_S > 1u { coopStoreT(y1, &y[out + column_of(1u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 2u { coopStoreT(y2, &y[out + column_of(2u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 3u { coopStoreT(y3, &y[out + column_of(3u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 4u { coopStoreT(y4, &y[out + column_of(4u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 5u { coopStoreT(y5, &y[out + column_of(5u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 6u { coopStoreT(y6, &y[out + column_of(6u)], RUNS * (N4 + 1u)); }
-        if COLUMNS_S > 7u { coopStoreT(y7, &y[out + column_of(7u)], RUNS * (N4 + 1u)); }
+        #for i in 1..8: if COLUMNS_S > {i}u { coopStoreT(y{i}, &y[out + column_of({i}u)], RUNS * (N4 + 1u)); }
         if subgroup_lane < S && subgroup == 0u {
             y[run_place(subgroup_lane, number) + N4] = vec4f(tops[subgroup_lane], 0.0, 0.0);
         }
     } else {
         coopStoreT(y0, &sums_tile[place], S);
         put(number, 0u, 0u, lane);
-        if COLUMNS_S > 1u { coopStoreT(y1, &sums_tile[place], S); put(number, 0u, 1u, lane); }
-        if COLUMNS_S > 2u { coopStoreT(y2, &sums_tile[place], S); put(number, 0u, 2u, lane); }
-        if COLUMNS_S > 3u { coopStoreT(y3, &sums_tile[place], S); put(number, 0u, 3u, lane); }
-        if COLUMNS_S > 4u { coopStoreT(y4, &sums_tile[place], S); put(number, 0u, 4u, lane); }
-        if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
-        if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
-        if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
+        #for i in 1..8: if COLUMNS_S > {i}u { coopStoreT(y{i}, &sums_tile[place], S); put(number, 0u, {i}u, lane); }
     }
     if QUERY_TILES > 1u { coopStoreT(y4, &sums_tile[place], S); put(number, 1u, 0u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 1u { coopStoreT(y5, &sums_tile[place], S); put(number, 1u, 1u, lane); }
@@ -307,10 +254,7 @@ fn add_latents(
             *y3 = coopMultiplyAdd(p0, v, *y3);
             if QUERY_TILES > 1u { *y7 = coopMultiplyAdd(p1, v, *y7); }
         }
-        if COLUMNS_S > 4u { *y4 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(4u)], STRIDE), *y4); }
-        if COLUMNS_S > 5u { *y5 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(5u)], STRIDE), *y5); }
-        if COLUMNS_S > 6u { *y6 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(6u)], STRIDE), *y6); }
-        if COLUMNS_S > 7u { *y7 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(7u)], STRIDE), *y7); }
+        #for i in 4..8: if COLUMNS_S > {i}u { *y{i} = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of({i}u)], STRIDE), *y{i}); }
     }
 }
 

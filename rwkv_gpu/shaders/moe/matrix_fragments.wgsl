@@ -16,10 +16,7 @@ fn multiply(lane: u32) {
     let subgroup = lane / SUBGROUP;
     let from4 = subgroup / ALONG_M * OWN4;
     let own_m = subgroup % ALONG_M * FM * S;
-    var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
-    var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
-    var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
-    var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
+    #for j in 0..4: var c0{j} = Sums(); var c1{j} = Sums(); var c2{j} = Sums(); var c3{j} = Sums();
     var w_from: array<u32, W_LOADS>;
     var x_from: array<u32, X_LOADS>;
     for (var n = 0u; n < W_LOADS; n++) {
@@ -68,9 +65,7 @@ fn multiply(lane: u32) {
             let w0 = own_m * STRIDE + from4 + k;
             let x0 = from4 + k;
             let a0 = coopLoadT<Left>(&w_step[w0], STRIDE);
-            let a1 = coopLoadT<Left>(&w_step[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
-            let a2 = coopLoadT<Left>(&w_step[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
-            let a3 = coopLoadT<Left>(&w_step[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
+            #for i in 1..4: let a{i} = coopLoadT<Left>(&w_step[w0 + min({i}u, FM - 1u) * S * STRIDE], STRIDE);
             let b0 = coopLoad<Right>(&x_step[x0], STRIDE);
             c00 = coopMultiplyAdd(a0, b0, c00);
             if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
@@ -81,18 +76,14 @@ fn multiply(lane: u32) {
                 if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                 if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
             }
-            if count > 2u {
-                let b2 = coopLoad<Right>(&x_step[x0 + 2u * S * STRIDE], STRIDE);
-                c02 = coopMultiplyAdd(a0, b2, c02);
-                if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
-                if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
+            #for j in 2..4
+            if count > {j}u {
+                let b{j} = coopLoad<Right>(&x_step[x0 + {j}u * S * STRIDE], STRIDE);
+                c0{j} = coopMultiplyAdd(a0, b{j}, c0{j});
+                if FM > 1u { c1{j} = coopMultiplyAdd(a1, b{j}, c1{j}); }
+                if FM > 2u { c2{j} = coopMultiplyAdd(a2, b{j}, c2{j}); c3{j} = coopMultiplyAdd(a3, b{j}, c3{j}); }
             }
-            if count > 3u {
-                let b3 = coopLoad<Right>(&x_step[x0 + 3u * S * STRIDE], STRIDE);
-                c03 = coopMultiplyAdd(a0, b3, c03);
-                if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
-                if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
-            }
+            #end
         }
     }
     let place = subgroup * FM * S * S;
@@ -100,22 +91,12 @@ fn multiply(lane: u32) {
     if FM > 1u { coopStore(c10, &y_tile[place + S * S], S); }
     if FM > 2u { coopStore(c20, &y_tile[place + 2u * S * S], S); coopStore(c30, &y_tile[place + 3u * S * S], S); }
     put_fragments(0u, lane);
-    if count > 1u {
-        coopStore(c01, &y_tile[place], S);
-        if FM > 1u { coopStore(c11, &y_tile[place + S * S], S); }
-        if FM > 2u { coopStore(c21, &y_tile[place + 2u * S * S], S); coopStore(c31, &y_tile[place + 3u * S * S], S); }
-        put_fragments(1u, lane);
+    #for j in 1..4
+    if count > {j}u {
+        coopStore(c0{j}, &y_tile[place], S);
+        if FM > 1u { coopStore(c1{j}, &y_tile[place + S * S], S); }
+        if FM > 2u { coopStore(c2{j}, &y_tile[place + 2u * S * S], S); coopStore(c3{j}, &y_tile[place + 3u * S * S], S); }
+        put_fragments({j}u, lane);
     }
-    if count > 2u {
-        coopStore(c02, &y_tile[place], S);
-        if FM > 1u { coopStore(c12, &y_tile[place + S * S], S); }
-        if FM > 2u { coopStore(c22, &y_tile[place + 2u * S * S], S); coopStore(c32, &y_tile[place + 3u * S * S], S); }
-        put_fragments(2u, lane);
-    }
-    if count > 3u {
-        coopStore(c03, &y_tile[place], S);
-        if FM > 1u { coopStore(c13, &y_tile[place + S * S], S); }
-        if FM > 2u { coopStore(c23, &y_tile[place + 2u * S * S], S); coopStore(c33, &y_tile[place + 3u * S * S], S); }
-        put_fragments(3u, lane);
-    }
+    #end
 }

@@ -18,10 +18,7 @@ fn multiply(lane: u32) {
     let from4 = subgroup / (ALONG_M * ALONG_T) * OWN4;
     let m0 = subgroup % ALONG_M * FM * S;
     let t0 = subgroup / ALONG_M % ALONG_T * FT * S;
-    var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
-    var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
-    var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
-    var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
+    #for j in 0..4: var c0{j} = Sums(); var c1{j} = Sums(); var c2{j} = Sums(); var c3{j} = Sums();
     var raw: array<Raw, W_LOADS * DEPTH>;
     var fours: array<vec4<f16>, X_LOADS * DEPTH>;
     for (var a = 0u; a < DEPTH; a++) {
@@ -60,9 +57,7 @@ fn multiply(lane: u32) {
                 let w0 = place_of(R, m0, from4 + k);
                 let x0 = place_of(TB, t0, from4 + k);
                 let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
-                let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
-                let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
-                let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
+                #for i in 1..4: let a{i} = coopLoadT<Left>(&w_tile[w0 + min({i}u, FM - 1u) * S * STRIDE], STRIDE);
                 let b0 = coopLoad<Right>(&x_tile[x0], STRIDE);
                 c00 = coopMultiplyAdd(a0, b0, c00);
                 if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
@@ -73,37 +68,23 @@ fn multiply(lane: u32) {
                     if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                     if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
                 }
-                if FT > 2u {
-                    let b2 = coopLoad<Right>(&x_tile[x0 + 2u * S * STRIDE], STRIDE);
-                    c02 = coopMultiplyAdd(a0, b2, c02);
-                    if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
-                    if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
+                #for j in 2..4
+                if FT > {j}u {
+                    let b{j} = coopLoad<Right>(&x_tile[x0 + {j}u * S * STRIDE], STRIDE);
+                    c0{j} = coopMultiplyAdd(a0, b{j}, c0{j});
+                    if FM > 1u { c1{j} = coopMultiplyAdd(a1, b{j}, c1{j}); }
+                    if FM > 2u { c2{j} = coopMultiplyAdd(a2, b{j}, c2{j}); c3{j} = coopMultiplyAdd(a3, b{j}, c3{j}); }
                 }
-                if FT > 3u {
-                    let b3 = coopLoad<Right>(&x_tile[x0 + 3u * S * STRIDE], STRIDE);
-                    c03 = coopMultiplyAdd(a0, b3, c03);
-                    if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
-                    if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
-                }
+                #end
             }
             workgroupBarrier();
         }
     }
     coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
-    if FM > 1u { coopStore(c10, &y_tile[fragment_at(subgroup, 1u, 0u)], S); finish_one(1u, 0u, lane); }
-    if FM > 2u { coopStore(c20, &y_tile[fragment_at(subgroup, 2u, 0u)], S); finish_one(2u, 0u, lane); }
-    if FM > 3u { coopStore(c30, &y_tile[fragment_at(subgroup, 3u, 0u)], S); finish_one(3u, 0u, lane); }
-    if FT > 1u { coopStore(c01, &y_tile[fragment_at(subgroup, 0u, 1u)], S); finish_one(0u, 1u, lane); }
-    if FM > 1u && FT > 1u { coopStore(c11, &y_tile[fragment_at(subgroup, 1u, 1u)], S); finish_one(1u, 1u, lane); }
-    if FM > 2u && FT > 1u { coopStore(c21, &y_tile[fragment_at(subgroup, 2u, 1u)], S); finish_one(2u, 1u, lane); }
-    if FM > 3u && FT > 1u { coopStore(c31, &y_tile[fragment_at(subgroup, 3u, 1u)], S); finish_one(3u, 1u, lane); }
-    if FT > 2u { coopStore(c02, &y_tile[fragment_at(subgroup, 0u, 2u)], S); finish_one(0u, 2u, lane); }
-    if FM > 1u && FT > 2u { coopStore(c12, &y_tile[fragment_at(subgroup, 1u, 2u)], S); finish_one(1u, 2u, lane); }
-    if FM > 2u && FT > 2u { coopStore(c22, &y_tile[fragment_at(subgroup, 2u, 2u)], S); finish_one(2u, 2u, lane); }
-    if FM > 3u && FT > 2u { coopStore(c32, &y_tile[fragment_at(subgroup, 3u, 2u)], S); finish_one(3u, 2u, lane); }
-    if FT > 3u { coopStore(c03, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
-    if FM > 1u && FT > 3u { coopStore(c13, &y_tile[fragment_at(subgroup, 1u, 3u)], S); finish_one(1u, 3u, lane); }
-    if FM > 2u && FT > 3u { coopStore(c23, &y_tile[fragment_at(subgroup, 2u, 3u)], S); finish_one(2u, 3u, lane); }
-    if FM > 3u && FT > 3u { coopStore(c33, &y_tile[fragment_at(subgroup, 3u, 3u)], S); finish_one(3u, 3u, lane); }
+    #for i in 1..4: if FM > {i}u { coopStore(c{i}0, &y_tile[fragment_at(subgroup, {i}u, 0u)], S); finish_one({i}u, 0u, lane); }
+    #for j in 1..4
+    if FT > {j}u { coopStore(c0{j}, &y_tile[fragment_at(subgroup, 0u, {j}u)], S); finish_one(0u, {j}u, lane); }
+    #for i in 1..4: if FM > {i}u && FT > {j}u { coopStore(c{i}{j}, &y_tile[fragment_at(subgroup, {i}u, {j}u)], S); finish_one({i}u, {j}u, lane); }
+    #end
     finish_all(lane);
 }

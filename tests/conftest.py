@@ -19,7 +19,7 @@ from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels import defaults
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MANY, TILE
+from rwkv_gpu.kernels.gemm_config import TILE, gemm_lane
 from rwkv_gpu.kernels.registry import gemm_trials
 from rwkv_gpu.kernels.tuning import Tuning
 from tests.process import alive_on_gpus, give_back_freed_memory, peak
@@ -203,18 +203,17 @@ def small_tiles() -> Iterator[None]:
 
     Without subgroups their tiles have 32 sums for each lane instead of 64.
     """
-    plain = defaults._without_matrix_units
+    tuning_of, smaller = defaults.tuning_of, {TILE: replace(TILE, tb=32)}
+    smaller |= {gemm_lane(r, tb): gemm_lane(2, 4) for r in (2, 4) for tb in (4, 8, 16)}
 
-    def small(can: Capabilities) -> Tuning:
-        tuning = plain(can)
-        if can.subgroup or not can.software:
+    def small(name: str, can: Capabilities) -> Tuning:
+        tuning = tuning_of(name, can)
+        if name not in ("webgpu", "software") or not can.software:
             return tuning
-        return replace(tuning, linear=(*tuning.linear[:-1], (MANY, replace(TILE, tb=32))))
+        return tuning.changed(gemm_table=tuple((limits, smaller.get(one, one)) for limits, one in tuning.gemm_table))
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SOFTWARE_LANES", "SOFTWARE_LANES_SHORT"):
-            patch.setattr(defaults, name, (*getattr(defaults, name)[:2], (MANY, 2, 4)))
-        patch.setattr(defaults, "_without_matrix_units", small)
+        patch.setattr(defaults, "tuning_of", small)
         yield
 
 
@@ -258,7 +257,7 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
 def rounding(adapter: Adapter) -> float:
     """How far off (rms) logits of deviation 2.5 may be where the device makes integers of rows of x, else 0."""
     with Device(adapter) as device:
-        return 6e-4 if default_tuning(device.capabilities).linear_packed else 0.0
+        return 6e-4 if any(limits.packed for limits, _ in default_tuning(device.capabilities).gemm_table) else 0.0
 
 
 @pytest.fixture(scope="module", params=MODES)

@@ -8,11 +8,12 @@ import numpy as np
 
 from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, GemmKernel
+from rwkv_gpu.kernels.gemm_config import TILE, GemmConfig, GemmKernel
 from rwkv_gpu.kernels.registry import gemm_trials
-from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.kernels.tuning import GemmLimits, Tuning
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
@@ -46,15 +47,24 @@ def gemm_configs(device: Device) -> dict[str, GemmConfig]:
     return {name: config for name, (_, config) in gemm_trials(device.capabilities).items()}
 
 
+def bare_tuning(config: GemmConfig, **values: Any) -> Tuning:
+    """What every device can run, with one kernel for matrix products and some other values."""
+    return default_tuning(LIMITS["default"]).only(config).changed(**values)
+
+
 def tunings(device: Device) -> dict[str, Tuning]:
     """Every way this device can spread work over lanes."""
     can = device.capabilities
     shapes = gemm_configs(device)
-    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["gemv"]), (MANY, TILE)))}
+    ways = {"workgroup": bare_tuning(TILE).preferring((GemmLimits(2), shapes["gemv"]))}
     ways["default"] = default_tuning(can)
     if can.subgroup:
-        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["gemv_subgroups"]),))
-        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["gemv_subgroup"]),))
+        ways["subgroup"] = bare_tuning(
+            shapes["gemv_subgroups"], row_lanes=4 * can.subgroup_size, map_lanes=32, reduce="subgroup"
+        )
+        ways["one_subgroup"] = bare_tuning(
+            shapes["gemv_subgroup"], row_lanes=can.subgroup_size, map_lanes=32, reduce="one_subgroup"
+        )
     return ways
 
 

@@ -184,7 +184,7 @@ class GpuRunner(PartRunner):
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
         # Whether a plan for batches with one row of each sequence is another.
-        single = single and (bool(self.contents.caches) or self.tuning.state_lanes_per_row > 0)
+        single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
         key = rows, outputs, single, pages, shared_pages, what
         plan = self._plans.get(key)
         if plan is None:

@@ -6,13 +6,10 @@ registers for each. What it makes of every kernel is in profiles/amd-offline.md.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ..gpu.device import Capabilities
 from .gemm_config import MANY, GemmConfig
-from .tuning import Tuning
 
-Bound = TypeVar("Bound")
 LANES = 512  # of a workgroup
 
 
@@ -48,24 +45,6 @@ def is_amd(can: Capabilities) -> bool:
     """Whether a compiler chooses between subgroups of 32 and of 64 lanes, as AMD's does; 64 with matrix units."""
     size = 64 if can.fragment else 0
     return can.subgroup and can.subgroup_size == size and can.subgroup_width == 32
-
-
-def within_registers(tuning: Tuning) -> Tuning:
-    """The same without what spills."""
-    return replace(
-        tuning,
-        row_lanes=min(LANES, tuning.row_lanes),
-        sampling_lanes=LANES,
-        linear=_replaced(tuning.linear),
-        linear_short=_replaced(tuning.linear_short),
-        linear_packed=_replaced(tuning.linear_packed),
-        linear_sized=_replaced(tuning.linear_sized),
-        rolls_loops=True,
-    )
-
-
-def _replaced(ladder: tuple[tuple[Bound, GemmConfig], ...]) -> tuple[tuple[Bound, GemmConfig], ...]:
-    return tuple((bound, instead_of(config)) for bound, config in ladder)
 
 
 def instead_of(config: GemmConfig) -> GemmConfig:

@@ -17,17 +17,9 @@ from ..gpu.shader import fingerprint
 from ..replace_file import replace_text
 from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
+from .profiles import TABLES, row_data, rows_of, typed
 from .registry import KERNELS
-from .tuning import Size, Tuning
-
-LADDERS = {
-    "linear": GemmConfig,
-    "linear_short": GemmConfig,
-    "linear_packed": GemmConfig,
-    "experts": ExpertConfig,
-    "experts_short": ExpertConfig,
-    "heads": ExpertConfig,
-}
+from .tuning import GROUPS, Tuning
 
 
 @dataclass(frozen=True)
@@ -60,21 +52,28 @@ class Tuned:
     library: str = ""  # the wgpu-native with which matrix units were found right and faster, where they are used
 
     def text(self) -> str:
-        """As a file holds it."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        """The content of its file."""
+        values: dict[str, Any] = {name: asdict(getattr(self.tuning, name)) for name in GROUPS}
+        tables = {name: [{"rows": [row_data(*row) for row in self.tuning.value(name)]}] for name in TABLES}
+        about = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tuning"}
+        about["choices"] = [asdict(choice) for choice in self.choices]
+        return json.dumps({**about, "tuning": {**values, **tables}}, indent=1, ensure_ascii=False) + "\n"
 
 
 def parse(text: str) -> Tuned:
-    """The reverse; raises ValueError, KeyError or TypeError where the text is something else."""
-    data = json.loads(text)
-    known = {field.name for field in fields(Tuning)}
-    tuning = {name: value for name, value in data["tuning"].items() if name in known}
-    for name, shape in LADDERS.items():
-        tuning[name] = tuple((bound, shape(**given)) for bound, given in tuning.get(name, ()))
-    sized = tuning.get("linear_sized", ())
-    tuning["linear_sized"] = tuple((Size(**size), GemmConfig(**given)) for size, given in sized)
-    choices = tuple(Choice(**{**choice, "wrong": tuple(choice["wrong"])}) for choice in data["choices"])
-    return Tuned(**{**data, "tuning": Tuning(**tuning), "choices": choices, "models": tuple(data["models"])})
+    """The reverse. Raises ValueError if the text is something else, such as a file of an earlier version."""
+    try:
+        data = json.loads(text)
+        given = data.pop("tuning")
+        values: dict[str, Any] = {name: typed(group, given[name]) for name, group in GROUPS.items()}
+        for name in TABLES:
+            values[name] = tuple(row for block in given[name] for row in rows_of(block, name))
+        choices = tuple(typed(Choice, {**choice, "wrong": tuple(choice["wrong"])}) for choice in data.pop("choices"))
+        if not all(values[name] for name in TABLES):
+            raise ValueError("a table without rows")
+        return typed(Tuned, {**data, "models": tuple(data["models"]), "tuning": Tuning(**values), "choices": choices})
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"no tuning: {error!r}") from error
 
 
 def file_name(adapter: Adapter) -> str:
@@ -100,7 +99,7 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
             continue
         try:
             tuned = parse(place.read_text(encoding="utf-8"))
-        except (ValueError, KeyError, TypeError, OSError):
+        except (ValueError, OSError):
             continue
         if runs(tuned.tuning, can):
             return tuned
@@ -113,7 +112,7 @@ def matrix_units_library(adapter: Adapter, folder: Path | None) -> str:
         return ""
     try:
         return parse((folder / file_name(adapter)).read_text(encoding="utf-8")).library
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, OSError):
         return ""
 
 
@@ -126,12 +125,13 @@ def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
 
 def runs(tuning: Tuning, can: Capabilities) -> bool:
     """Whether a device has all that these constants ask for."""
-    configs = [config for name in (*LADDERS, "linear_sized") for _, config in getattr(tuning, name)]
-    lanes = [tuning.row_lanes, tuning.map_lanes, tuning.attention_lanes, tuning.decode_lanes]
-    reduces = {"one_subgroup": tuning.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(tuning.reduce, True)
-    fits = all(1 <= count <= can.max_invocations for count in lanes)
-    units = can.fragment > 0 or not (tuning.attention_on_matrix_units or tuning.state_space_on_matrix_units)
-    return reduces and fits and units and all(config.kernel in KERNELS and config.runs_on(can) for config in configs)
+    lanes, attention = tuning.lanes, tuning.attention
+    counts = lanes.row_lanes, lanes.map_lanes, attention.workgroup_lanes, attention.decode_lanes
+    reduces = {"one_subgroup": lanes.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(lanes.reduce, True)
+    fits = all(1 <= count <= can.max_invocations for count in counts)
+    on_units = attention.prompts_on_matrix_units or tuning.recurrence.state_space_on_matrix_units
+    configs = (config.kernel in KERNELS and config.runs_on(can) for config in tuning.configs)
+    return reduces and fits and (can.fragment > 0 or not on_units) and all(configs)
 
 
 def shown(value: Any) -> str:

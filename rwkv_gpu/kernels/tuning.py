@@ -1,109 +1,175 @@
-"""Which configuration of a kernel serves which work, chosen for a device."""
+"""Which kernel and which sizes each kind of work gets on a device. The values are in profiles/*.toml."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from .expert_config import EXPERT_TILE, ExpertConfig, expert_gemv
+from .expert_config import ExpertConfig
 from .gemm_config import MANY, GemmConfig
 
 
-def expert_ladder(
-    wg: int, lanes_per_row: int, subgroup_width: int, summing: tuple[int, int] = (0, 0)
-) -> tuple[tuple[float, ExpertConfig], ...]:
-    """Choices as they come, then a few to a tile, then tiles of decoded weights."""
-    few = [
-        (bound, expert_gemv(wg, lanes_per_row, 4, tb, subgroup_width=subgroup_width, summing=summing))
-        for bound, tb in ((1.5, 1), (3, 2), (6, 4))
-    ]
-    return (*few, (MANY, EXPERT_TILE))
+@dataclass(frozen=True)
+class GemmLimits:
+    """The matrix products that a row of the table serves."""
+
+    max_rows: int = MANY  # rows of x
+    above_rows: int = 0  # more rows of x than these
+    max_out: int = MANY  # rows of W
+    max_width: int = MANY  # columns of W
+    min_size: int = 0  # rows and columns of W
+    packed: bool = False  # only formats of small integers
+    min_run: int = 0  # weights that share a scale
+    max_run: int = MANY
+    rounded: bool = False  # only if the producer of x can round it to float16
+
+    @property
+    def sized(self) -> bool:
+        """Whether the size of W, its scales or the producer of x matter."""
+        return replace(self, max_rows=MANY, above_rows=0, packed=False, max_run=MANY) != GemmLimits()
+
+    def fit(self, rows: int, out: int, width: int, packed: bool, run: int) -> bool:
+        """Whether a product is within them."""
+        return (
+            self.above_rows < rows <= self.max_rows
+            and self.min_size <= min(out, width)
+            and out <= self.max_out
+            and width <= self.max_width
+            and packed >= self.packed
+            and self.min_run <= run <= self.max_run
+        )
+
+    @property
+    def rest(self) -> float | None:
+        """The number of rows above which it serves every product; None if it does not."""
+        return self.above_rows if self == GemmLimits(above_rows=self.above_rows) else None
 
 
 @dataclass(frozen=True)
-class Size:
-    """Products of up to so many rows of x with so many rows and columns of W."""
+class ExpertLimits:
+    """The products with experts that a row of the table serves; choices are those of an expert on average."""
 
-    rows: int
-    out: int = MANY
-    width: int = MANY
-    packed: bool = False  # whether only of formats of small integers
-    run: int = 0  # that so many weights at least share a scale
-    more_than: int = 0  # rows of x
-    least: int = 0  # rows and columns of W
-    rounded: bool = False  # whether only of an x that whatever makes it can write as float16
+    max_choices: float = MANY
+    above_choices: float = 0  # more choices than these
+    max_run: int = MANY  # weights that share a scale
+    heads: bool = False  # only products by head: every row of x chooses each of them
+    floats: bool = False  # only formats whose floats take less work to make than bytes
+
+    def fit(self, choices: float, run: int, heads: bool, floats: bool) -> bool:
+        """Whether a product is within them."""
+        within = self.above_choices < choices <= self.max_choices and run <= self.max_run
+        return within and heads >= self.heads and floats >= self.floats
+
+    @property
+    def rest(self) -> float | None:
+        """The choices above which it serves every product; None if it does not."""
+        return self.above_choices if self == ExpertLimits(above_choices=self.above_choices) else None
+
+
+GemmTable = tuple[tuple[GemmLimits, GemmConfig], ...]
+ExpertTable = tuple[tuple[ExpertLimits, ExpertConfig], ...]
+
+
+@dataclass(frozen=True)
+class LaneTuning:
+    """Lanes of workgroups that reduce rows or map elements."""
+
+    row_lanes: int  # lanes that reduce one row in a norm or a softmax
+    map_lanes: int  # lanes of a workgroup that maps element by element
+    sampling_lanes: int  # lanes that sample the token of a single row, at most
+    reduce: str  # how lanes reduce: workgroup, subgroup or one_subgroup
+
+
+@dataclass(frozen=True)
+class AttentionTuning:
+    """Sizes for attention over keys and values, and over latents."""
+
+    prompts_on_matrix_units: bool  # prompts over a float16 cache use matrix units
+    prompt_workgroups: int  # a short prompt on matrix units is split into at most so many workgroups
+    workgroup_lanes: int  # lanes of a workgroup
+    rolls_loops: bool  # prevents unrolling, where it would spill registers
+    run_length: int  # positions of a run in decode, at least
+    run_workgroups: int  # decode is split into at most so many workgroups
+    lanes_per_key: int  # lanes of a subgroup that share a key of 128 numbers in decode; 0: each lane has its own keys
+    decode_lanes: int  # lanes of a workgroup if lanes share keys
+    decode_workgroups: int  # decode is split into at most so many workgroups if lanes share keys
+    prefetch_keys: int  # keys that such a lane loads at a time
+    prefetch_numbers: int  # numbers of these keys, at most
+    matrix_decode_positions: int  # positions of all sequences from which decode uses matrix units; 0: never
+    matrix_decode_sharing: int  # query heads per KV head from which it does
+    matrix_decode_head_size: int  # head size up to which it does
+    matrix_decode_workgroups: int  # it is split into at most so many workgroups
+    latent_run_length: int  # positions of a run in decode over latents on matrix units, at least
+    latent_workgroups: int  # decode over latents on matrix units is split into at most so many workgroups
+    latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1
+    head_rounding_rows: int  # rows of x up to which products by head on matrix units round x themselves
+
+
+@dataclass(frozen=True)
+class RecurrenceTuning:
+    """Sizes for RWKV time mix, delta rules, lightning attention and state spaces."""
+
+    state_lanes_per_row: int  # lanes that share a row of an RWKV state in decode; 0: as in prompts
+    state_rows_per_lane: int  # rows that such lanes share, at least
+    chunk_tokens: int  # tokens of a prompt that are computed at once; 0: one after the other
+    chunk_min_rows: int  # rows of a step from which chunks are used
+    chunk_state_rows: int  # rows of a state that a workgroup carries from chunk to chunk
+    chunk_rows_per_lane: int  # rows of these for a lane
+    chunk_lanes_per_row: int  # lanes of a subgroup that share them
+    chunks_without_removal: bool  # recurrences that only add, such as RWKV-6, use chunks, too
+    state_space_chunks: bool  # Mamba-2, which has one decay for a whole head, uses chunks, too
+    state_space_on_matrix_units: bool  # prompts of Mamba-2 use matrix units, by chunks
+
+
+@dataclass(frozen=True)
+class FusionTuning:
+    """Which fusions and merged dispatches are faster, and for how many rows of a step."""
+
+    fuses_token_shift: bool  # products of few rows norm, shift and mix x, or convolve it
+    token_shift_rows: int  # rows up to which they do, each of a sequence of its own
+    fuses_routing: bool  # products with experts rank the experts
+    lora_rows: int  # rows up to which the time mix computes the second halves of its LoRAs
+    quantising_width: int  # columns from which recurrences quantise their output for the next product; 0: never
+    adapter_rows: int  # rows up to which products add the output of LoRA adapters
+    merged_rows: int  # rows up to which products of several formats share a dispatch
+    merged_batch_rows: int  # rows up to which routers and latent writes share the dispatch before them
+    last_workgroup_reduces: bool  # the last workgroup reduces the parts of all, instead of another dispatch
 
 
 @dataclass(frozen=True)
 class Tuning:
     """How work is spread over lanes. Every choice gives the same answer; some are faster."""
 
-    row_lanes: int  # lanes that share one row of a norm, a softmax
-    map_lanes: int  # lanes of a workgroup that maps element by element
-    reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
-    linear: tuple[tuple[int, GemmConfig], ...]  # up to so many rows, this shape; ascending
-    linear_short: tuple[tuple[int, GemmConfig], ...] = ()  # the same for formats whose runs are of 16 weights
-    experts: tuple[tuple[float, ExpertConfig], ...] = expert_ladder(64, 16, 1, (64, 4))  # up to so many choices of each
-    experts_short: tuple[
-        tuple[float, ExpertConfig], ...
-    ] = ()  # as linear_short; of equal tb, so that one sort serves all
-    heads: tuple[tuple[float, ExpertConfig], ...] = ()  # of products by head, up to so many rows of x; else as experts
-    head_unit_rows: int = 32  # of x, up to which products by head on matrix units round these themselves, in one unit
-    float_choices: float = MANY  # of an expert of MXFP4, up to which other kernels than those on matrix units may serve
-    attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
-    attention_matrix_groups: int = 264  # workgroups that attention of a short prompt is cut into there at most
-    state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
-    attention_lanes: int = 64  # of a workgroup that attends
-    rolls_loops: bool = (
-        False  # whether attention hides where loops end from a compiler that would unroll them beyond its registers
-    )
-    attention_run: int = 256  # positions that it sees at least, in decode
-    attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
-    decode_matrix_least: int = 0  # positions of all sequences, from which decode attends on matrix units; 0 is never
-    decode_matrix_sharing: int = 4  # heads of queries for one of keys, from which it does
-    decode_matrix_size: int = 64  # of a head, up to which it does
-    decode_matrix_groups: int = 2112  # workgroups that decode is cut into there at most
-    latent_run: int = 32  # positions of latents that a workgroup on matrix units sees at least, in decode
-    latent_groups: int = 128  # workgroups that decode over latents is cut into there at most
-    latent_prefetch: int = 1  # blocks of latents that such a workgroup loads ahead: none or one
-    decode_lanes_per_key: int = (
-        0  # lanes that share a key of 128 numbers in decode, of one subgroup; with none, each lane has keys of its own
-    )
-    decode_lanes: int = 128  # of a workgroup of such lanes
-    decode_groups: int = 392  # workgroups of them that decode is cut into at most: three for each processor of an H200
-    decode_prefetch: int = 2  # keys that such a lane loads at a time
-    decode_prefetched: int = MANY  # numbers of these keys, at most: a lane has 40 of a key in heads of 80
-    last_workgroup_joins: bool = (
-        False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
-    )
-    fuses_token_shift: bool = (
-        False  # whether products of few rows norm, shift and mix x or convolve it themselves, or another dispatch
-    )
-    token_shift_rows: int = 1  # rows of a step, each of a sequence of its own, up to which they may
-    state_lanes_per_row: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
-    state_rows_per_lane: int = 1  # rows that such lanes share, at least
-    chunk_tokens: int = 0  # tokens of a prompt that recurrences compute at once; with none, one after the other
-    chunk_least_rows: int = 1  # of a step: few rows are faster one after the other
-    chunk_state_rows: int = 16  # rows of a state that a workgroup takes from chunk to chunk
-    chunk_rows_per_lane: int = 1  # of these, those of a lane
-    chunk_lanes_per_row: int = 4  # lanes that share them, within a subgroup
-    chunks_without_removal: bool = False  # whether recurrences that only add, as that of RWKV-6, do so, too
-    state_space_chunks: bool = False  # whether that of Mamba-2, which has one decay for a whole head, does so, too
-    sampling_lanes: int = 1024  # of a workgroup that looks for the token of a single row, at most
-    lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
-    quantising_recurrences: int = 0  # columns from which other recurrences write integers for the product after them
-    adapter_rows: int = 64  # rows of a step up to which products add what LoRA adapters give
-    fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
-    merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch
-    merged_batch_rows: int = 0  # the same of routers and of writing latents, with the dispatch before
-    # what is better for smaller matrices: the first that fits
-    linear_sized: tuple[tuple[Size, GemmConfig], ...] = ()
-    linear_packed: tuple[tuple[int, GemmConfig], ...] = ()  # else for formats of small integers, as far as it goes
+    lanes: LaneTuning
+    attention: AttentionTuning
+    recurrence: RecurrenceTuning
+    fusion: FusionTuning
+    gemm_table: GemmTable  # the first row that fits a matrix product serves it
+    expert_table: ExpertTable  # the same for products with experts
+
+    def changed(self, **values: Any) -> "Tuning":
+        """The same with other values, by the names of fields: of a group, or of a table."""
+        groups = {GROUP_OF[name] for name in values if name in GROUP_OF}
+        own = {name: value for name, value in values.items() if name not in GROUP_OF}
+        for group in groups:
+            some = {name: value for name, value in values.items() if GROUP_OF.get(name) == group}
+            own[group] = replace(getattr(self, group), **some)
+        return replace(self, **own)
+
+    def value(self, name: str) -> Any:
+        """A field of a group, or a table, by its name."""
+        return getattr(getattr(self, GROUP_OF[name]) if name in GROUP_OF else self, name)
+
+    @property
+    def configs(self) -> Iterator[GemmConfig | ExpertConfig]:
+        """Those of both tables."""
+        yield from (config for _, config in self.gemm_table)
+        yield from (config for _, config in self.expert_table)
 
     @property
     def on_matrix_units(self) -> bool:
         """Whether anything is computed on matrix units."""
-        ladders = (self.linear, self.linear_short, self.linear_packed, self.linear_sized)
-        products = any(config.fragment for ladder in ladders for _, config in ladder)
-        experts = any(config.fragment for ladder in (self.experts, self.experts_short) for _, config in ladder)
-        return products or experts or self.attention_on_matrix_units or self.state_space_on_matrix_units
+        others = self.attention.prompts_on_matrix_units or self.recurrence.state_space_on_matrix_units
+        return others or any(config.fragment for config in self.configs)
 
     def gemm_config(
         self,
@@ -115,30 +181,31 @@ class Tuning:
         quantised: bool = False,
         rounded: bool = False,
     ) -> GemmConfig:
-        """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last.
+        """The configuration for a number of rows and the size of a matrix; the last one if none fits.
 
-        Where x can be staged whole, it is copied only if what writes it may write integers: `quantised`. `rounded` says
-        that it may write float16.
+        If x can be staged whole, it is copied only if its producer can quantise it: `quantised`. `rounded`: its
+        producer can round it to float16.
         """
-        for size, shape in self.linear_sized:
-            format_fits = packed >= size.packed and run >= size.run
-            able = quantised or not shape.copies or width > 32 * shape.staged
-            able = able and (rounded or not size.rounded)
-            fits = size.least <= min(out, width) and out <= size.out and width <= size.width
-            if size.more_than < rows <= size.rows and fits and format_fits and able:
-                return shape
-        for bound, shape in self.linear_packed if packed else ():
-            if rows <= bound:
-                return shape
-        ladder = self.linear_short if run < 32 and self.linear_short else self.linear
-        return next((shape for bound, shape in ladder if rows <= bound), ladder[-1][1])
+        for limits, config in self.gemm_table:
+            able = quantised or not config.copies or width > 32 * config.staged
+            if limits.fit(rows, out, width, packed, run) and able and (rounded or not limits.rounded):
+                return config
+        return self.gemm_table[-1][1]
 
-    def only(self, shape: GemmConfig) -> "Tuning":
-        """The same with one shape for all products."""
-        return replace(self, linear=((MANY, shape),), linear_short=(), linear_packed=(), linear_sized=())
+    def only(self, config: GemmConfig) -> "Tuning":
+        """The same with one configuration for all matrix products."""
+        return replace(self, gemm_table=((GemmLimits(), config),))
+
+    def only_experts(self, config: ExpertConfig) -> "Tuning":
+        """The same with one configuration for all products with experts and by head."""
+        return replace(self, expert_table=((ExpertLimits(), config),))
+
+    def preferring(self, *rows: tuple[GemmLimits, GemmConfig]) -> "Tuning":
+        """The same with other configurations for some matrix products."""
+        return replace(self, gemm_table=(*rows, *self.gemm_table))
 
     def merged(self, lead: GemmConfig, own: GemmConfig, packed: bool) -> GemmConfig:
-        """The shape of less work that shares a dispatch with that of `lead`: workgroups of as many lanes."""
+        """The configuration of less work that shares a dispatch with `lead`: workgroups of as many lanes."""
         if own.wg == lead.wg or lead.wg % own.subgroup_width:
             return own
         if packed and lead.kernel in ("linear/gemv_int", "linear/gemv_single_pass"):
@@ -156,19 +223,16 @@ class Tuning:
     def expert_config(
         self, choices: float, run: int = 32, integers: bool = False, *, floats: bool = False, heads: bool = False
     ) -> ExpertConfig:
-        """The shape for so many choices for each expert, on average; `integers` where x may become such.
+        """The configuration for an average number of choices of each expert; `integers` if x may become such.
 
-        `floats` says that floats are made of W with less work than bytes. Heads are experts that every row chooses.
+        `floats`: floats of W take less work to make than bytes. Heads are experts that every row chooses.
         """
-        ladder = self.experts_short if run < 32 and self.experts_short else self.experts
-        if heads:
-            ladder = (*self.heads, *ladder)
-        able = (
-            shape
-            for bound, shape in ladder
-            if choices <= bound
-            and (integers or shape.kernel != "moe/expert_gemv_int")
-            and (shape.fragment or not floats or choices <= self.float_choices)
-        )
-        shape = next(able, ladder[-1][1])
-        return shape if integers else shape.of_floats
+        for limits, config in self.expert_table:
+            if limits.fit(choices, run, heads, floats) and (integers or config.of_floats == config):
+                return config
+        config = self.expert_table[-1][1]
+        return config if integers else config.of_floats
+
+
+GROUPS = {"lanes": LaneTuning, "attention": AttentionTuning, "recurrence": RecurrenceTuning, "fusion": FusionTuning}
+GROUP_OF = {field.name: name for name, group in GROUPS.items() for field in fields(group)}  # no name occurs twice

@@ -1,7 +1,6 @@
 """Whether a kernel shape gives what numpy does, on rows of the model's own weights: asked of every candidate first."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from ..gguf.file import GGUFFile, TensorInfo
 from ..gpu.device import Device
 from ..kernels.defaults import default_tuning
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import MANY, GemmConfig
+from ..kernels.gemm_config import GemmConfig
 from ..ops.vocabulary import Rms, Routing
 from .trials import Stored, Trial, answer, apart, expected
 
@@ -74,7 +73,7 @@ def _with_norm(matrix: Stored) -> list[Mapping[str, Stored]]:
 
 def experts_are_right(device: Device, shape: ExpertConfig, samples: Iterable[tuple[Stored, Stored, Stored]]) -> bool:
     """Both products of a mixture of experts."""
-    tuning = replace(default_tuning(device.capabilities), experts=((MANY, shape),), experts_short=())
+    tuning = default_tuning(device.capabilities).only_experts(shape)
     allowed = INTEGERS["int16"] if shape.kernel == "moe/expert_gemv_int" else EXACT
 
     def says(g: Any, w: Any, x: Any, experts: Any, shares: Any) -> Any:

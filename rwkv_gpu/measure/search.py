@@ -23,7 +23,7 @@ from ..kernels.gemm_config import MANY, GemmConfig
 from ..kernels.gemv import FEW
 from ..kernels.registry import expert_candidates, gemm_candidates
 from ..kernels.tuned import Choice, shown
-from ..kernels.tuning import Size, Tuning
+from ..kernels.tuning import GemmLimits, Tuning
 from ..ops.batch import Batch
 from .bench import rewind
 from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples
@@ -75,84 +75,79 @@ class Tuner:
         return list(expert_samples(self._file))
 
     def linear(self, chunk: int) -> None:
-        """The ladder of matrix kernels by rows, from decode to the chunk; for short runs apart where there are some."""
+        """The table of matrix kernels: by rows, from decode to the chunk, and by size."""
         bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), MANY)
-        names = ["linear"]
-        self.tuning = replace(self.tuning, linear=in_ladder(self.tuning.linear, bounds))
-        if any(sample.format.run < 32 for sample in self._matrices):
-            names.append("linear_short")
-            short = self.tuning.linear_short or self.tuning.linear
-            self.tuning = replace(self.tuning, linear_short=in_ladder(short, bounds))
-        if self.tuning.linear_packed:
-            names.insert(0, "linear_packed")
-            packed = in_ladder(self.tuning.linear_packed, bounds)
-            self.tuning = replace(self.tuning, linear_packed=packed)
-        # The ends of the ladder matter most, so that they come first, and what is for some sizes alone before the rest.
-        slots = self.runner.slots
-        steps = [
-            (chunk if size.rows > FEW else min(size.rows, slots), "linear_sized", at, size.packed)
-            for at, (size, _) in enumerate(self.tuning.linear_sized)
-        ]
-        for at, bound in enumerate(bounds):
-            if bound <= slots or bound > FEW:
-                steps += [(chunk if bound == MANY else bound, name, at, name == "linear_packed") for name in names]
-        for rows, name, at, small in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
-            self._matrix_step(name, at, rows, packed=small)
+        short = any(sample.format.run < 32 for sample in self._matrices)
+        self.tuning = with_bounds(self.tuning, bounds, short=short)
+        slots, steps = self.runner.slots, []
+        for at, (limits, config) in enumerate(self.tuning.gemm_table):
+            most = limits.max_rows
+            if _sized(limits, config):
+                steps.append((chunk if most > FEW else min(most, slots), at))
+            elif (most <= slots or most > FEW) and (short or limits.max_run == MANY):
+                steps.append((chunk if most == MANY else most, at))
+        # Decode and the chunk matter most, so that they come first.
+        for rows, at in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
+            self._matrix_step(at, rows)
 
-    def _matrix_step(self, name: str, at: int, rows: int, *, packed: bool) -> None:
-        can, (limit, now) = self.runner.device.capabilities, getattr(self.tuning, name)[at]
+    def _matrix_step(self, at: int, rows: int) -> None:
+        can, (limits, now) = self.runner.device.capabilities, self.tuning.gemm_table[at]
         few = rows <= self.runner.slots
         work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", rows, 0, 1, rows)
         tried = [
-            Candidate(shown(shape), changed(self.tuning, name, at, shape), partial(self._right, shape))
-            for shape in gemm_candidates(can, rows, self._precision, packed=packed)
+            Candidate(shown(shape), changed(self.tuning, "gemm_table", at, shape), partial(self._right, shape))
+            for shape in gemm_candidates(can, rows, self._precision, packed=limits.packed)
             if shape != now
         ]
-        what = "short runs" if name == "linear_short" else "matrices of integers" if packed else "matrices"
-        self.improve(f"{what}{_sized(limit)}, {rows} row{'s' if rows > 1 else ''}", shown(now), tried, work)
+        short = limits.max_run < MANY
+        what = "short runs" if short else "matrices of integers" if limits.packed else "matrices"
+        self.improve(f"{what}{_to(limits)}, {rows} row{'s' if rows > 1 else ''}", shown(now), tried, work)
 
     def experts(self, chunk: int) -> None:
-        """The ladder of kernels for experts, by choices of each."""
+        """The table of kernels for experts, by choices of each."""
         every = next(t for name, t in self._file.tensors.items() if name.endswith("ffn_gate_exps.weight")).shape[0]
         arch = self._file.str("general.architecture")
         used = self._file.int(f"{arch}.expert_used_count")
-        ladder = self.tuning.experts
-        for at, bound in enumerate(bound for bound, _ in ladder):
-            rows = chunk if bound == MANY else max(1, int(bound * every / used)) if at else 1
+        table = self.tuning.expert_table
+        tuned = [at for at, (limits, _) in enumerate(table) if limits.max_run == MANY and not limits.heads]
+        for at in tuned:
+            bound = table[at][0].max_choices
+            rows = chunk if bound == MANY else max(1, int(bound * every / used)) if at > tuned[0] else 1
             few = rows <= self.runner.slots
             work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", min(rows, chunk), 0, 1, min(rows, chunk))
+            now = self.tuning.expert_table[at][1]
             tried = [
                 Candidate(shown(shape), self._with_experts(at, shape), partial(self._right, shape))
                 for shape in expert_candidates(self.runner.device.capabilities)
-                if shape != self.tuning.experts[at][1]
+                if shape != now
             ]
-            what = f"experts, {work.tokens * work.batch} rows"
-            self.improve(what, shown(self.tuning.experts[at][1]), tried, work)
+            self.improve(f"experts, {work.tokens * work.batch} rows", shown(now), tried, work)
 
     def _with_experts(self, at: int, shape: ExpertConfig) -> Tuning:
-        """One sort serves both ladders, so that their tiles are as large."""
-        tuning = changed(self.tuning, "experts", at, shape)
-        if not tuning.experts_short:
-            return tuning
+        """One sort serves matrices of short runs, too, so that their tiles are as large."""
+        tuning, limits = changed(self.tuning, "expert_table", at, shape), self.tuning.expert_table[at][0]
         halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "moe/expert_gemm_lane" else shape
-        return changed(tuning, "experts_short", at, halved)
+        for other, (short, _) in enumerate(tuning.expert_table):
+            if short.max_run < MANY and replace(short, max_run=MANY) == limits:
+                tuning = changed(tuning, "expert_table", other, halved)
+        return tuning
 
     def lanes(self, name: str, what: str, work: Workload) -> None:
         """Lanes of a workgroup for what is no product."""
-        if name == "row_lanes" and self.tuning.reduce == "one_subgroup":
+        if name == "row_lanes" and self.tuning.lanes.reduce == "one_subgroup":
             return  # a subgroup has the lanes it has
-        self.number(name, what, lane_counts(self.runner.device.capabilities, getattr(self.tuning, name)), work)
+        self.number(name, what, lane_counts(self.runner.device.capabilities, self.tuning.value(name)), work)
 
     def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
         """A constant that is one of some numbers."""
-        now = getattr(self.tuning, name)
-        tried = [Candidate(str(count), with_field(self.tuning, name, count)) for count in counts if count != now]
+        now = self.tuning.value(name)
+        tried = [Candidate(str(count), self.tuning.changed(**{name: count})) for count in counts if count != now]
         self.improve(what, str(now), tried, work)
 
     def switch(self, name: str, what: str, work: Workload) -> None:
         """A constant that is one of two ways."""
-        now, names = getattr(self.tuning, name), ("no", "yes")
-        tried = Candidate(names[not now], with_field(self.tuning, name, not now))
+        now, names = self.tuning.value(name), ("no", "yes")
+        tried = Candidate(names[not now], self.tuning.changed(**{name: not now}))
         self.improve(what, names[now], [tried], work)
 
     def improve(self, what: str, default: str, tried: Sequence[Candidate], work: Workload) -> None:
@@ -248,22 +243,21 @@ def _kernels(plan: Plan) -> list[Any]:
     return [(dispatch.pipeline, dispatch.grid) for dispatch in plan.dispatches]
 
 
-def _sized(limit: Size | int) -> str:
-    """What a size says of matrices: to 4096 x 18432"""
-    out, width = (limit.out, limit.width) if isinstance(limit, Size) else (MANY, MANY)
-    named = ("any" if count == MANY else str(count) for count in (out, width))
-    return "" if out == width == MANY else f" to {' x '.join(named)}"
+def _sized(limits: GemmLimits, config: GemmConfig) -> bool:
+    """Whether a row of the table is for some matrices, or some x, and not for all of a format."""
+    return limits.sized or config.copies
 
 
-def with_field(tuning: Tuning, name: str, value: Any) -> Tuning:
-    """The same but for one field."""
-    return replace(tuning, **{name: value})
+def _to(limits: GemmLimits) -> str:
+    """What limits say of matrices: to 4096 x 18432"""
+    named = ("any" if count == MANY else str(count) for count in (limits.max_out, limits.max_width))
+    return "" if limits.max_out == limits.max_width == MANY else f" to {' x '.join(named)}"
 
 
-def changed(tuning: Tuning, name: str, at: int, shape: GemmConfig | ExpertConfig) -> Tuning:
-    """The same but for one rung of a ladder."""
-    ladder = getattr(tuning, name)
-    return with_field(tuning, name, (*ladder[:at], (ladder[at][0], shape), *ladder[at + 1 :]))
+def changed(tuning: Tuning, table: str, at: int, shape: GemmConfig | ExpertConfig) -> Tuning:
+    """The same but for one row of a table."""
+    rows = tuning.value(table)
+    return tuning.changed(**{table: (*rows[:at], (rows[at][0], shape), *rows[at + 1 :])})
 
 
 def lane_counts(can: Capabilities, current: int) -> list[int]:
@@ -272,12 +266,20 @@ def lane_counts(can: Capabilities, current: int) -> list[int]:
     return [count for count in tried if count != current and can.subgroup_width <= count <= can.max_invocations]
 
 
-def in_ladder(
-    ladder: tuple[tuple[int, GemmConfig], ...], bounds: tuple[int, ...]
-) -> tuple[tuple[int, GemmConfig], ...]:
-    """The same choices by other bounds."""
+def with_bounds(tuning: Tuning, bounds: Sequence[int], *, short: bool) -> Tuning:
+    """The same choices, where rows for all matrices of a kind of format are by these numbers of rows of x.
 
-    def at(bound: int) -> GemmConfig:
-        return next((config for limit, config in ladder if bound <= limit), ladder[-1][1])
-
-    return tuple((bound, at(bound)) for bound in bounds)
+    Formats of short runs are a kind of their own if they are one already, or `short`.
+    """
+    sized = [row for row in tuning.gemm_table if _sized(*row)]
+    rest = [row for row in tuning.gemm_table if not _sized(*row)]
+    kinds = [GemmLimits(packed=True)] if any(limits.packed for limits, _ in rest) else []
+    if short or any(limits.max_run < MANY for limits, _ in rest):
+        kinds.append(GemmLimits(max_run=31))
+    by_rows = replace(tuning, gemm_table=tuple(rest))
+    rows = (
+        (replace(kind, max_rows=bound), by_rows.gemm_config(bound, min(32, kind.max_run), packed=kind.packed))
+        for kind in (*kinds, GemmLimits())
+        for bound in bounds
+    )
+    return replace(tuning, gemm_table=(*sized, *rows))

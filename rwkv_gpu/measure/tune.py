@@ -72,23 +72,23 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
         tuner.switch("fuses_token_shift", "products that norm and mix what they read", decode)
     if mixes:
         tuner.switch("fuses_routing", "products that rank experts", decode)
-    if tuner.tuning.merged_rows:
-        rows = tuner.tuning.merged_rows
+    if tuner.tuning.fusion.merged_rows:
+        rows = tuner.tuning.fusion.merged_rows
         tuner.number("merged_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
     if runner.device.capabilities.fragment and attends:
-        tuner.switch("attention_on_matrix_units", "prompts that attend on matrix units", prompt)
+        tuner.switch("prompts_on_matrix_units", "prompts that attend on matrix units", prompt)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
-        tuner.number("attention_run", "positions of a run", (32, 64, 128, 256, 512), far)
-        tuner.lanes("attention_lanes", "lanes that attend", far)
-        if tuner.tuning.decode_lanes_per_key:
-            tuner.number("decode_lanes_per_key", "lanes that share a key", (8, 16), far)
-            tuner.number("decode_prefetch", "keys that they ask for at a time", (2, 4, 8), far)
+        tuner.number("run_length", "positions of a run", (32, 64, 128, 256, 512), far)
+        tuner.lanes("workgroup_lanes", "lanes that attend", far)
+        if tuner.tuning.attention.lanes_per_key:
+            tuner.number("lanes_per_key", "lanes that share a key", (8, 16), far)
+            tuner.number("prefetch_keys", "keys that they ask for at a time", (2, 4, 8), far)
             tuner.number("decode_lanes", "lanes that attend in decode", (64, 128, 256), far)
-            tuner.number("decode_groups", "workgroups that attend in decode", (128, 264, 392, 512), far)
+            tuner.number("decode_workgroups", "workgroups that attend in decode", (128, 264, 392, 512), far)
     if runner.model.states:
         tuner.number("chunk_tokens", "tokens that a recurrence computes at once", (0, 8, 16), prompt)
-        if tuner.tuning.chunk_tokens:
+        if tuner.tuning.recurrence.chunk_tokens:
             tuner.number("chunk_state_rows", "rows of a state that go from chunk to chunk together", (16, 32), prompt)
             tuner.number("chunk_rows_per_lane", "rows of such a state for a lane", (1, 2, 4), prompt)
             tuner.number("chunk_lanes_per_row", "lanes that share such rows", (4, 8, 16), prompt)
@@ -96,11 +96,11 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
             tuner.switch("state_space_chunks", "those of Mamba-2 by chunks", prompt)
         if runner.device.capabilities.fragment:
             tuner.switch("state_space_on_matrix_units", "prompts of Mamba-2 on matrix units", prompt)
-    if runner.model.states and tuner.tuning.state_lanes_per_row:
+    if runner.model.states and tuner.tuning.recurrence.state_lanes_per_row:
         tuner.number("state_lanes_per_row", "lanes that share a row of a state", (4, 8, 16), decode)
         tuner.number("state_rows_per_lane", "rows of a state that lanes share", (1, 2, 4), decode)
         tuner.number(
-            "lora_fusion_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.lora_fusion_rows), decode
+            "lora_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.fusion.lora_rows), decode
         )
     tuner.share = 1.0
     runner.retune(tuner.tuning)

@@ -93,8 +93,8 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
     shared = _divisor(how.heads // cache.heads, most)
     whole = AttentionPartition.of(cache, how, shared)
     if how.causal and rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
-        grain = -(-tuning.attention_run // PAGE) * PAGE
-        wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
+        grain = -(-tuning.attention.run_length // PAGE) * PAGE
+        wanted = min(MOST_RUNS, max(4, tuning.attention.run_workgroups * shared // (rows * how.heads)))
         return replace(whole, grain=grain, shares=RunShares.all_even(min(wanted, -(-pages * PAGE // grain))))
     return replace(whole, rows=most // shared)
 
@@ -102,7 +102,7 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
 def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, tuning: Tuning) -> AttentionPartition:
     """For a prompt on matrix units: where few workgroups have all its rows, the context in runs as in decode."""
     most = min(partition.window or NO_WINDOW, pages * PAGE)
-    runs = min(MOST_RUNS, tuning.attention_matrix_groups // groups, -(-most // grain))
+    runs = min(MOST_RUNS, tuning.attention.prompt_workgroups // groups, -(-most // grain))
     return replace(partition, grain=grain, shares=RunShares.all_even(runs)) if runs > SHORT_RUNS else partition
 
 
@@ -110,25 +110,31 @@ def decode_partition(
     cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> AttentionPartition:
     """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
-    sharing = how.heads // cache.heads
-    lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
+    sizes, sharing = tuning.attention, how.heads // cache.heads
+    lanes, prefetch_depth = sizes.decode_lanes, sizes.prefetch_keys
     sharing_keys = _sharing_keys(sharing, cache.size, tuning, can)
     if sharing_keys is not None:
         shared, lanes_per_key, lanes = sharing_keys
-        grain, groups = tuning.attention_run, min(tuning.attention_groups, tuning.decode_groups)
+        grain, groups = (
+            sizes.run_length,
+            min(sizes.run_workgroups, sizes.decode_workgroups),
+        )
         if (
-            lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
+            lanes_per_key == cache.size // 8 <= sizes.lanes_per_key // 2
         ):  # a small head has as much on its way by half the lanes
             lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
-        prefetch_depth = max(1, min(prefetch_depth, tuning.decode_prefetched * lanes_per_key // cache.size))
+        prefetch_depth = max(1, min(prefetch_depth, sizes.prefetch_numbers * lanes_per_key // cache.size))
         prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # lanes of a key divide them among themselves
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
-        grain, groups = -(-tuning.attention_run // PAGE) * PAGE, tuning.attention_groups
+        grain, groups = -(-sizes.run_length // PAGE) * PAGE, sizes.run_workgroups
     wanted = min(MOST_RUNS, max(1, groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
     joins = (
-        lanes_per_key > 0 and tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
+        lanes_per_key > 0
+        and tuning.fusion.last_workgroup_reduces
+        and can.coherent
+        and can.max_storage_buffers >= JOINED_BUFFERS
     )
     shares = RunShares.all_even(runs)
     if joins and not (how.window or how.chunk):
@@ -157,9 +163,9 @@ def matrix_decode_partition(
     side, lanes, size, sharing = can.fragment, can.subgroup_size, cache.size, how.heads // cache.heads
     reach, most = how.window or how.chunk, pages * PAGE
     wanted = (
-        0 < tuning.decode_matrix_least <= rows * most
-        and tuning.decode_matrix_sharing <= sharing
-        and size <= tuning.decode_matrix_size
+        0 < tuning.attention.matrix_decode_positions <= rows * most
+        and tuning.attention.matrix_decode_sharing <= sharing
+        and size <= tuning.attention.matrix_decode_head_size
     )
     if not wanted or not side or not lanes or size % side or size > MOST_FRAGMENTS * side:
         return None
@@ -172,7 +178,7 @@ def matrix_decode_partition(
     if matrix_decode_bytes(size, side, key_tiles, queries) > can.max_workgroup_memory:
         return None
     grain = key_tiles * side
-    wanted_runs = max(1, tuning.decode_matrix_groups * shared // (rows * how.heads))
+    wanted_runs = max(1, tuning.attention.matrix_decode_workgroups * shared // (rows * how.heads))
     runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
     whole = AttentionPartition.of(cache, how, shared)
     shares = RunShares.all_even(runs) if reach or runs == 1 else RunShares.by_length(runs, rows, pages)
@@ -196,10 +202,10 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     As many heads as registers and memory have room for. None where lanes cannot share keys, or where memory has no
     room for one head of one subgroup.
     """
-    if min(tuning.decode_lanes_per_key, can.subgroup_width) <= 1:
+    if min(tuning.attention.lanes_per_key, can.subgroup_width) <= 1:
         return None
     sides = [n for n in (1, 2, 4, 8, 16, 32) if n <= can.subgroup_width and size // 8 % n == 0]
-    subgroups = tuning.decode_lanes // can.subgroup_width
+    subgroups = tuning.attention.decode_lanes // can.subgroup_width
     most = max(1, LANE_FLOATS * sides[-1] // size)
     if _divisor(sharing, most) <= most // 2:
         most *= 2  # rather than look at the same keys three times
@@ -210,9 +216,9 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     if decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         return None
     shared = _divisor(sharing, most)
-    wanted = max(tuning.decode_lanes_per_key * max(1, size // USUAL_SIZE), -(-shared * size // LANE_FLOATS))
+    wanted = max(tuning.attention.lanes_per_key * max(1, size // USUAL_SIZE), -(-shared * size // LANE_FLOATS))
     lanes_per_key = max(count for count in sides if count <= wanted)
-    return shared, lanes_per_key, min(tuning.decode_lanes, subgroups * can.subgroup_width)
+    return shared, lanes_per_key, min(tuning.attention.decode_lanes, subgroups * can.subgroup_width)
 
 
 def decode_bytes(shared: int, size: int, subgroups: int) -> int:

@@ -78,18 +78,18 @@ class ChunkShape:
 def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | None:
     """The shape in which a recurrence is computed by chunks, or None where it is computed token by token."""
     can, tuning = target.can, target.tuning
-    tokens = tuning.chunk_tokens
+    tokens = tuning.recurrence.chunk_tokens
     whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
-    if not tokens or not BY_CHUNKS.met(can) or not (form.removes or tuning.chunks_without_removal):
+    if not tokens or not BY_CHUNKS.met(can) or not (form.removes or tuning.recurrence.chunks_without_removal):
         return None
-    if shape.row_each or shape.rows < max(tokens, tuning.chunk_least_rows) or not whole:
+    if shape.row_each or shape.rows < max(tokens, tuning.recurrence.chunk_min_rows) or not whole:
         return None
-    shared = can.subgroup_width >= LEAST_LANES and tuning.reduce != "workgroup"
-    split = min(tuning.chunk_lanes_per_row, can.subgroup_width, form.keys // 4) if shared else 1
-    rows = min(tuning.chunk_state_rows, form.values)
+    shared = can.subgroup_width >= LEAST_LANES and tuning.lanes.reduce != "workgroup"
+    split = min(tuning.recurrence.chunk_lanes_per_row, can.subgroup_width, form.keys // 4) if shared else 1
+    rows = min(tuning.recurrence.chunk_state_rows, form.values)
     for count in (tokens, tokens // 2):
         for piece in PIECES:
-            found = ChunkShape(form, count, piece, rows, min(tuning.chunk_rows_per_lane, rows), split)
+            found = ChunkShape(form, count, piece, rows, min(tuning.recurrence.chunk_rows_per_lane, rows), split)
             if found.workgroup_bytes <= can.max_workgroup_memory and found.stack(shape).nbytes <= can.max_binding:
                 return found
     return None

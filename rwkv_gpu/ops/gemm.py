@@ -64,7 +64,7 @@ def fit(op: Gemm, config: GemmConfig, target: Target, shards: Sequence[Shard] | 
 
 def joins_parts(op: Gemm, target: Target) -> bool:
     """Whether workgroups can leave what they found of parts of the columns to the last of them."""
-    joins = target.tuning.last_workgroup_joins and target.can.coherent
+    joins = target.tuning.fusion.last_workgroup_reduces and target.can.coherent
     return joins and binds(op, SEVERAL, target, JOINING_BUFFERS)
 
 

@@ -73,8 +73,8 @@ def decode_partition(
     """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
     splits = -(-heads // DECODE_QUERIES)
     queries = -(-heads // (4 * splits)) * 4
-    grain = -(-tuning.attention_run // DECODE_KEYS) * DECODE_KEYS
-    wanted = min(MOST_RUNS, max(4, tuning.attention_groups // (rows * splits)))
+    grain = -(-tuning.attention.run_length // DECODE_KEYS) * DECODE_KEYS
+    wanted = min(MOST_RUNS, max(4, tuning.attention.run_workgroups // (rows * splits)))
     runs = min(wanted, -(-pages * PAGE // grain))
     room = min(DECODE_BYTES, can.max_workgroup_memory - ROWS_BYTES)
     chunk = next(n for n in DECODE_CHUNKS if latent_bytes(queries, DECODE_KEYS, n) <= room)
@@ -88,7 +88,7 @@ def _shares(runs: int, rows: int, pages: int) -> RunShares:
 
 
 def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
-    lanes = max(min(256, 4 * tuning.attention_lanes), LANES_PER_QUERIES * queries // 4)
+    lanes = max(min(256, 4 * tuning.attention.workgroup_lanes), LANES_PER_QUERIES * queries // 4)
     return min(can.max_invocations, 1 << (lanes - 1).bit_length())
 
 
@@ -107,16 +107,16 @@ def matrix_decode_partition(
     whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else 2, tuning, can)
     if whole is None or pages <= SHORT_RUNS:
         return whole
-    grain = -(-tuning.latent_run // whole.keys) * whole.keys
+    grain = -(-tuning.attention.latent_run_length // whole.keys) * whole.keys
     blocks = rows * -(-heads // whole.queries)
-    runs = max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
+    runs = max(1, min(MOST_RUNS, tuning.attention.latent_workgroups // blocks, -(-pages * PAGE // grain)))
     return replace(whole, grain=grain, shares=_shares(runs, rows, pages))
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
     """Workgroups of so many query tiles, or of one, whose width as many subgroups share out as there may be."""
     side, size, latent = can.fragment, cache.size, cache.latent
-    wanted = tuning.attention_on_matrix_units and can.latents_on_matrix_units
+    wanted = tuning.attention.prompts_on_matrix_units and can.latents_on_matrix_units
     if not (wanted and side and can.subgroup_size):
         return None
     most = AMD_QUERY_FRAGMENTS if is_amd(can) else QUERY_FRAGMENTS

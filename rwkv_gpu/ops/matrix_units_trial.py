@@ -11,7 +11,7 @@ workgroup memory is formally a race in naga 29, which marks no pointer of cooper
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,8 +130,8 @@ def _batches(device: Device) -> Iterator[Trial]:
     w = dequantise_rows(fmt, raw)
     weights = Weights(device)
     weights.add("w", upload_tensor(device, fmt, raw, (out, width)))
-    sized = default_tuning(device.capabilities).linear_sized
-    for config in dict.fromkeys(config for size, config in sized if config.fragment and size.rows < MANY):
+    table = default_tuning(device.capabilities).gemm_table
+    for config in dict.fromkeys(config for limits, config in table if config.fragment and limits.max_rows < MANY):
         count = config.tb - 3
         x = rng.standard_normal((count, width), np.float32) * 10.0 ** rng.integers(-6, 6, (count, 1))
         tuning = default_tuning(device.capabilities).only(config)
@@ -176,7 +176,11 @@ def _experts(device: Device) -> Iterator[Trial]:
 
     reference = Reference({name: array.astype(np.float32) for name, array in arrays.items()})
     uploaded, tuning = upload_weights(device, arrays), default_tuning(device.capabilities)
-    tiles = {config: most for most, config in tuning.experts if config.fragment}
+    tiles = {
+        config: limits.max_choices
+        for limits, config in tuning.expert_table
+        if config.fragment and not limits.heads and not limits.floats
+    }
     for config, most in tiles.items():
         count = int(min(most, config.tb + 13)) * experts // used
         x = rng.standard_normal((count, width), np.float32)
@@ -192,11 +196,10 @@ def _heads(device: Device) -> Iterator[Trial]:
     w = (rng.standard_normal((heads, out, width)) / 16).astype(np.float16)
     tuning = default_tuning(device.capabilities)
     weights, weight = upload_weights(device, {"w": w}), Weight("w", w.shape)
-    for config in dict.fromkeys(config for _, config in tuning.heads if config.fragment):
+    for config in dict.fromkeys(config for limits, config in tuning.expert_table if limits.heads and config.fragment):
         count = config.tb + 3
         x = rng.standard_normal((count, heads * width), np.float32)
-        own = replace(tuning, heads=((MANY, config),))
-        recorder = Recorder(device, weights, count, Scratch(device), own)
+        recorder = Recorder(device, weights, count, Scratch(device), tuning.only_experts(config))
         y = recorder.head_linear(recorder.input("x", np.float32, x.shape), weight)
         expected = np.asarray(Reference({"w": w.astype(np.float32)}).head_linear(x, weight))
         yield Trial(f"a product by head of {count} rows", recorder, y, count, {"x": x}, expected)
@@ -214,7 +217,7 @@ def _attention(device: Device) -> Iterator[Trial]:
     caches = Caches({"kv": (keys, values)}, "f16", pages)
     tables = {slot: list(range(slot * pages, (slot + 1) * pages)) for slot in range(2)}
     scratch = Scratch(device)
-    tuning = replace(default_tuning(device.capabilities), decode_matrix_least=1, decode_matrix_sharing=1)
+    tuning = default_tuning(device.capabilities).changed(matrix_decode_positions=1, matrix_decode_sharing=1)
     for steps in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)], [(0, 180, 1), (1, 115, 1)]):
         batch = Batch.of([(slot, start, [0] * count) for slot, start, count in steps]).placed(tables)
         widths = {"q": heads, "k": kv_heads, "v": kv_heads}

@@ -80,7 +80,7 @@ def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
     can = target.can
     if not graph.shape.row_each or can.max_storage_buffers < RECURRENCE_BUFFERS or can.subgroup_width * 4 < CHUNK:
         return False
-    if op.y.shape[1] < target.tuning.quantising_recurrences:
+    if op.y.shape[1] < target.tuning.fusion.quantising_width:
         return False
     rows = spread(op.state.shape[1], op.state.shape[2], target)[1] if isinstance(op, Ssd) else op.state.shape[1]
     return rows % CHUNK == 0

@@ -17,25 +17,25 @@ FLOATS_IN_16_BYTES = {"F32": 1, "F16": 2, "BF16": 2}  # fours of weights, in the
 
 def takes_one_row(op: TimeMix, shape: StepShape, target: Target) -> bool:
     """Whether a time mix is computed by the kernel for one row of each sequence, which norms what it gives."""
-    return shape.row_each and target.tuning.state_lanes_per_row > 0 and op.normed
+    return shape.row_each and target.tuning.recurrence.state_lanes_per_row > 0 and op.normed
 
 
 def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
     """Lanes for a row of the state, and rows for a lane, in a step whose sequences have many rows."""
-    if target.tuning.reduce == "workgroup":
+    if target.tuning.lanes.reduce == "workgroup":
         return 1, 1
     most = head_size // (4 * TILES)
     split = min(most & -most, target.can.subgroup_width)  # a power of two
     # In software loads cost most, and the rows of a lane share them.
-    many = target.tuning.reduce == "one_subgroup" or head_size * split > LANES
+    many = target.tuning.lanes.reduce == "one_subgroup" or head_size * split > LANES
     return split, 4 if many else 1
 
 
 def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
     """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
     fours = head_size // 4  # which lanes share evenly
-    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width, fours & -fours)
-    rows = target.tuning.state_rows_per_lane
+    lanes_per_row = min(target.tuning.recurrence.state_lanes_per_row, target.can.subgroup_width, fours & -fours)
+    rows = target.tuning.recurrence.state_rows_per_lane
     while head_size // rows * lanes_per_row > target.can.max_invocations:
         rows *= 2
     return lanes_per_row, rows

@@ -11,10 +11,9 @@ from ..gpu.device import Device
 from ..gpu.plan import Plan
 from ..gpu.weights import Weights, upload_tensor
 from ..kernels.defaults import default_tuning, on_matrix_units
-from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import MANY, GemmConfig, SelfTest, gemv
+from ..kernels.gemm_config import GemmConfig, SelfTest, gemv
 from ..kernels.tuned import Tuned
-from ..kernels.tuning import Tuning
+from ..kernels.tuning import GemmLimits, Tuning
 from .memory import Scratch
 from .recorder import Recorder, finish_together
 from .values import Value
@@ -36,11 +35,8 @@ def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
     """Whether rows of x as integers give what floats do, in every config that the registry has tried at start."""
-    products = (tuning.linear, tuning.linear_short, tuning.linear_packed, tuning.linear_sized)
-    configs: list[GemmConfig | ExpertConfig] = [config for ladder in products for _, config in ladder]
-    configs += [config for ladder in (tuning.experts, tuning.experts_short) for _, config in ladder]
     kinds: dict[object, tuple[GemmConfig, SelfTest]] = {}
-    for config in configs:
+    for config in tuning.configs:
         tried = config.tried_at_start
         if tried and (how := tried.entry.self_test):
             kinds.setdefault((tried.kernel, how.kind(tried)), (tried, how))
@@ -49,24 +45,14 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
 
 def without_integers(tuning: Tuning) -> Tuning:
     """The same with floats for all rows of x."""
-    few, few_short = (
-        tuple(one for one in ladder if not one[1].tried_at_start) for ladder in (tuning.linear, tuning.linear_short)
-    )
+    products = tuple(row for row in tuning.gemm_table if not row[1].tried_at_start)
+    *experts, (limits, last) = tuning.expert_table
+    kept = (row for row in experts if not row[1].tried_at_start)
     return replace(
         tuning,
-        linear=few or ((MANY, FLOATS),),
-        linear_short=few_short,
-        linear_packed=(),
-        linear_sized=tuple(one for one in tuning.linear_sized if not one[1].tried_at_start),
-        experts=_of_floats(tuning.experts),
-        experts_short=_of_floats(tuning.experts_short),
+        gemm_table=products or ((GemmLimits(), FLOATS),),
+        expert_table=(*kept, (limits, last.of_floats)),  # the last row serves whatever no other does
     )
-
-
-def _of_floats(ladder: tuple[tuple[float, ExpertConfig], ...]) -> tuple[tuple[float, ExpertConfig], ...]:
-    """The rungs that are of floats; the last one is turned into such, as it serves whatever lies beyond."""
-    kept = tuple(one for one in ladder[:-1] if not one[1].tried_at_start)
-    return (*kept, *((bound, config.of_floats) for bound, config in ladder[-1:]))
 
 
 def _integers_agree(device: Device, tests: Sequence[tuple[GemmConfig, SelfTest]]) -> bool:

@@ -18,7 +18,7 @@ INTEL = replace(H200, subgroup_size=0, subgroup_width=8)
 def configs(can):
     """All of products, with the formats that they are for."""
     tuning = default_tuning(can)
-    return [config for _, config in (*tuning.linear, *tuning.linear_packed, *tuning.linear_sized)]
+    return [config for _, config in tuning.gemm_table]
 
 
 @pytest.mark.parametrize("can", [AMD, AMD_UNITS], ids=["plain", "with matrix units"])
@@ -27,8 +27,8 @@ def test_nothing_that_amd_is_given_has_a_form_that_spills_less(can):
     assert any(instead_of(config) != config for config in configs(H200))
     tuning = default_tuning(can)
     assert runs(tuning, can)
-    assert max(tuning.row_lanes, tuning.sampling_lanes) <= LANES
-    assert tuning.rolls_loops
+    assert max(tuning.lanes.row_lanes, tuning.lanes.sampling_lanes) <= LANES
+    assert tuning.attention.rolls_loops
 
 
 OTHERS = {"h200": H200, "h200 with matrix units": replace(H200, fragment=16), "intel": INTEL, "apple": LIMITS["apple"]}
@@ -37,8 +37,8 @@ OTHERS = {"h200": H200, "h200 with matrix units": replace(H200, fragment=16), "i
 @pytest.mark.parametrize("can", OTHERS.values(), ids=OTHERS)
 def test_other_makes_keep_their_constants(can):
     tuning = default_tuning(can)
-    assert not tuning.rolls_loops
-    assert tuning.sampling_lanes == tuning.row_lanes == 1024
+    assert not tuning.attention.rolls_loops
+    assert tuning.lanes.sampling_lanes == tuning.lanes.row_lanes == 1024
 
 
 def test_a_tile_of_a_workgroup_of_twice_the_lanes_is_as_large():

@@ -1,11 +1,43 @@
 """What is chosen where nothing was tuned."""
 
-from dataclasses import replace
+import subprocess
+import sys
+import tomllib
+from dataclasses import asdict, replace
+from importlib import resources
 
 import pytest
 
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.profiles import TABLES, rows_of, typed
+from rwkv_gpu.kernels.tuned import runs
+from rwkv_gpu.kernels.tuning import GROUPS
+
+PROFILES = [path for path in resources.files("rwkv_gpu.profiles").iterdir() if path.name.endswith(".toml")]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
+def test_every_value_of_a_profile_has_a_name_and_a_type_of_its_group(profile):
+    data = tomllib.loads(profile.read_text(encoding="utf-8"))
+    assert data.keys() <= {"base", *GROUPS, *TABLES}
+    for group, cls in GROUPS.items():
+        typed(cls, asdict(getattr(default_tuning(LIMITS["default"]), group)) | data.get(group, {}))
+    for table in TABLES:
+        assert all([*rows_of(block, table)] for block in data.get(table, ()))
+
+
+def test_a_profile_is_read_when_a_device_is_tuned_and_not_before():
+    code = "import sys, rwkv_gpu.cli.main; sys.exit('rwkv_gpu.kernels.profiles' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rows_that_a_device_cannot_run_give_way_to_those_that_it_can():
+    can = LIMITS["h200"]
+    small = default_tuning(replace(can, max_invocations=256, max_workgroup_memory=16 << 10))
+    assert runs(small, replace(can, max_invocations=256, max_workgroup_memory=16 << 10))
+    configs = [tuning.gemm_config(1, out=1 << 16, width=8192, packed=True) for tuning in (default_tuning(can), small)]
+    assert [config.wg for config in configs] == [512, 256]
 
 
 @pytest.mark.parametrize(

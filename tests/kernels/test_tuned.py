@@ -11,7 +11,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
-from rwkv_gpu.kernels.gemm_config import MANY, TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
+from rwkv_gpu.kernels.gemm_config import TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
 from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
 
 
@@ -35,11 +35,42 @@ def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):
     assert parse(tuned.text()) == tuned
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tuning": {"linear": 3}}', '{"tuning": {}, "choices": []}'])
+EARLIER = {"adapter": "a", "backend": "b", "driver": "c", "kernels": "0", "models": [], "choices": []}
+DAMAGED = [
+    "", "{}", "[]", "null", "3", '{"tuning": {"linear": 3}}', '{"tuning": {}, "choices": []}', "[" * 100_000,
+    '{"tuning": ' * 50_000, json.dumps({**EARLIER, "tuning": None}), json.dumps({**EARLIER, "tuning": []}),
+    json.dumps({**EARLIER, "tuning": {"row_lanes": 64, "map_lanes": 64, "reduce": "workgroup", "linear": []}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 @pytest.mark.usefixtures("nothing_shipped")
 def test_a_damaged_file_is_as_good_as_none(fast_device, tmp_path, text):
     (tmp_path / file_name(fast_device.adapter)).write_text(text)
     assert find(fast_device.adapter, fast_device.capabilities, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        ("lanes", "row_lanes", None), ("lanes", "row_lanes", [64]), ("lanes", "reduce", 3), ("lanes", "unknown", 1),
+        ("attention", "rolls_loops", 1), ("attention", "run_length", 1.5), ("attention", "run_length", True),
+    ],
+)  # fmt: skip
+def test_values_of_other_types_are_refused(tuned, group, name, value):
+    data = json.loads(tuned.text())
+    data["tuning"][group][name] = value
+    with pytest.raises(ValueError, match=name):
+        parse(json.dumps(data))
+
+
+@pytest.mark.parametrize("table", ["gemm_table", "expert_table"])
+@pytest.mark.parametrize("rows", [None, [], [{"rows": []}], [{"rows": [{"kernel": None}]}], [[[]]], [{"rows": [{}]}]])
+def test_tables_of_another_form_are_refused(tuned, table, rows):
+    data = json.loads(tuned.text())
+    data["tuning"][table] = rows
+    with pytest.raises(ValueError):
+        parse(json.dumps(data))
 
 
 @pytest.mark.usefixtures("nothing_shipped")
@@ -76,11 +107,11 @@ def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
         f16=False,
         fragment=0,
     )
-    plain = replace(default_tuning(can), experts_short=())
+    plain = default_tuning(can)
     assert runs(plain, can)
 
     def runs_with(shape: GemmConfig) -> bool:
-        return runs(replace(plain, linear=((MANY, shape),)), can)
+        return runs(plain.only(shape), can)
 
     assert runs_with(gemv(128, 32, 4, 1, subgroup_width=32)) and runs_with(
         gemv_int(128, 16, 4, subgroup_width=32, max_workgroups=9)
@@ -89,8 +120,8 @@ def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
     too_far = gemv(128, 32, 4, 1, subgroup_width=64), gemv_int(128, 16, 4, subgroup_width=64, max_workgroups=9)
     for shape in (*too_far, gemm_lane(4, 1), TILE_F16, gemm_matrix(16, 32), *too_large):
         assert not runs_with(shape), shape
-    assert not runs(replace(plain, experts=((MANY, expert_gemm_lane(4, 1)),)), can)
-    assert not runs(replace(plain, row_lanes=0), can)
+    assert not runs(plain.only_experts(expert_gemm_lane(4, 1)), can)
+    assert not runs(plain.changed(row_lanes=0), can)
     assert not runs(plain, replace(can, subgroup=False, subgroup_width=1))
     assert not runs(plain, replace(can, subgroup_size=4, subgroup_width=4))
 

@@ -89,7 +89,7 @@ def test_what_other_families_of_gpus_start_from_runs_there_and_its_constants_fit
 def test_lanes_that_share_a_row_divide_the_workgroup_whatever_leads_a_merged_dispatch(subgroup):
     can = replace(PLAIN, subgroup_size=subgroup, subgroup_width=subgroup)
     tuning = default_tuning(can)
-    shapes = {shape for _, shape in (*tuning.linear, *tuning.linear_packed, *tuning.linear_sized)}
+    shapes = {shape for _, shape in tuning.gemm_table}
     for lead, own, packed in product(shapes, shapes, (False, True)):
         found = tuning.merged(lead, own, packed)
         assert found.wg % found.lanes_per_row == 0, (lead, own)

@@ -16,7 +16,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import MANY, PRECISIONS, gemv
 from rwkv_gpu.kernels.registry import expert_candidates, gemm_candidates
 from rwkv_gpu.kernels.tuned import runs
-from rwkv_gpu.kernels.tuning import Size
+from rwkv_gpu.kernels.tuning import GemmLimits
 from rwkv_gpu.measure import search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel
@@ -65,21 +65,21 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
     for rows, precision in itertools.product((1, 2, 7, 32, 512), PRECISIONS):
         shapes = list(gemm_candidates(can, rows, precision, packed=True))
         assert len(shapes) == len(set(shapes)) > 0
-        assert all(runs(replace(plain, linear=((MANY, shape),)), can) for shape in shapes)
-    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in expert_candidates(can))
-    assert all(runs(replace(plain, map_lanes=count), can) for count in search.lane_counts(can, 64))
+        assert all(runs(plain.only(shape), can) for shape in shapes)
+    assert all(runs(plain.only_experts(shape), can) for shape in expert_candidates(can))
+    assert all(runs(plain.changed(map_lanes=count), can) for count in search.lane_counts(can, 64))
 
 
 def test_a_shape_is_right_where_numpy_says_so(fast_device):
     tuning = default_tuning(fast_device.capabilities)
     samples = matrix_samples(opened_tiny(TINY))
     assert {sample.format.name for sample in samples} == {"Q4_K", "Q6_K", "F16", "F32"}
-    assert linear_is_right(fast_device, tuning.linear[0][1], samples[:1])
-    assert experts_are_right(fast_device, tuning.experts[0][1], expert_samples(opened_tiny(TINY_MIXTURE)))
+    assert linear_is_right(fast_device, tuning.gemm_table[0][1], samples[:1])
+    assert experts_are_right(fast_device, tuning.expert_table[0][1], expert_samples(opened_tiny(TINY_MIXTURE)))
 
 
 def test_samples_are_taken_of_experts_without_a_gate_and_with_both_matrices_in_one(fast_device):
-    config = default_tuning(fast_device.capabilities).experts[0][1]
+    config = default_tuning(fast_device.capabilities).expert_table[0][1]
     for name in ("tiny-gemma4-experts", "tiny-nemotron_h_moe"):
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
             samples = list(expert_samples(file))
@@ -93,7 +93,7 @@ def quick(monkeypatch):
     number = search.Tuner.number
 
     def one_other(tuner, name, what, counts, work):
-        others = [count for count in counts if count != getattr(tuner.tuning, name)]
+        others = [count for count in counts if count != tuner.tuning.value(name)]
         number(tuner, name, what, others[-1:], work)
 
     monkeypatch.setattr(search, "ROWS", (1,))
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
         pytest.skip("16 lanes are a subgroup here")
     only_products.setattr(search, "gemm_candidates", lambda *_, **__: [WRONG])
     found = run_tuner(fast_device, TINY)
-    shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
+    shapes = {shape for _, shape in found.tuning.gemm_table}
     assert WRONG not in shapes
     matrices = [choice for choice in found.choices if choice.what.startswith("matrices")]
     assert matrices and all(choice.wrong and choice.tried == 0 for choice in matrices)
@@ -123,14 +123,14 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
 
 def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     """Of a mixture of experts that attends, so that all there is to choose is chosen."""
-    last = default_tuning(fast_device.capabilities).experts[-1][1]
+    last = default_tuning(fast_device.capabilities).expert_table[-1][1]
     other = gemv(32, 8, 2, 1)
     quick.setattr(search, "gemm_candidates", lambda *_, **__: [other])
     quick.setattr(search, "expert_candidates", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)
-    assert {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)} == {other}
-    assert {shape for _, shape in found.tuning.experts} == {last}
-    assert (found.tuning.map_lanes, found.tuning.attention_lanes) == (32, 32)
+    assert {shape for _, shape in found.tuning.gemm_table} == {other}
+    assert {shape for limits, shape in found.tuning.expert_table if limits.max_run == MANY} == {last}
+    assert (found.tuning.lanes.map_lanes, found.tuning.attention.workgroup_lanes) == (32, 32)
     assert {choice.gain for choice in found.choices} == {0.5}
     file = opened_tiny(TINY_MIXTURE)
     answers = [
@@ -142,12 +142,12 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
 
 def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
     quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
-    everywhere, nowhere = Size(MANY), Size(1, out=1)
-    shapes = tuple((size, gemv(32, 16, 2, 1)) for size in (everywhere, nowhere))
-    found = run_tuner(fast_device, TINY, linear_sized=shapes)
+    everywhere, nowhere = GemmLimits(max_width=MANY - 1), GemmLimits(1, max_out=1)
+    rows = tuple((limits, gemv(32, 16, 2, 1)) for limits in (everywhere, nowhere))
+    found = run_tuner(fast_device, TINY, rows)
     tried = [choice.what for choice in found.choices if choice.what.startswith("matrices")]
-    assert tried == ["matrices, 8 rows"]
-    assert found.tuning.linear_sized == ((everywhere, gemv(32, 8, 2, 1)), shapes[1])
+    assert len(tried) == 1 and tried[0].endswith(", 8 rows")
+    assert found.tuning.gemm_table[:2] == ((everywhere, gemv(32, 8, 2, 1)), rows[1])
 
 
 def test_who_wins_by_chance_alone_is_let_go(fast_device, only_products):
@@ -162,9 +162,9 @@ def test_who_wins_by_chance_alone_is_let_go(fast_device, only_products):
     assert tried and all(choice.chosen == choice.default and choice.gain == 0 for choice in tried)
 
 
-def run_tuner(device, shape, **constants):
+def run_tuner(device, shape, rows=()):
     file = opened_tiny(shape)
-    tuning = replace(default_tuning(device.capabilities), **constants)
+    tuning = default_tuning(device.capabilities).preferring(*rows)
     runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64, tuning=tuning)
     unhurried = Limits(math.inf, "float16", 8, (8, 16), 2, 2, 60)  # a busy machine tries all there is, too
     return tune.tune(runner, file, unhurried, lambda line: None)

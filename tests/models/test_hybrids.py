@@ -11,7 +11,7 @@ from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.kernels.defaults import FEW_BYTES, default_tuning, hardware
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.measure.shapes import QUANTS, SHAPES
 from rwkv_gpu.measure.synthetic import noise
 from rwkv_gpu.measure.synthetic import opened as opened_noise
@@ -129,7 +129,7 @@ def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_
     """Prompts and batches convolve by a dispatch of its own, a step of one row in the product that reads it."""
     with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file:
         model = load_model(file)
-        tuning = replace(default_tuning(fast_device.capabilities), fuses_token_shift=True)
+        tuning = default_tuning(fast_device.capabilities).changed(fuses_token_shift=True)
         options = {"slots": 4, "context": 64, "kv": "f32"}
         runners = GpuRunner(fast_device, file, model, tuning=tuning, **options), HostRunner(file, model, **options)
     ids, lengths, convolves = ids_of(40), dict.fromkeys(range(4), 0), set()
@@ -164,7 +164,7 @@ def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_
 def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_what_numpy_says(fast_device, name, layers, fused):
     """Two products that are one, and one that convolves, among all that such a GPU uses for rows of 1,024 numbers."""
     own_memory = fast_device.capabilities.max_workgroup_memory
-    can = replace(fast_device.capabilities, software=False, max_workgroup_memory=FEW_BYTES)
+    can = replace(fast_device.capabilities, software=False, max_workgroup_memory=48 << 10)
     if not can.integer_dot or can.max_invocations < 1024 or own_memory < 32 << 10:
         pytest.skip("this device multiplies one row otherwise")
     own = SHAPES[name]
@@ -172,7 +172,7 @@ def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_what_numpy_says(fast_de
     shape = replace(own, layers=layers, width=1024, vocabulary=1024, inner=1536, heads=heads, mamba=mamba)
     with opened_noise(noise(name, shape, QUANTS["q4_k_m"])) as file:
         model, options = load_model(file), {"slots": 2, "context": 64, "kv": "f32"}
-        runner = GpuRunner(fast_device, file, model, tuning=hardware(can), **options)
+        runner = GpuRunner(fast_device, file, model, tuning=gpu_tuning(can), **options)
         numpy_runner = HostRunner(file, model, **options)
         ids, done = ids_of(20), 0
         for count in (7, 1, 1, 3, 1):

@@ -14,7 +14,7 @@ from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, expert_gemv
-from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.tuning import ExpertLimits
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
@@ -144,7 +144,7 @@ def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
     answers = recorded(path)
     small = replace(fast_device.capabilities, max_binding=200_000)
     monkeypatch.setattr(fast_device, "capabilities", small)
-    tuning = replace(default_tuning(small), experts=((MANY, EXPERT_TILE),))
+    tuning = default_tuning(small).only_experts(EXPERT_TILE)
     runner = on_gpu(path, fast_device, context=64, tuning=tuning)
     assert len(runner.weights["blk.0.ffn_gate_exps.weight"].shards) == 2
     logits = feed(runner, answers["tokens"], [47])
@@ -171,7 +171,8 @@ def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
 )
 def test_dispatches_of_a_mixture(fast_device, rows, kernels):
     each = expert_gemv(64, 64, 4, 1)
-    tuning = replace(default_tuning(fast_device.capabilities), experts=((1, each), (MANY, EXPERT_TILE)))
+    tuning = default_tuning(fast_device.capabilities)
+    tuning = tuning.changed(expert_table=((ExpertLimits(1), each), (ExpertLimits(), EXPERT_TILE)))
     runner = on_gpu(golden(GOLDEN[1]), fast_device, tuning=tuning)
     batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))
     names = [d.name for d in runner.plan_for(batch).dispatches if d.name.startswith("blk.0/")]

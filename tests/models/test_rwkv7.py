@@ -1,6 +1,5 @@
 """RWKV-7 says what llama.cpp recorded, however its tokens are fed; and a file that contradicts itself is refused."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
-from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.kernels.gemm_config import gemv, skinny_gemm
-from rwkv_gpu.kernels.tuning import Size
+from rwkv_gpu.kernels.tuning import GemmLimits
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
@@ -144,7 +143,7 @@ def test_decode_equals_llama_cpp_where_a_time_mix_computes_second_halves_of_lora
     with GGUFFile.open(path) as file:
         model = load_model(file)
         weights = load_weights(fast_device, file, parameters_of(file, model))
-    tuning = replace(default_tuning(fast_device.capabilities), state_lanes_per_row=8, lora_fusion_rows=2)
+    tuning = default_tuning(fast_device.capabilities).changed(state_lanes_per_row=8, lora_rows=2)
     for rows in (1, 2):
         on_gpu = OnGpu(model, weights, fast_device, rows, tuning=tuning, single=True)
         assert sum("lora_gates" in one.pipeline.name for one in on_gpu.plan.dispatches) == len(model.layers)
@@ -186,7 +185,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
         model = load_model(file)
         can = device.capabilities
         plain = default_tuning(can) if can.subgroup else default_tuning(can).only(gemv(32, 8, 2, 2))
-        tuning = replace(plain, fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
+        tuning = plain.changed(fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
         if can.subgroup:  # two rows as integers, and whatever else is asked for as it comes
             both = skinny_gemm(
                 2 * can.subgroup_width,
@@ -197,7 +196,7 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
                 subgroup_width=can.subgroup_width,
             )
             one = tuning.gemm_config(1, packed=True)
-            tuning = replace(tuning, linear_sized=((Size(1, packed=True), one), (Size(2, packed=True), both)))
+            tuning = tuning.preferring((GemmLimits(1, packed=True), one), (GemmLimits(2, packed=True), both))
         gpu, cpu = GpuRunner(device, file, model, slots=4, tuning=tuning), HostRunner(file, model, slots=4)
     ids = tokens(40)
     lengths = dict.fromkeys(range(4), 0)
@@ -235,10 +234,10 @@ def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(
         subgroup_width=can.subgroup_width,
         copies=True,
     )
-    tuning = replace(hardware(can), linear_sized=((Size(8, packed=True), shape), *hardware(can).linear_sized))
+    tuning = gpu_tuning(can).preferring((GemmLimits(8, packed=True), shape))
     with GGUFFile.open(golden(name)) as file:
         model = load_model(file)
-        gpu = GpuRunner(fast_device, file, model, slots=6, tuning=replace(tuning, token_shift_rows=1))
+        gpu = GpuRunner(fast_device, file, model, slots=6, tuning=tuning.changed(token_shift_rows=1))
         cpu = HostRunner(file, model, slots=6)
     ids = tokens(12)
     for at in range(2):
@@ -435,7 +434,7 @@ def test_heads_of_other_sizes_equal_the_reference(adapter, tmp_path, size):
     wanted = feed(OnCpu(model, weights), ids, [24])
     with Device(adapter) as device:
         can = device.capabilities
-        decode = replace(hardware(can).only(default_tuning(can).linear[0][1]), fuses_token_shift=False)
+        decode = gpu_tuning(can).only(default_tuning(can).gemm_config(1)).changed(fuses_token_shift=False)
         for rows, tuning in ((24, None), (1, None), (1, decode)):
             on_gpu = OnGpu(model, weights, device, rows, tuning=tuning)
             np.testing.assert_allclose(feed(on_gpu, ids, [rows] * (24 // rows)), wanted, 1e-3, 1e-3)

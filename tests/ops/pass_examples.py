@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rwkv_gpu.gpu.device import Capabilities
-from rwkv_gpu.kernels.defaults import hardware
+from rwkv_gpu.kernels.defaults import gpu_tuning
 from rwkv_gpu.kernels.expert_config import (
     ExpertConfig,
     ExpertMatrixTile,
@@ -58,10 +58,10 @@ class Example:
     tolerance: float = 2e-3
 
     def tuning(self, can: Capabilities) -> Tuning:
-        """As hardware does it, whatever the device is."""
-        tuning = replace(hardware(replace(can, software=False)), **self.change)
+        """As a GPU does it, whatever the device is."""
+        tuning = gpu_tuning(replace(can, software=False)).changed(**self.change)
         if self.experts:
-            tuning = replace(tuning, experts=((MANY, self.experts(can)),), experts_short=())
+            tuning = tuning.only_experts(self.experts(can))
         return tuning.only(self.config(can)) if self.config else tuning
 
     def x(self) -> np.ndarray:
@@ -626,7 +626,7 @@ TWO_HEADS = {
     "rows": 3,
     "states": (State("state", (2, 32, 32)),),
     "config": integers,
-    "change": {"quantising_recurrences": 0},
+    "change": {"quantising_width": 0},
 }
 READ_AS_INTEGERS = {
     "ssd": Example(

@@ -9,7 +9,7 @@ import pytest
 from rwkv_gpu.engine.adapters import Adapter, Adapters
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
-from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES
@@ -99,7 +99,7 @@ def test_rows_of_a_step_have_adapters_of_their_own_on_the_gpu(adapter, model, tm
     for where in (adapter, None):
         runner = adapted(model, specs, where)
         if where is not None:
-            runner.retune(hardware(runner.device.capabilities))
+            runner.retune(gpu_tuning(runner.device.capabilities))
         sets = ({}, {"first": 1.0}, {"second": -0.5}, {"first": 0.3, "second": 0.7})
         scales = np.stack([runner.adapters.scales(one) for one in sets])
         steps = [Batch.of([(slot, start, [slot + 5]) for slot in range(4)]) for start in range(3)]  # decay needs a past

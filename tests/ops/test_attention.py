@@ -113,7 +113,7 @@ class OnGpu:
 
     def __init__(self, case: Case, device: Device, pages: tuple[np.ndarray, ...] | None = None, **tuning: int) -> None:
         self.case, self.device = case, device
-        self.tuning = replace(default_tuning(device.capabilities), **tuning)
+        self.tuning = default_tuning(device.capabilities).changed(**tuning)
         self.weights = upload_weights(device, case.weights())
         self.buffers = [device.upload(each, "kv") for each in pages or case.pages()]
         self.scratch = Scratch(device)
@@ -211,8 +211,8 @@ def test_keys_and_values_in_blocks(fast_device, kind, size):
     """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them."""
     case = Case(heads=4, kv_heads=2, size=size, rope=Rope("neox", size, 1e4), kind=kind, context=256, normed=size > 64)
     for step, lanes_per_key in ((40, 0), (1, 0), (1, 4)):
-        how = {"decode_lanes_per_key": lanes_per_key, "attention_run": 32 if lanes_per_key else 64}
-        how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_joins": False}
+        how = {"lanes_per_key": lanes_per_key, "run_length": 32 if lanes_per_key else 64}
+        how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_reduces": False}
         more = [(case.batch([(2, 130, 1)]), case.inputs(1, seed=7))] if step == 1 else []
         assert_same(case, fast_device, [*history(case, 130, step), *more], **how)
 
@@ -223,8 +223,8 @@ def test_every_option(fast_device, option):
     case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)
     for length, step in ((130, 40), (130, 1)):
         for lanes_per_key, joins in ((0, False), (8, False), (8, True)) if step == 1 else ((0, False),):
-            how = {"decode_lanes_per_key": lanes_per_key, "attention_run": 64 if lanes_per_key == 0 else 16}
-            how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_joins": joins}
+            how = {"lanes_per_key": lanes_per_key, "run_length": 64 if lanes_per_key == 0 else 16}
+            how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_reduces": joins}
             assert_same(case, fast_device, history(case, length, step), past=step == 1, **how)
 
 
@@ -238,7 +238,7 @@ def test_every_head_has_a_slope_of_its_own(fast_device):
 def test_options_on_a_device_of_few_buffers(device):
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
     for step in (1, 40):
-        assert_same(case, device, history(case, 250, step), attention_run=64)
+        assert_same(case, device, history(case, 250, step), run_length=64)
 
 
 @pytest.mark.covering(1)
@@ -285,7 +285,7 @@ def test_a_prompt_of_few_rows_on_matrix_units_in_runs(fast_device, case):
     mixed = case.batch([(slot, start, count) for slot, (start, count) in starts.items()])
     several = [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, mixed))]
     for steps in (history(case, 1000, 40), history(case, 60, 30), several):
-        assert_same(case, fast_device, steps, attention_on_matrix_units=True)
+        assert_same(case, fast_device, steps, prompts_on_matrix_units=True)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
@@ -381,14 +381,14 @@ def test_a_row_of_each_of_several_sequences(device):
 def test_any_lanes_give_the_same(fast_device):
     case = Case(size=48, rope=Rope("neox", 48, 10000.0), context=512)
     for lanes, step in itertools.product((8, 32, 256), (1, 40)):
-        assert_same(case, fast_device, history(case, 300, step), attention_lanes=lanes)
+        assert_same(case, fast_device, history(case, 300, step), workgroup_lanes=lanes)
 
 
 @pytest.mark.parametrize("length", [1, 64, 65, 129, 1000])
 def test_runs_of_any_length_give_the_same(fast_device, length):
     case = Case()
     for run in (64, 128, 512):
-        assert_same(case, fast_device, history(case, length, step=1), attention_run=run)
+        assert_same(case, fast_device, history(case, length, step=1), run_length=run)
 
 
 LONG_HEADS = Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5))
@@ -427,12 +427,12 @@ def test_lanes_that_share_keys_give_the_same(fast_device, what):
     if subgroup_width < lanes_per_row:
         pytest.skip("no lanes that surely share a subgroup")
     how = {
-        "decode_lanes_per_key": lanes_per_row,
+        "lanes_per_key": lanes_per_row,
         "decode_lanes": max(lanes, subgroup_width),
-        "decode_prefetch": prefetch_depth,
-        "attention_run": 32,
+        "prefetch_keys": prefetch_depth,
+        "run_length": 32,
     }
-    how["last_workgroup_joins"] = what.startswith("joined")
+    how["last_workgroup_reduces"] = what.startswith("joined")
     before = history(case, length, step=1)
     more = [(case.batch([(2, at, 1)]), case.inputs(1, seed=at)) for at in (length, length + 1)]
     assert_same(case, fast_device, [*before, *more], past=len(before) - 1, **how)
@@ -447,10 +447,10 @@ def test_lanes_that_share_keys_of_several_sequences(fast_device):
             fast_device,
             each_of_several(),
             past=1,
-            decode_lanes_per_key=8,
+            lanes_per_key=8,
             decode_lanes=64,
-            attention_groups=8,
-            last_workgroup_joins=joins,
+            run_workgroups=8,
+            last_workgroup_reduces=joins,
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rwkv_gpu.kernels.defaults import hardware
+from rwkv_gpu.kernels.defaults import gpu_tuning
 from rwkv_gpu.ops.attention_partition import (
     LANE_FLOATS,
     MOST_LOADS,
@@ -22,7 +22,7 @@ REACHES, MEMORIES = (8, 16, 32), (16 << 10, 32 << 10, 48 << 10)
 @pytest.mark.parametrize(("subgroup_width", "memory"), list(itertools.product(REACHES, MEMORIES)))
 def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
     can = replace(fast_device.capabilities, subgroup_width=subgroup_width, max_workgroup_memory=memory)
-    tuning = hardware(can)
+    tuning = gpu_tuning(can)
     for size, sharing, rows, pages in itertools.product(
         (24, 64, 80, 128, 256, 512), (1, 2, 5, 7, 8, 17), (1, 16), (8, 500)
     ):
@@ -42,7 +42,7 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
 @pytest.mark.parametrize(("side", "lanes"), [(8, 8), (8, 32), (16, 32), (16, 64)])
 def test_on_matrix_units_heads_are_rows_of_a_fragment_and_runs_end_with_blocks(fast_device, side, lanes):
     can = replace(fast_device.capabilities, fragment=side, subgroup_size=lanes, max_workgroup_memory=32 << 10)
-    tuning = replace(hardware(can), decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=256)
+    tuning = gpu_tuning(can).changed(matrix_decode_positions=1, matrix_decode_sharing=1, matrix_decode_head_size=256)
     found = 0
     for size, sharing, rows, window in itertools.product(
         (24, 64, 80, 128, 256), (1, 5, 8, 17, 32), (1, 16), (0, 1, 128)
@@ -70,7 +70,7 @@ HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4),
 def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, lanes_per_key, lanes, prefetch_depth):
     can = replace(fast_device.capabilities, subgroup_width=32, max_workgroup_memory=48 << 10)
     how = Attention(8 * sharing, Rope("neox", size, 10000.0), size**-0.5)
-    spread = decode_partition(Cache("kv", 8, size), how, 1, 64, hardware(can), can)
+    spread = decode_partition(Cache("kv", 8, size), how, 1, 64, gpu_tuning(can), can)
     assert (spread.shared, spread.lanes_per_key, spread.lanes, spread.prefetch_depth) == (
         shared,
         lanes_per_key,
@@ -86,7 +86,7 @@ def test_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room_for(fa
     can = replace(fast_device.capabilities, subgroup=True, subgroup_width=32, max_workgroup_memory=48 << 10, fragment=0)
     how = Attention(8, Rope("neox", size, 10000.0), size**-0.5)
     spreads = (
-        decode_partition(Cache("kv", 8, size), how, 1, 64, hardware(replace(can, subgroup_size=lanes)), can)
+        decode_partition(Cache("kv", 8, size), how, 1, 64, gpu_tuning(replace(can, subgroup_size=lanes)), can)
         for lanes in (32, 0)  # that every kernel has; AMD's compiler chooses
     )
     assert [spread.prefetch_depth for spread in spreads] == [loaded, loaded]

@@ -22,9 +22,8 @@ RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, sta
 
 
 def tuned(device: Device, **how: int) -> Tuning:
-    return replace(
-        default_tuning(device.capabilities),
-        **{"chunk_tokens": 8, "chunk_least_rows": 1, "chunks_without_removal": True, **how},
+    return default_tuning(device.capabilities).changed(
+        **{"chunk_tokens": 8, "chunk_min_rows": 1, "chunks_without_removal": True, **how},
         state_space_chunks=True,
     )
 
@@ -101,7 +100,7 @@ def test_a_device_without_subgroups_goes_token_by_token():
     with_subgroups = replace(LIMITS["default"], subgroup=True, subgroup_width=32)
     form, shape = Form(2, 64, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
     for can in (LIMITS["default"], with_subgroups):
-        tuning = replace(default_tuning(can), chunk_tokens=8, chunk_least_rows=8)
+        tuning = default_tuning(can).changed(chunk_tokens=8, chunk_min_rows=8)
         target = SimpleNamespace(can=can, tuning=tuning)
         assert (chunk_shape(form, shape, target) is not None) == can.subgroup
         assert bool(in_chunks(can)) == can.subgroup
@@ -122,7 +121,7 @@ def test_sequences_of_1_to_70_tokens_and_those_that_go_on_equal_the_reference(fa
     "how", [{"chunk_rows_per_lane": 2, "chunk_lanes_per_row": 8}, {"chunk_tokens": 16}, {"reduce": "workgroup"}]
 )
 def test_a_state_is_spread_over_lanes_in_several_ways(fast_device, how):
-    tuning = replace(tuned(fast_device), **how)
+    tuning = tuned(fast_device).changed(**how)
     batch = batch_of(RAGGED)
     mix_case(3, 32).assert_same(fast_device, [(batch, mix_inputs(batch.rows, 3, 32))], rows=80, tuning=tuning)
 

@@ -59,7 +59,7 @@ def assert_decodes(case: Case, device: Device, steps: Sequence[tuple[Batch, Arra
     """Steps behind the first, whose keys and values are those of the reference."""
     _, before = case.on_cpu(steps[:1])
     expected, _ = case.on_cpu(steps)
-    gpu = OnGpu(case, device, decode_matrix_least=1, decode_matrix_sharing=1, **tuning)
+    gpu = OnGpu(case, device, matrix_decode_positions=1, matrix_decode_sharing=1, **tuning)
     for buffer, pages in zip(gpu.buffers, before, strict=True):
         device.write(buffer, pages)
     for (batch, inputs), y in zip(steps[1:], expected[1:], strict=True):
@@ -70,13 +70,13 @@ def assert_decodes(case: Case, device: Device, steps: Sequence[tuple[Batch, Arra
 def test_decode_on_matrix_units_gives_the_same(units, what):
     case, length = CASES[what]
     steps = [*history(case, length, step=1), (case.batch([(2, length, 1)]), case.inputs(1, seed=1))]
-    assert_decodes(case, units, steps, decode_matrix_groups=12)
+    assert_decodes(case, units, steps, matrix_decode_workgroups=12)
 
 
 @pytest.mark.parametrize("groups", [1, 7, 100])
 def test_any_number_of_runs_gives_the_same(units, groups):
     case = rounded(8, 2, 64, 1024)
-    assert_decodes(case, units, history(case, 777, step=1), decode_matrix_groups=groups)
+    assert_decodes(case, units, history(case, 777, step=1), matrix_decode_workgroups=groups)
 
 
 def test_scores_that_grow_along_the_context_fade_what_was_summed(units):
@@ -84,10 +84,10 @@ def test_scores_that_grow_along_the_context_fade_what_was_summed(units):
     [(before, x), last] = history(case, 200, step=1)
     growing = x | {"k": x["k"] * np.linspace(0.1, 12, 199, dtype=np.float32)[:, None]}
     for groups in (1, 100):
-        assert_decodes(case, units, [(before, growing), last], decode_matrix_groups=groups)
+        assert_decodes(case, units, [(before, growing), last], matrix_decode_workgroups=groups)
 
 
 def test_several_sequences_of_many_lengths(units):
     case = rounded(8, 2, 64, 1024)
     steps = [(batch, case.inputs(batch.rows, seed=seed)) for seed, (batch, _) in enumerate(each_of_several())]
-    assert_decodes(case, units, steps, decode_matrix_groups=40)
+    assert_decodes(case, units, steps, matrix_decode_workgroups=40)

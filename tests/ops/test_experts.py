@@ -1,7 +1,6 @@
 """Mixtures of experts on the GPU against the reference: routing, products by expert in every shape, sums."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
-from rwkv_gpu.kernels.defaults import EXPERT_WORKGROUPS, default_tuning, hardware
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
-from rwkv_gpu.kernels.gemm_config import MANY
-from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.ops.memory import Scratch
@@ -23,7 +20,7 @@ from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import LEAST_SUM, ClampedSwiglu, Gating, Rms, Routing, Weight
 from tests.cases import slow_unless
 from tests.gguf.blocks import mild_rows
-from tests.recording import gemm_configs, run_plan, tunings
+from tests.recording import bare_tuning, gemm_configs, run_plan, tunings
 
 # Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
 TOLERANCE = 1e-5
@@ -85,13 +82,13 @@ def tuning(request, device):
     if request.param not in shapes:
         pytest.skip("this device has no subgroups, or not of 8 lanes")
     every = tuple(gemm_configs(device).values())
-    return Tuning(64, 64, "workgroup", ((MANY, every[0]),), experts=((MANY, shapes[request.param]),))
+    return bare_tuning(every[0]).only_experts(shapes[request.param])
 
 
 @pytest.fixture(params=["each", "sorted"])
 def either(request, device):
     """Choices as they come, and sorted: for what does not depend on the kernel."""
-    return replace(default_tuning(device.capabilities), experts=((MANY, expert_configs(device)[request.param]),))
+    return default_tuning(device.capabilities).only_experts(expert_configs(device)[request.param])
 
 
 class Bench:
@@ -160,7 +157,7 @@ class Bench:
         )
         # x of experts_row is off by up to 1/65278 of the largest of its 32, twice.
         # On matrix units x and W are float16, off by up to 1/4096, one up, the other down.
-        kernels = {shape.kernel for _, shape in self.recorder.tuning.experts}
+        kernels = {shape.kernel for _, shape in self.recorder.tuning.expert_table}
         allowed = 6e-5 if kernels & {"moe/expert_gemv_int", "moe/expert_gemm_matrix"} else TOLERANCE
         for name in want:
             assert np.isfinite(got[name]).all(), name
@@ -372,8 +369,8 @@ def test_rows_and_experts(device, tuning, rows, experts, used):
 @pytest.mark.parametrize("device", ["checked"], indirect=True, scope="module")
 def test_tiles_stay_within_bounds(device):
     """The only kernel of which no sampled case may be in this mode."""
-    experts = ((MANY, expert_configs(device)["tile"]),)
-    bench = Bench(device, replace(default_tuning(device.capabilities), experts=experts), 17)
+    tuning = default_tuning(device.capabilities).only_experts(expert_configs(device)["tile"])
+    bench = Bench(device, tuning, 17)
     bench.check(products(*halves(bench, 8)), **given(17, 8, 2))
 
 
@@ -389,7 +386,7 @@ def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
 
 # As a GPU runs them. Software decodes by what test_formats tries in every format: it meets one of each way.
 EACH_WAY = [BY_NAME[name] for name in ("F32", "F16", "BF16", "Q4_K", "Q6_K", "IQ2_S", "MXFP4")]
-IN_EVERY_FORMAT = [*((hardware, 1, fmt) for fmt in FORMATS.values()), *((default_tuning, 3, fmt) for fmt in EACH_WAY)]
+IN_EVERY_FORMAT = [*((gpu_tuning, 1, fmt) for fmt in FORMATS.values()), *((default_tuning, 3, fmt) for fmt in EACH_WAY)]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +487,7 @@ def test_widths_that_nothing_divides(fast_device):
     for kind, shape in expert_configs(fast_device).items():
         if kind in OTHER_SIZES:
             continue
-        bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
+        bench = Bench(fast_device, default_tuning(fast_device.capabilities).only_experts(shape), 5)
         gate, up = bench.together((3, 5, 35), F32, F32)
         [down] = bench.together((3, 27, 35), F32)
         bench.check(products(gate, up, down), **given(5, 3, 2, 35))
@@ -522,7 +519,7 @@ def test_shards_of_whole_experts(device, either, rows):
 
 def test_choices_of_more_experts_than_a_workgroup_has_lanes(fast_device):
     """The sort gives each lane several experts, most of which nobody chose."""
-    tuning = replace(default_tuning(fast_device.capabilities), experts=((MANY, expert_gemv(32, 8, 2, 4)),))
+    tuning = default_tuning(fast_device.capabilities).only_experts(expert_gemv(32, 8, 2, 4))
     bench = Bench(fast_device, tuning, 17)
     [up] = bench.together((600, 3, 32), F32)
     given = choices(17, 600, 2)
@@ -590,7 +587,7 @@ def test_experts_are_ranked_on_the_way(device, name, rows):
     if rows > 3 and not device.capabilities.subgroup_size:
         pytest.skip("its subgroups may have any size")
     matrices, each = next(iter(gemm_configs(device).values())), shapes["subgroups" if rows == 3 else "sorted"]
-    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), fuses_routing=True)
+    tuning = bare_tuning(matrices, fuses_routing=True).only_experts(each)
     bench, (experts, how) = Bench(device, tuning, rows), RANKED[name]
     used = how.used
     [router] = bench.together((experts, 48), F32)
@@ -630,7 +627,7 @@ def test_rows_come_while_products_rank_experts(device, name, width, row, rows):
     if "row" not in shapes:
         pytest.skip("this device has no subgroups")
     matrices = next(iter(gemm_configs(device).values()))
-    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, shapes["row"]),), fuses_routing=True)
+    tuning = bare_tuning(matrices, fuses_routing=True).only_experts(shapes["row"])
     bench, fmt = Bench(device, tuning, rows), BY_NAME[name]
     [router], gain = bench.together((16, width), F32), bench.vector("gain", 1 + normal(width, seed=5) / 9)
     (gate, up), [down] = bench.together((16, 24, width), fmt, fmt), bench.together((16, 32, 24), F32)
@@ -690,4 +687,4 @@ def test_workgroups_of_a_batch_have_several_blocks_of_rows_but_not_of_floats():
         with open_synthetic(name) as file:
             step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16))
         groups = {one.workgroups for one in step.dispatches if "ffn_gate_exps" in one.name}
-        assert (max(groups) <= EXPERT_WORKGROUPS) == few
+        assert (max(groups) <= 264) == few

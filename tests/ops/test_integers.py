@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.kernels.gemm_config import MANY
-from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms
 from tests.ops.test_linear import BY_NAME, EACH_WAY, Bench, normal, small
-from tests.recording import gemm_configs
+from tests.recording import bare_tuning, gemm_configs
 
 PACKED = [fmt for fmt in FORMATS.values() if "formats/packed" in fmt.parts]
 
@@ -16,7 +14,7 @@ PACKED = [fmt for fmt in FORMATS.values() if "formats/packed" in fmt.parts]
 def tuning_of(device, kind):
     if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups, or too little workgroup memory")
-    return Tuning(8, 64, "workgroup", ((MANY, gemm_configs(device)[kind]),))
+    return bare_tuning(gemm_configs(device)[kind], row_lanes=8)
 
 
 @pytest.mark.parametrize("fmt", PACKED, ids=lambda fmt: fmt.name)

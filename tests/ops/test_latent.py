@@ -8,9 +8,8 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu.weights import upload_together
-from rwkv_gpu.kernels.defaults import HEAD_TILES, default_tuning, hardware
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
-from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.registry import expert_trials
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops.latent_partition import decode_partition, latent_bytes, prompt_partition
@@ -103,7 +102,7 @@ def test_latent_attention_on_the_gpu_equals_the_reference(fast_device, name, len
     # Scores of long queries are large, and so is what is lost where queries are halves: see `tolerance`.
     units = {"long queries": 2e-3, "true size": 6e-3}
     steps = history(case, length, step)
-    assert_same(case, fast_device, steps, units=units.get(name, UNITS_TOLERANCE), attention_run=64)
+    assert_same(case, fast_device, steps, units=units.get(name, UNITS_TOLERANCE), run_length=64)
 
 
 MATRIX_CASES = {  # by heads: the width in two parts of 18 fragments each, as GLM-4.7-Flash has it
@@ -128,13 +127,13 @@ def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name
         inputs["q"] *= 3
     # Scores deviate by 10. As float16, queries and keys change them by 2^-11 of that, and weights by as much: 0.5%.
     for groups, least in ((1, 16), (8, 64), (64, 16)) if step == 1 else ((1, 16),):
-        how = {"latent_groups": groups, "latent_run": least, "latent_prefetch": prefetch}
+        how = {"latent_workgroups": groups, "latent_run_length": least, "latent_prefetch": prefetch}
         assert_same(case, fast_device, steps, units=0.02, **how)
 
 
 @pytest.mark.parametrize(("length", "step"), [(150, 20), (131, 1)])
 def test_latent_attention_is_the_same_in_every_mode(device, length, step):
-    assert_same(CASES["halves"], device, history(CASES["halves"], length, step), attention_run=64)
+    assert_same(CASES["halves"], device, history(CASES["halves"], length, step), run_length=64)
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -144,7 +143,7 @@ def test_sequences_look_at_their_own_latents_only(fast_device, single):
     before = [step for slot, length in lengths.items() for step in history(case, length, slot=slot)]
     counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
     batch = case.batch([(slot, lengths[slot], count) for slot, count in counts.items()])
-    assert_same(case, fast_device, [*before, (batch, case.inputs(batch.rows, seed=9))], attention_run=64)
+    assert_same(case, fast_device, [*before, (batch, case.inputs(batch.rows, seed=9))], run_length=64)
 
 
 class ReadByHead(Latent):
@@ -169,7 +168,7 @@ def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
     steps = history(case, length, 1)
     expected, _ = case.on_cpu(steps)
     gpu = OnGpu(case, fast_device)
-    gpu.tuning = replace(hardware(replace(fast_device.capabilities, software=False)), attention_run=32)
+    gpu.tuning = gpu_tuning(replace(fast_device.capabilities, software=False)).changed(run_length=32)
     tensors = {"norm": (BY_NAME["F32"], Stored.of(case.weights()["norm"]).raw, (32,))}
     gpu.weights = upload_together(fast_device, tensors | {"v_up": (V_UP.format, V_UP.raw, V_UP.shape)})
     gpu.step(*steps[0])
@@ -180,7 +179,7 @@ def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
 def test_workgroups_have_room_on_every_device():
     """Of the 16 KiB that WebGPU promises, for any number of heads, and every head is in a block."""
     can = replace(ABLE, max_workgroup_memory=16 << 10, max_invocations=256)
-    for heads, tuning in itertools.product((1, 3, 16, 20, 40, 64, 128), (hardware(can), default_tuning(SOFTWARE))):
+    for heads, tuning in itertools.product((1, 3, 16, 20, 40, 64, 128), (gpu_tuning(can), default_tuning(SOFTWARE))):
         cache = Cache("kv", 1, 576, 512)
         for partition in (
             prompt_partition(heads, cache, tuning, can),
@@ -193,9 +192,9 @@ def test_workgroups_have_room_on_every_device():
 
 def test_few_sequences_are_cut_into_enough_runs_for_a_large_device():
     cache, can = Cache("kv", 1, 576, 512), replace(ABLE, subgroup_size=32, subgroup_width=32)
-    assert decode_partition(20, cache, 1, 512, hardware(can), can).runs == 256
-    assert decode_partition(20, cache, 64, 512, hardware(can), can).shares.even == 8
-    assert decode_partition(20, cache, 1, 2, hardware(can), can).runs == 1
+    assert decode_partition(20, cache, 1, 512, gpu_tuning(can), can).runs == 256
+    assert decode_partition(20, cache, 64, 512, gpu_tuning(can), can).shares.even == 8
+    assert decode_partition(20, cache, 1, 2, gpu_tuning(can), can).runs == 1
 
 
 FORMATS_OF_ROWS = {64: ("Q5_0", "Q8_0", "F16"), 256: ("Q4_K",), 20: ("F32",)}
@@ -217,22 +216,22 @@ def test_products_by_head_are_the_same_in_every_mode(device):
 
 def test_every_kernel_of_experts_computes_products_by_head(fast_device):
     for kernel, config in expert_trials(fast_device.capabilities).values():
-        tuning = replace(default_tuning(fast_device.capabilities), experts=((MANY, config),), experts_short=())
+        tuning = default_tuning(fast_device.capabilities).only_experts(config)
         for stride in (64, 80, 81) if config.fragment else (80,):
             for rounding in (0, 32) if config.fragment else (0,):
-                tuned = replace(tuning, heads=(), head_unit_rows=rounding)
+                tuned = tuning.changed(head_rounding_rows=rounding)
                 products_by_head(fast_device, tuned, "Q8_0", 5, 64, stride, 10 * kernel.tolerance.result)
 
 
 @pytest.mark.parametrize(("width", "stride"), [(90, 100), (192, 256), (320, 320)])
-@pytest.mark.parametrize("most", [most for most, _ in HEAD_TILES])
+@pytest.mark.parametrize("most", [16, 32])
 def test_tiles_for_batches_compute_products_by_head(fast_device, most, width, stride):
     """In fewer columns than a tile has at a time, and in more; of rows that fill the last tile, and that do not."""
     can = fast_device.capabilities
     if not can.fragment:
         pytest.skip("this device is not opened with matrix units")
-    config = expert_gemm_matrix(can.fragment, can.subgroup_size, dict(HEAD_TILES)[most])
-    tuning = replace(default_tuning(can), heads=((MANY, config),))
+    config = default_tuning(replace(can, software=False)).expert_config(most, heads=True)
+    tuning = default_tuning(can).only_experts(config)
     for rows in (config.tb, config.tb + 3):
         products_by_head(fast_device, tuning, "F32" if width == 90 else "Q8_0", rows, width, stride, 1e-3)
 

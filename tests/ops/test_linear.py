@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
-from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.cases.linear import formats_of
 from rwkv_gpu.ops.memory import Scratch
@@ -20,7 +18,7 @@ from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight
 from tests.cases import slow_unless
 from tests.gguf.blocks import mild_rows
-from tests.recording import KERNEL_OF, gemm_configs, run_plan
+from tests.recording import KERNEL_OF, bare_tuning, gemm_configs, run_plan
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S"))
@@ -92,12 +90,12 @@ def tuning(request, device):
     shapes = gemm_configs(device)
     if request.param not in shapes:
         pytest.skip("this device has no subgroups, none of 8 lanes, no f16, or too little workgroup memory")
-    return Tuning(8, 64, "workgroup", ((MANY, shapes[request.param]),))
+    return bare_tuning(shapes[request.param], row_lanes=8)
 
 
 def tolerance(tuning: Tuning) -> float:
     """Relative to the sum of the terms' magnitudes."""
-    return tuning.linear[0][1].tolerance.terms
+    return tuning.gemm_table[0][1].tolerance.terms
 
 
 class Bench:
@@ -159,7 +157,7 @@ def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
     # Kernels of few rows compile a shader for each activation: test_epilogues has all, but not of kernels of integers.
-    config = tuning.linear[0][1]
+    config = tuning.gemm_table[0][1]
     first = gemm_configs(device)[FIRST[config.kernel]] == config
     activations = ACTIVATIONS if first and config.entry.integers_only and fmt.name == "Q4_K" else ("silu",)
 
@@ -209,7 +207,7 @@ def test_rows_that_float16_cannot_hold_are_scaled_each_by_itself(fast_device, ki
     if kind not in gemm_configs(fast_device):
         pytest.skip("this device is not opened with matrix units, or has too little workgroup memory")
     config = gemm_configs(fast_device)[kind]
-    bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, config),)), 5)
+    bench = Bench(fast_device, bare_tuning(config, row_lanes=8), 5)
     w = bench.matrix("w", BY_NAME["F16"], (33, 320))
     x = normal(5, 320) * np.array([[1e-6], [6e4], [1], [1e-30], [1e30]], np.float32)
     x[:, 7] *= 1000
@@ -242,7 +240,7 @@ def test_long_rows_of_odd_length(fast_device):
     for name, shape in gemm_configs(fast_device).items():
         if shape.integers or name not in FIRST.values():
             continue
-        bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
+        bench = Bench(fast_device, bare_tuning(shape, row_lanes=8), 17)
         w = bench.matrix("w", BY_NAME["F16"], (255, 4097))
         bench.check(lambda g, x, w=w: {"y": g.linear(x, w)}, x=normal(17, 4097))
 
@@ -306,7 +304,7 @@ def test_a_norm_on_the_way_in(device, request, tuning, name):
 )
 @pytest.mark.parametrize("name", ["Q4_K", "F32"])
 def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
-    bench = Bench(device, replace(tuning, fuses_token_shift=True), 1, spare=0)
+    bench = Bench(device, tuning.changed(fuses_token_shift=True), 1, spare=0)
     w = bench.matrix("w", BY_NAME[name], (45, 512))
     gain, shift = (bench.matrix(name, BY_NAME["F32"], (512,)) for name in ("gain", "shift"))
     norm = LayerNorm(gain, shift, 1e-5)
@@ -320,7 +318,7 @@ def test_products_in_parts_of_their_columns(device, kind):
     if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups")
     shape = gemm_configs(device)[kind]
-    bench = Bench(device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 3)
+    bench = Bench(device, bare_tuning(shape, row_lanes=8), 3)
     fmt = BY_NAME["Q4_K"]
     first, second, paired = bench.matrices(fmt, (70, 512), (33, 768), (2 * 66, 1024))
     bias = bench.matrix("bias", BY_NAME["F32"], (70,))

@@ -1,7 +1,6 @@
 """A time mix of one row for each sequence, and the second halves of LoRAs that it computes on the way."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,11 +23,10 @@ FLOATS = ("F32", "F16", "BF16")
 def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
     """As a GPU with subgroups does it, by lanes that share so many rows of a state; without subgroups as in prompts."""
     lanes_per_row = 8 if device.capabilities.subgroup else 0
-    return replace(
-        default_tuning(device.capabilities),
+    return default_tuning(device.capabilities).changed(
         state_lanes_per_row=lanes_per_row,
         state_rows_per_lane=rows,
-        lora_fusion_rows=lora_fusion_rows,
+        lora_rows=lora_fusion_rows,
     )
 
 
@@ -119,7 +117,7 @@ def test_loras_within_a_time_mix_equal_the_reference(device, name):
         case = LoraCase(alike(name, without=without), ranks=(96, 64, 320, 32))
         for rows in (1, 4):
             fused = "lora_gates" in case.names(device, rows, tuning)[-1]
-            assert fused == (name in FLOATS and tuning.state_lanes_per_row > 0), f"{rows} rows"
+            assert fused == (name in FLOATS and tuning.recurrence.state_lanes_per_row > 0), f"{rows} rows"
             steps = [(batch_of(SOME[:count]), case.inputs(count)) for count in {rows, rows - 1} - {0}]
             case.assert_same(device, steps, rows=rows, tuning=tuning)
 
@@ -129,7 +127,7 @@ def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(devic
     for size, shared, ranks in ((64, 1, (4, 36, 100, 8)), (128, 2, (32, 32, 64, 32)), (64, 4, (8, 8, 8, 8))):
         case = LoraCase(alike(name), heads=2, size=size, ranks=ranks)
         tuning = one(device, shared)
-        if tuning.state_lanes_per_row:
+        if tuning.recurrence.state_lanes_per_row:
             *before, last = case.names(device, 1, tuning)
             assert "lora_gates" in last and sum("linear" in name for name in before) == 1
         case.assert_same(device, [(batch_of(SOME[:1]), case.inputs(1))], rows=1, tuning=tuning)

@@ -7,14 +7,14 @@ import pytest
 
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.kernels.defaults import default_tuning, hardware
-from rwkv_gpu.kernels.gemm_config import MANY, gemv, gemv_int, skinny_gemm
-from rwkv_gpu.kernels.tuning import Size, Tuning
+from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
+from rwkv_gpu.kernels.gemm_config import gemv, gemv_int, skinny_gemm
+from rwkv_gpu.kernels.tuning import GemmLimits
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden
 from tests.ops.test_linear import BY_NAME, Bench, normal, small
-from tests.recording import record, run_plan
+from tests.recording import bare_tuning, record, run_plan
 
 WIDTH = 96
 WEIGHTS = {
@@ -34,7 +34,7 @@ def says(g, w, x):
 def planned(device, rows, merged_rows=4, asked=says):
     """A plan, and what it gives."""
     x = {"x": normal(rows, WIDTH)}
-    tuning = replace(default_tuning(device.capabilities), merged_rows=merged_rows)
+    tuning = default_tuning(device.capabilities).changed(merged_rows=merged_rows)
     plan, scratch = record(device, asked, WEIGHTS, x, rows, tuning)
     return plan, run_plan(plan, scratch, x, rows)
 
@@ -72,8 +72,8 @@ def multiplied(device, formats):
     """Products of many rows in one format and of few in another, whose own shapes have other workgroups."""
     size = device.capabilities.subgroup_width if device.capabilities.subgroup_width >= 8 else 1
     integers = gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3) if size > 1 else gemv(64, 8, 2, 1)
-    tuning = Tuning(
-        8, 64, "workgroup", ((MANY, gemv(max(16, 2 * size), 8, 2, 1)),), linear_packed=((1, integers),), merged_rows=1
+    tuning = bare_tuning(gemv(max(16, 2 * size), 8, 2, 1), row_lanes=8, merged_rows=1).preferring(
+        (GemmLimits(1, packed=True), integers)
     )
     bench = Bench(device, tuning, 1, spare=0)
     many = bench.matrix("many", BY_NAME[formats[0]], (90, 512))
@@ -95,10 +95,8 @@ def test_two_rows_of_two_formats_are_one_dispatch_though_their_own_workgroups_di
     few_lanes, many_lanes = (
         skinny_gemm(lanes, size, 2, 2, staged=16, subgroup_width=size) for lanes in (2 * size, 4 * size)
     )
-    sized = (Size(2, out=40, packed=True), few_lanes), (Size(2, packed=True), many_lanes)
-    bench = Bench(
-        fast_device, Tuning(8, 64, "workgroup", ((MANY, many_lanes),), linear_sized=sized, merged_rows=2), 2, 0
-    )
+    tuning = bare_tuning(many_lanes, row_lanes=8, merged_rows=2)
+    bench = Bench(fast_device, tuning.preferring((GemmLimits(2, max_out=40, packed=True), few_lanes)), 2, 0)
     many, own = bench.matrix("many", BY_NAME["Q4_K"], (90, 512)), bench.matrix("own", BY_NAME["Q6_K"], (40, 512))
     x = normal(2, 512)
     plan = bench.check(lambda g, x: dict(zip("ab", g.linears([x, x], [own, many]), strict=True)), x=x)
@@ -113,11 +111,11 @@ def test_what_wants_more_workgroup_memory_than_there_is_is_not_one(device, monke
 
 @pytest.mark.parametrize("name", ["rwkv7-bf16", "qwen3moe-small"])
 def test_a_model_of_mixed_formats_says_the_same_in_fewer_dispatches(fast_device, name):
-    start = hardware(replace(fast_device.capabilities, software=False))
+    start = gpu_tuning(replace(fast_device.capabilities, software=False))
     said, counts = [], []
     for merged_rows in (0, 2):
         with GGUFFile.open(golden(f"{name}-Q4_K_M.gguf")) as file:
-            model, tuning = load_model(file), replace(start, merged_rows=merged_rows)
+            model, tuning = load_model(file), start.changed(merged_rows=merged_rows)
             runner = GpuRunner(fast_device, file, model, slots=2, tuning=tuning)
         steps = [Batch.of([(0, 0, [5])]), Batch.of([(0, 1, [9])]), Batch.of([(0, 2, [7]), (1, 0, [5])])]
         said.append(np.concatenate([runner.step(step) for step in steps]))

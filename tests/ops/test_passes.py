@@ -16,6 +16,7 @@ from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
 from rwkv_gpu.kernels.gemm_config import MANY, MatrixTile, gemm_matrix, skinny_gemm_matrix, subgroup_gemm
+from rwkv_gpu.kernels.tuning import ExpertLimits
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import Stored
@@ -156,8 +157,8 @@ def test_latents_of_a_batch_go_to_their_pages_beside_a_product_by_head(fast_devi
         pytest.skip("this device has no matrix units")
     example = replace(EXAMPLES["merge_latent_write"], rows=5, change={"merged_batch_rows": 5})
     if tile:  # both factors of products by head become float16
-        heads = ((MANY, expert_gemm_matrix(can.fragment, can.subgroup_size, tile)),)
-        example = replace(example, change={**example.change, "heads": heads}, tolerance=6e-3)
+        heads = ((ExpertLimits(), expert_gemm_matrix(can.fragment, can.subgroup_size, tile)),)
+        example = replace(example, change={**example.change, "expert_table": heads}, tolerance=6e-3)
     check_with_and_without(fast_device, "merge_latent_write", example)
 
 

@@ -1,6 +1,5 @@
 """RWKV-6's recurrence, the gated delta rule and what mixes rows: GPU equals the reference, sequences stay apart."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_a_recurrence_equals_the_reference_over_ragged_segments(device, kind, si
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_token_by_token_steps_of_a_recurrence_equal_one_at_once_to_the_bit(fast_device, kind):
-    tuning = replace(default_tuning(fast_device.capabilities), chunk_tokens=0)
+    tuning = default_tuning(fast_device.capabilities).changed(chunk_tokens=0)
     case, inputs, edges = case_of(kind, 32), inputs_of(kind, 100, 32), [0, 1, 2, 33, 34, 100]
     [whole], after_whole = case.on_gpu(
         fast_device, case.slots(), [(batch_of([(3, 0, 100)]), inputs)], rows=128, tuning=tuning

@@ -1,7 +1,6 @@
 """The ops that look back in time: GPU equals the reference, sequences stay apart, and chunks do not show."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -280,7 +279,7 @@ def test_time_mix_stays_finite_and_near_the_reference_over_4096_tokens(device):
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])
 def test_token_by_token_steps_equal_one_at_once_to_the_bit(device, kind):
-    tuning = replace(default_tuning(device.capabilities), chunk_tokens=0)
+    tuning = default_tuning(device.capabilities).changed(chunk_tokens=0)
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(600, 128) if kind == "shift" else mix_inputs(600, 2, 64)
     [whole], after_whole = case.on_gpu(device, case.slots(), [(batch_of([(3, 0, 600)]), inputs)], tuning=tuning)
@@ -438,7 +437,7 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
     x = {"x": normal(3, 192, seed=40) * 3 + 1}
     three = batch_of([(3, 0, 1), (5, 3, 1), (6, 2, 1)]).placed(states={3: (3, 3), 5: (2, 5), 6: (6, 6)})
     two = batch_of([(5, 4, 1), (3, 1, 1)])
-    tuning = replace(mixing(fast_device, ["gemv"])[0].only(gemv(32, 8, 2, 2)), token_shift_rows=3)
+    tuning = mixing(fast_device, ["gemv"])[0].only(gemv(32, 8, 2, 2)).changed(token_shift_rows=3)
     case.assert_same(fast_device, [(three, x), (two, part(x, slice(1, 3)))], rows=3, tuning=tuning)
     plan, _, _ = case.record(fast_device, x, 3, tuning)
     assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
@@ -448,7 +447,7 @@ def mixing(device: Device, kinds: Sequence[str] = FIRST_MIXERS) -> list[Tuning]:
     """Each kernel that norms on the way, in these configurations."""
     plain, shapes = default_tuning(device.capabilities), gemm_configs(device)
     exact = [shapes[name] for name in kinds if name in shapes and shapes[name].activations != "int8"]
-    return [replace(plain.only(config), fuses_token_shift=True) for config in exact]
+    return [plain.only(config).changed(fuses_token_shift=True) for config in exact]
 
 
 def two_halves(g, w, s, x):

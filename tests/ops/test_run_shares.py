@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gpu.shader import Linked
-from rwkv_gpu.kernels.defaults import hardware
+from rwkv_gpu.kernels.defaults import gpu_tuning
 from rwkv_gpu.ops.attention_partition import AttentionPartition, decode_partition
 from rwkv_gpu.ops.run_shares import MOST_FURTHER, SPLIT_PAGES, RunShares
 from rwkv_gpu.ops.vocabulary import Attention, Cache, Rope
@@ -55,7 +55,7 @@ def test_a_window_has_even_runs(fast_device):
 
     def partition(window: int) -> AttentionPartition:
         how = Attention(8, Rope("neox", 64, 1e4), 0.1, window)
-        return decode_partition(cache, how, 16, 500, hardware(can), can)
+        return decode_partition(cache, how, 16, 500, gpu_tuning(can), can)
 
     assert partition(0).shares.further > 0
     assert partition(4096).shares.further == 0
@@ -67,8 +67,8 @@ def test_the_last_workgroup_joins_the_further_runs_of_a_long_row(fast_device, mo
         pytest.skip("no lanes that surely share a subgroup")
     case, (before, last) = Case(), each_of_several()
     expected, _ = case.on_cpu([before, last])
-    lanes = {"decode_lanes_per_key": 8, "decode_lanes": 64, "attention_groups": 8, "attention_run": 32}
-    gpu = OnGpu(case, fast_device, **lanes, last_workgroup_joins=True)
+    lanes = {"lanes_per_key": 8, "decode_lanes": 64, "run_workgroups": 8, "run_length": 32}
+    gpu = OnGpu(case, fast_device, **lanes, last_workgroup_reduces=True)
     texts: list[str] = []
     compiling = gpu.device.pipelines.compile
 

@@ -1,7 +1,6 @@
 """Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what is remembered."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ class Both:
         self.scratch = Scratch(device)
         weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
         tuning = default_tuning(device.capabilities)
-        tuning = replace(tuning, last_workgroup_joins=tuning.last_workgroup_joins if joins is None else joins)
+        tuning = tuning.changed(last_workgroup_reduces=tuning.fusion.last_workgroup_reduces if joins is None else joins)
         recorder = Recorder(device, weights, rows, self.scratch, tuning, sampler_state=self.sampler_state)
         logits = recorder.input("logits", np.float32, (rows, vocabulary))
         ids = recorder.input("ids", np.uint32, (rows,))

@@ -1,6 +1,5 @@
 """What a driver may get wrong is used only after it was seen to be right."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +9,13 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE
 from rwkv_gpu.kernels.gemm_config import MANY, gemv_int
 from rwkv_gpu.kernels.registry import expert_trials, gemm_trials
-from rwkv_gpu.kernels.tuning import Size
+from rwkv_gpu.kernels.tuning import ExpertLimits, GemmLimits
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import integers_work, tuning_for, without_integers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS
 
-PRODUCTS, EXPERTS = ("linear", "linear_short", "linear_packed"), ("experts", "experts_short")
+GEMM_LIMITS = GemmLimits(), GemmLimits(max_run=31), GemmLimits(packed=True), GemmLimits(1, max_out=512)
+EXPERT_LIMITS = ExpertLimits(4), ExpertLimits(), ExpertLimits(max_run=31)
 
 
 def test_a_device_without_matrix_units_has_no_kernel_of_theirs(fast_device):
@@ -23,7 +23,8 @@ def test_a_device_without_matrix_units_has_no_kernel_of_theirs(fast_device):
     assert not tuning_for(fast_device).on_matrix_units
 
 
-def test_what_was_tuned_without_matrix_units_has_them_where_they_are_asked_for():
+def test_what_was_tuned_without_matrix_units_has_them_where_they_are_asked_for(monkeypatch):
+    monkeypatch.setattr(self_test, "_integers_agree", lambda *_: True)
     plain = default_tuning(LIMITS["h200"])
     device = VirtualDevice(WITH_MATRIX_UNITS)
     tuned = SimpleNamespace(tuning=without_integers(plain))
@@ -43,10 +44,10 @@ def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_l
         f"linear/{name}" for name in ("gemv_int", "skinny_gemm", "gemm_int8")
     }
     assert {config.kernel for config in mixtures} == {"moe/expert_gemv_int"}
-    tunings = [replace(plain, **{name: ((MANY, one),)}) for name in PRODUCTS for one in products]
-    tunings += [replace(plain, linear_sized=((Size(MANY), one),)) for one in products]
-    tunings += [replace(plain, **{name: ((4, one), (MANY, EXPERT_TILE))}) for name in EXPERTS for one in mixtures]
-    tunings += [replace(plain, **{name: ((MANY, one),)}) for name in EXPERTS for one in mixtures]
+    tunings = [plain.changed(gemm_table=((limits, one),)) for limits in GEMM_LIMITS for one in products]
+    tunings += [plain.preferring((limits, one)) for limits in GEMM_LIMITS for one in products]
+    tunings += [plain.changed(expert_table=((limits, one),)) for limits in EXPERT_LIMITS for one in mixtures]
+    tunings += [plain.changed(expert_table=((ExpertLimits(4), one), (ExpertLimits(), EXPERT_TILE))) for one in mixtures]
     tried: list = []
     monkeypatch.setattr(self_test, "_integers_agree", lambda _, tests: tried.extend(tests))
     for tuning in tunings:
@@ -54,9 +55,8 @@ def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_l
         left = tuning_for(device, SimpleNamespace(tuning=tuning))
         [(config, how)] = tried
         assert config.entry.self_test is how
-        ladders = (*PRODUCTS, *EXPERTS, "linear_sized")
-        assert not any(one.tried_at_start for name in ladders for _, one in getattr(left, name))
-        assert left.linear and left.experts
+        assert not any(one.tried_at_start for one in left.configs)
+        assert left.gemm_table and left.expert_table
 
 
 @pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])
@@ -65,22 +65,15 @@ def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device
         pytest.skip("this device has no subgroups")
     plain = without_integers(default_tuning(fast_device.capabilities))
     subgroup_width = fast_device.capabilities.subgroup_width
-    integers = replace(
-        plain,
-        linear_packed=(
-            (
-                1,
-                gemv_int(
-                    4 * subgroup_width,
-                    subgroup_width,
-                    r,
-                    subgroup_width=subgroup_width,
-                    max_workgroups=MANY,
-                    prefetch_depth=prefetch_depth,
-                ),
-            ),
-        ),
+    config = gemv_int(
+        4 * subgroup_width,
+        subgroup_width,
+        r,
+        subgroup_width=subgroup_width,
+        max_workgroups=MANY,
+        prefetch_depth=prefetch_depth,
     )
+    integers = plain.preferring((GemmLimits(1, packed=True), config))
     tuned = SimpleNamespace(tuning=integers)
     assert integers_work(fast_device, integers)
     assert tuning_for(fast_device, tuned) == integers

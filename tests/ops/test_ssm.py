@@ -101,12 +101,12 @@ def test_a_selective_scan_is_what_the_paper_says():
 def test_a_recurrence_equals_the_reference_over_ragged_segments(device, name):
     case, inputs = CASES[name]
     batch = batch_of(RAGGED)
-    by_token = replace(default_tuning(device.capabilities), state_space_on_matrix_units=False)
+    by_token = default_tuning(device.capabilities).changed(state_space_on_matrix_units=False)
     case.assert_same(device, [(batch, inputs(batch.rows))], tuning=by_token)
 
 
 def on_units(device):
-    return replace(default_tuning(device.capabilities), state_space_on_matrix_units=True)
+    return default_tuning(device.capabilities).changed(state_space_on_matrix_units=True)
 
 
 @pytest.mark.parametrize("sizes", [(4, 2, 64, 128), (2, 1, 32, 256)])

@@ -1,7 +1,6 @@
 """Trials of LoRA adapters beside products: rows that mix them, in every way to reduce; as products of their own."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -31,7 +30,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             lambda g, w, x, scales, normed=normed: _queries(g, w, x, scales, normed), inputs, weights, CLOSE.result,
         )  # fmt: skip
     yield Trial(
-        "adapter_down", "as products", "products", replace(default_tuning(can), adapter_rows=0),
+        "adapter_down", "as products", "products", default_tuning(can).changed(adapter_rows=0),
         lambda g, w, x, scales: _queries(g, w, x, scales, True), inputs, weights, CLOSE.result,
     )  # fmt: skip
 

@@ -53,14 +53,14 @@ BOTH_SIDES: dict[str, Option] = {
 def cases(can: Capabilities) -> Iterator[Trial]:
     """Each way to decode: lanes that have keys of their own, and, where lanes can shuffle, lanes that share them."""
     plain = default_tuning(can)
-    ways = {"own keys": replace(plain, decode_lanes_per_key=0, attention_run=64)}
+    ways = {"own keys": plain.changed(lanes_per_key=0, run_length=64)}
     if can.subgroup:
-        shared = replace(plain, decode_lanes_per_key=8, decode_lanes=max(64, can.subgroup_width), attention_run=64)
-        ways["shared keys"] = replace(shared, last_workgroup_joins=False)
+        shared = plain.changed(lanes_per_key=8, decode_lanes=max(64, can.subgroup_width), run_length=64)
+        ways["shared keys"] = shared.changed(last_workgroup_reduces=False)
         if can.coherent:
-            ways["shared keys, last workgroup joins"] = replace(shared, last_workgroup_joins=True)
+            ways["shared keys, last workgroup joins"] = shared.changed(last_workgroup_reduces=True)
     if can.fragment:
-        ways[UNITS] = replace(plain, decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=MANY)
+        ways[UNITS] = plain.changed(matrix_decode_positions=1, matrix_decode_sharing=1, matrix_decode_head_size=MANY)
     for name, tuning in ways.items():
         for kind, size, heads in SIZES:
             for step, (start, count) in STEPS.items():

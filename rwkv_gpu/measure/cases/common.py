@@ -27,7 +27,7 @@ def read_as_integers(trial: Trial, width: int, can: Capabilities) -> Iterator[Tr
     config = next((config for _, config in gemm_trials(can).values() if config.reads_quantised), None)
     if config is not None:
         yield replace(
-            trial, what=f"{trial.what}, quantised", tuning=replace(trial.tuning.only(config), quantising_recurrences=0),
+            trial, what=f"{trial.what}, quantised", tuning=trial.tuning.only(config).changed(quantising_width=0),
             says=lambda g, w, /, **x: g.linear(trial.says(g, w, **x), w["m"]),
             weights={**trial.weights, "m": Stored.random(BY_NAME["Q8_0"], 70, width)},
             allowed=10 * config.tolerance.result,

@@ -9,7 +9,6 @@ import numpy as np
 from ...gpu.device import Capabilities
 from ...kernels.attention import HALF_PAGES
 from ...kernels.defaults import default_tuning, reductions
-from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
@@ -31,25 +30,25 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     """Each way to see positions, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
     for name, tuning in reductions(can).items():
         yield _attention(name, tuning, "f32", "prefill", "neighbours")
-    tuning = replace(default_tuning(can), attention_run=64)
+    tuning = default_tuning(can).changed(run_length=64)
     kinds: tuple[KVType, ...] = "f32", "f16"
     for kind in kinds:
         for position in POSITIONS:
             for step in (*STEPS, "unlike rows") if position == "neighbours" else ("next chunk",):
                 yield _attention("default", tuning, kind, step, position)
-    if tuning.attention_on_matrix_units:
-        plain = replace(tuning, attention_on_matrix_units=False)
+    if tuning.attention.prompts_on_matrix_units:
+        plain = tuning.changed(prompts_on_matrix_units=False)
         for step in (*STEPS, "unlike rows"):
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
     for name, (_, config) in expert_trials(can).items():
-        own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
+        own = default_tuning(can).only_experts(config)
         yield _by_head(name, own, config.tolerance.result)
         if config.fragment:
-            yield _by_head(f"{name}, rounded before", replace(own, head_unit_rows=0), config.tolerance.result)
+            yield _by_head(f"{name}, rounded before", own.changed(head_rounding_rows=0), config.tolerance.result)
             yield _by_head(f"{name}, rows that begin anywhere", own, config.tolerance.result, stride=78)
             yield from read_on_units(_by_head(name, own, config.tolerance.result, out=64), 3 * 64, can)
         if config.gathers_row:
-            yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
+            yield _joined(name, own.changed(run_length=64), config.tolerance.result)
 
 
 def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:

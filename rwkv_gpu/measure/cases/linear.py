@@ -13,7 +13,7 @@ from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import ADAPTER_COLUMNS, FORMAT, JOINED, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials
-from ...kernels.tuning import Size, Tuning
+from ...kernels.tuning import GemmLimits, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State, Weight
 from ..trials import Past, Stored, Trial
 from .adapters import COLUMNS, factors, mixed_scales
@@ -79,7 +79,7 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     """Bias, activation and residual; gate and up in pairs; rows that no vec4s fill."""
     tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
-    fusing = replace(tuning, adapter_rows=MANY)
+    fusing = tuning.changed(adapter_rows=MANY)
     for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
@@ -182,7 +182,7 @@ def _norms(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig)
         {"x": normal(_rows(config), 256)}, w, allowed,
     )  # fmt: skip
     yield Trial(
-        "linear", "layer norm", name, replace(tuning, fuses_token_shift=True),
+        "linear", "layer norm", name, tuning.changed(fuses_token_shift=True),
         lambda g, w, x: g.linear(x, w["w"], norm=LayerNorm(w["gain"], w["shift"], 1e-5)),
         {"x": normal(1, 256)}, w, allowed,
     )  # fmt: skip
@@ -209,7 +209,7 @@ def _token_shift(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
     """Of one row, whose statistics the product before may emit, and of rows of several sequences."""
     for rows in (1, 2):
         past = Past(decode_batch(rows), {"one": normal(rows, 512), "two": normal(rows, 512, seed=1)})
-        tuning = replace(_only(can, config), fuses_token_shift=True, token_shift_rows=2)
+        tuning = _only(can, config).changed(fuses_token_shift=True, token_shift_rows=2)
         yield Trial(
             "norm_shift_mix", f"in products, {rows} rows", name, tuning, _two_halves, {"x": normal(rows, 512, seed=3)},
             _layer(512, _one_format(kernel)), max(MORE * config.tolerance.result, CLOSE.result), past,
@@ -222,7 +222,7 @@ def _convolution(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
     vectors, w = {"taps": Stored.of(normal(3 * 512, seed=1))}, Stored.random(_one_format(kernel), 70, 512)
     past = Past(decode_batch(1).placed(states={0: (0, 1)}), {"past": normal(2, *state.shape, seed=2)})
     return Trial(
-        "conv1d", "in a product", name, replace(_only(can, config), fuses_token_shift=True),
+        "conv1d", "in a product", name, _only(can, config).changed(fuses_token_shift=True),
         lambda g, w, x: g.linear(g.conv1d(x, w["taps"], state, gated=True), w["w"]), {"x": normal(1, 3 * 512, seed=3)},
         {**vectors, "w": w}, MORE * config.tolerance.result, past,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: 
     emits = next((config for other, config in gemm_trials(can).values() if other is GEMV_SINGLE_PASS), None)
     if emits is not None and kernel not in (GEMV_INT, GEMV_SINGLE_PASS):
         sized = replace(emits, kernel="linear/gemv_int", prefetch_depth=1, max_workgroups=MANY)
-        tuning = replace(_only(can, config), linear_sized=((Size(1, out=512), sized),), fuses_token_shift=True)
+        tuning = _only(can, config).preferring((GemmLimits(1, max_out=512), sized)).changed(fuses_token_shift=True)
         past = Past(decode_batch(1), {"one": normal(1, 512), "two": normal(1, 512, seed=1)})
         yield Trial(
             "norm_shift_mix", "statistics loaded", name, tuning, _two_halves, {"x": normal(1, 512, seed=3)},
@@ -251,9 +251,8 @@ def _saves_state(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
     weights |= {n: Stored.random(F32, 512, width, seed=i) for i, n in enumerate(("first", "second"))}
     for rows in (1, 2):
         past = Past(decode_batch(rows), {"one": normal(rows, width)})
-        tuning = replace(
-            _only(can, config), linear_sized=((Size(MANY, out=512), reads),), fuses_token_shift=True, token_shift_rows=2
-        )
+        tuning = _only(can, config).preferring((GemmLimits(max_out=512), reads))
+        tuning = tuning.changed(fuses_token_shift=True, token_shift_rows=2)
         yield Trial(
             "norm_shift_mix", f"state saved, {rows} rows", name, tuning, _saved, {"x": normal(rows, width, seed=3)},
             weights, max(MORE * config.tolerance.result, CLOSE.result), past,

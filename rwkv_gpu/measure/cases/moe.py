@@ -11,7 +11,6 @@ from ...gguf.formats import Format
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.expert_config import ExpertConfig, ExpertKernel
-from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT, UNIT_OF_ALL
 from ...kernels.registry import expert_trials, gemm_trials
@@ -110,7 +109,7 @@ def _says(normed: bool = False, added: bool = False) -> Any:
 
 def _products(can: Capabilities, name: str, config: ExpertConfig, fmt: Format, more: bool) -> Iterator[Trial]:
     """As they are; normed on the way, and added to."""
-    tuning = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
+    tuning = default_tuning(can).only_experts(config)
     for what, says in {"": _says(), ", normed and added": _says(normed=True, added=True)}.items():
         if more or not what:
             yield Trial(
@@ -129,7 +128,7 @@ def _ways(
     can: Capabilities, name: str, kernel: ExpertKernel, config: ExpertConfig, formats: list[Format]
 ) -> Iterator[Trial]:
     """Gate and up in formats of their own; rows that no vec4s fill; experts that products rank by themselves."""
-    tuning = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
+    tuning = default_tuning(can).only_experts(config)
     q8, q4 = BY_NAME["Q8_0"], BY_NAME["Q4_K"]
     yield Trial(
         "experts", "gate and up apart", name, tuning, _says(), _inputs(), _experts(q8, q4), config.tolerance.result
@@ -158,7 +157,7 @@ def _ways(
         ranked = f"ranked by {'products' if by_products else 'what sorts'}"
         for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
             yield Trial(
-                "experts", f"{ranked}: {what}", name, replace(tuning, fuses_routing=True), _ranked(what),
+                "experts", f"{ranked}: {what}", name, tuning.changed(fuses_routing=True), _ranked(what),
                 {"x": normal(3, 256)}, _experts(q4, q4), config.tolerance.result,
             )  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Trials of recurrences other than RWKV-7's over ragged segments, in prefill and in decode."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -34,7 +33,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             for size in (32, 96):  # of a head that neighbours have, four numbers each, and of one that they have not
                 yield _convolved(name, tuning, size)
             for fmt in FLOATS:
-                yield _decay_lora(name, replace(tuning, lora_fusion_rows=4), batch, fmt.name)
+                yield _decay_lora(name, tuning.changed(lora_rows=4), batch, fmt.name)
     for name, tuning in in_chunks(can).items():
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
@@ -90,7 +89,7 @@ def _mixes_in_decode(can: Capabilities) -> Trial:
         one, two = g.lerp(xx, before, w["mixes"], low=low, up=w["up"])
         return g.linear(g.mul(one, two), w["last"], add=x)
 
-    tuning = replace(default_tuning(can).only(gemv(64, 8, 2, 2)), fuses_token_shift=True, token_shift_rows=2)
+    tuning = default_tuning(can).only(gemv(64, 8, 2, 2)).changed(fuses_token_shift=True, token_shift_rows=2)
     past = Past(batch, {"previous": normal(1, width)})
     return Trial(
         "lerp", "within a token shift", "", tuning, says, {"x": normal(1, width, seed=5)}, stored, CLOSE.result, past

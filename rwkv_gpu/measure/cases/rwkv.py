@@ -1,7 +1,6 @@
 """Trials of RWKV's ops over ragged segments, in prefill and in decode."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -32,7 +31,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from _time_mix(name, tuning, step, batch, size)
     for name, tuning in in_chunks(can).items():
         yield from _time_mix(name, tuning, "prefill", prefill, 64)
-    tuning = replace(default_tuning(can), state_lanes_per_row=8, lora_fusion_rows=4)  # one lane without subgroups
+    tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # one lane without subgroups
     for step in ("decode", "one row"):
         yield from _time_mix("lanes share rows", tuning, step, batches[step], 64)
         for fmt in FLOATS:
@@ -46,7 +45,7 @@ def _shift(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
     weights = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(6, width, seed=2)}
     shift = State("shift", (width,))
     return Trial(
-        "norm_shift_mix", step, name, replace(tuning, fuses_token_shift=False),
+        "norm_shift_mix", step, name, tuning.changed(fuses_token_shift=False),
         lambda g, w, x: g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[5],
         {"x": normal(batch.rows, width, seed=3)}, {n: Stored.of(a) for n, a in weights.items()}, EXACT.result,
         Past(batch, {"shift": normal(4, width)}),
@@ -104,7 +103,7 @@ def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
     if config is None:
         return
     shift = State("shift", (192,))
-    tuning = replace(default_tuning(can).only(config), fuses_token_shift=False)
+    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False)
     weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
     stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
     yield Trial(
@@ -122,7 +121,7 @@ def _quantised(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
         return
     allowed, batch = 10 * config.tolerance.result, batches["decode"]
     shift, wkv = State("shift", (192,)), State("wkv", (3, 64, 64))
-    tuning = replace(default_tuning(can).only(config), fuses_token_shift=False, state_lanes_per_row=8)
+    tuning = default_tuning(can).only(config).changed(fuses_token_shift=False, state_lanes_per_row=8)
     weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
     stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
     yield Trial(

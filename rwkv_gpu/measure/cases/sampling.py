@@ -1,7 +1,6 @@
 """Trials of each common sampler, alone, and of ids that were sampled on the device."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -39,7 +38,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         if can.coherent or not joins:
             way = f"{name}{', last workgroup joins' * joins}"
             for sampler, settings in SAMPLERS.items():
-                yield _trial(way, replace(tuning, last_workgroup_joins=joins), sampler, settings)
+                yield _trial(way, tuning.changed(last_workgroup_reduces=joins), sampler, settings)
     for name, tuning in reductions(can).items():
         yield from _sampled_ids(name, tuning)
 

@@ -23,7 +23,7 @@ CHANNELS, COLUMNS = 150, 16
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
     prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
-    by_token = replace(default_tuning(can), state_space_on_matrix_units=False)
+    by_token = default_tuning(can).changed(state_space_on_matrix_units=False)
     batches = {"prefill": prefill, "decode": decode_batch(4)}
     for sizes, (step, batch) in product(HEADS, batches.items()):
         yield _ssd("", by_token, sizes, step, batch)
@@ -34,7 +34,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     yield _convolved(can)
     if can.fragment:
         long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])
-        on_units = replace(default_tuning(can), state_space_on_matrix_units=True)
+        on_units = default_tuning(can).changed(state_space_on_matrix_units=True)
         for sizes in ON_MATRIX_UNITS:
             yield replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
     for step, batch in batches.items():

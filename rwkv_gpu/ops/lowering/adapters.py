@@ -50,7 +50,7 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
         "+".join(one.name for one in op.factors),
         (
             "adapters/down",
-            f"lib/lanes/{to.tuning.reduce}",
+            f"lib/lanes/{to.tuning.lanes.reduce}",
             "lib/rows/vec4",
             norm,
             LOW_IN_UNIT if op.unit else LOW_NORMED,
@@ -66,4 +66,4 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
 def _lanes(to: Lowering, width: int) -> int:
     """Of a workgroup: more where rows are long."""
     wanted = width // 4 // FOURS_OF_A_LANE
-    return min(to.tuning.row_lanes, max(LEAST_LANES, 1 << (wanted - 1).bit_length()))
+    return min(to.tuning.lanes.row_lanes, max(LEAST_LANES, 1 << (wanted - 1).bit_length()))

@@ -129,7 +129,7 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
     """Keys and values to their pages before any row looks back; gives the rotated queries. [T, H N]"""
     keys, values = to.memory.caches.places[op.cache.name]
     rotated, constants, parts = _rotated(to, op)
-    lanes = to.tuning.map_lanes
+    lanes = to.tuning.lanes.map_lanes
     q = Value((node.rows, op.how.heads * op.cache.size))
     heads = op.how.heads + (0 if op.cached else op.cache.heads)
     items = node.rows * heads * op.cache.size // 8
@@ -149,7 +149,7 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     """Whether a prompt attends by fragments: of keys and values in float16, and heads of up to 8 fragments."""
     side, size = to.can.fragment, op.cache.size
-    wanted = to.tuning.attention_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
+    wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     return (
         wanted
         and size % side == 0
@@ -223,8 +223,8 @@ def _attend_on_matrix_units(
 def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
     """Every lane has keys of its own."""
     constants: dict[str, Constant] = {
-        "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention_lanes,
-        "ROLLED": int(to.tuning.rolls_loops),
+        "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention.workgroup_lanes,
+        "ROLLED": int(to.tuning.attention.rolls_loops),
     }  # fmt: skip
     parts = (*queries, *_stored(fmt, partition.size, "read"))
     return AttentionKernel("attention/attention", parts, constants, {})
@@ -336,7 +336,7 @@ def reduce_runs(
     ) and node.rows * partition.heads * slices < REDUCING_GROUPS:
         slices *= 2
     columns = total // slices
-    lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
+    lanes = max(to.tuning.lanes.map_lanes, 1 << (columns - 1).bit_length())
     parts = min(lanes // columns, partition.runs)
     heads = lanes // (columns * parts)
     constants: dict[str, Constant] = {"HEADS": heads, "RUN_LANES": parts, "COLUMNS": columns, "WG": lanes}

@@ -16,7 +16,7 @@ from .states import written
 def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     before, channels = op.state.shape
     width = before + 1
-    lanes = to.tuning.map_lanes
+    lanes = to.tuning.lanes.map_lanes
     weights: Operand = CachedTensor(("shift", channels), lambda: _row_before(channels))
     if op.weight:
         bias = None if op.bias is None else op.bias.name

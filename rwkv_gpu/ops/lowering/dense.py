@@ -25,11 +25,11 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
     else:
         operands["ids"], ids = op.ids, "dense/ids/sampled" if state else "dense/ids/uploaded"
         operands |= {"sampled": state.sampled} if state else {}
-    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes, "SCALE": float(op.scale)}
+    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.lanes.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
         kernels = ["dense/embed_norm", *_norm_parts(op.norm, width)]
-        lanes = to.tuning.reduce
+        lanes = to.tuning.lanes.reduce
         constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
         operands |= _gain_and_shift(to, op.norm)
     for shard in to.weights[op.weight.name].shards:
@@ -76,7 +76,7 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
-    row, x, lanes = ELEMENTWISE[op.f], op.inputs[0], to.tuning.map_lanes
+    row, x, lanes = ELEMENTWISE[op.f], op.inputs[0], to.tuning.lanes.map_lanes
     width = math.prod(x.shape[1:])
     constants: dict[str, Constant] = {"D": width, "WG": lanes, **row.constants}
     constants |= {name: float(number) for name, number in zip(row.numbers, op.numbers, strict=True)}
@@ -94,7 +94,7 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
 
 
 def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
-    lanes, width = to.tuning.map_lanes, op.x.shape[1]
+    lanes, width = to.tuning.lanes.map_lanes, op.x.shape[1]
     residual = "linear/epilogue/no_residual" if op.add is None else "linear/epilogue/residual"
     operands: dict[str, Operand] = {"x": op.x, "by": op.by, "y": op.y}
     to.emit(
@@ -108,7 +108,7 @@ def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
 
 
 def copy(to: Lowering, node: Node, op: Copy) -> None:
-    lanes, width = to.tuning.map_lanes, op.y.shape[1]
+    lanes, width = to.tuning.lanes.map_lanes, op.y.shape[1]
     if width % 4:  # rows end within a vec4
         resize_heads(to, node, ResizeHeads(op.x, 1, op.y))
         return
@@ -118,7 +118,7 @@ def copy(to: Lowering, node: Node, op: Copy) -> None:
 
 
 def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
-    old, new, lanes = op.x.shape[1] // op.heads, op.y.shape[1] // op.heads, to.tuning.map_lanes
+    old, new, lanes = op.x.shape[1] // op.heads, op.y.shape[1] // op.heads, to.tuning.lanes.map_lanes
     constants: dict[str, Constant] = {"H": op.heads, "FROM": old, "TO": new, "WG": lanes}
     groups = -(-node.rows * op.y.shape[1] // lanes)
     to.emit(node, "", ("dense/resize_heads", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
@@ -127,7 +127,7 @@ def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
 def pick(to: Lowering, node: Node, op: Pick) -> None:
     outputs = op.y.shape[0]
     rows = to.graph.input("output_rows", np.uint32, (outputs,))
-    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.map_lanes}
+    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.lanes.map_lanes}
     operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
     to.emit(node, "", ("dense/pick", "lib/lanes/plain"), constants, operands, groups=outputs)
 
@@ -145,15 +145,15 @@ def _each_row(
     operands: Mapping[str, Operand],
 ) -> None:
     """A workgroup for each row, reduced over its lanes."""
-    parts = (*shader, f"lib/lanes/{to.tuning.reduce}")
-    to.emit(node, name, parts, {"WG": to.tuning.row_lanes, **constants}, operands, groups=node.rows)
+    parts = (*shader, f"lib/lanes/{to.tuning.lanes.reduce}")
+    to.emit(node, name, parts, {"WG": to.tuning.lanes.row_lanes, **constants}, operands, groups=node.rows)
 
 
 def _norm_lanes(to: Lowering, width: int) -> int:
     """Lanes that norm a row by fours, no more than it has."""
-    if to.tuning.reduce != "subgroup":
-        return to.tuning.row_lanes
-    return min(to.tuning.row_lanes, -(-width // 4 // 32) * 32)
+    if to.tuning.lanes.reduce != "subgroup":
+        return to.tuning.lanes.row_lanes
+    return min(to.tuning.lanes.row_lanes, -(-width // 4 // 32) * 32)
 
 
 def _norm_parts(norm: LayerNorm, width: int) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _on_matrix_units(
     if op.quantises:
         own, operands = in_units(to, op.quantises, node.rows)
         constants |= own
-    if node.rows <= to.tuning.head_unit_rows:
+    if node.rows <= to.tuning.attention.head_rounding_rows:
         parts += ["moe/x/floats", _rows(matrices, stride), "moe/unit/all"]
         constants["PADDED"] = int(width % MATRIX_STEP > 0)
     else:

@@ -99,7 +99,7 @@ def _kernel(
         return (
             "attention/latent_attention_matrix",
             ("attention/softmax",),
-            units | {"PREFETCH": to.tuning.latent_prefetch},
+            units | {"PREFETCH": to.tuning.attention.latent_prefetch},
         )
     read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
     return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
@@ -113,7 +113,7 @@ def write(to: Lowering, node: Node, op: WriteLatent) -> None:
         "z": op.z, "gain": to.vector(op.how.norm), "places": to.places(op.cache), "keys": keys,
         "q_rope": op.q_rope, "r": op.r,
     }  # fmt: skip
-    workgroup = int(lanes(to.dispatches[-1].linked)) if op.merges else to.tuning.row_lanes
+    workgroup = int(lanes(to.dispatches[-1].linked)) if op.merges else to.tuning.lanes.row_lanes
     constants: dict[str, Constant] = {
         "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,
         "EPS": float(op.how.eps), "WG": workgroup,
@@ -132,7 +132,7 @@ def write(to: Lowering, node: Node, op: WriteLatent) -> None:
             *parts,
             "attention/eight",
             write,
-            f"lib/lanes/{to.tuning.reduce}",
+            f"lib/lanes/{to.tuning.lanes.reduce}",
         ),
         constants,
         operands,

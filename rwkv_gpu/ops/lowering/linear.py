@@ -154,7 +154,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
     own = {"x": bound.operands["x"], "w": bound.operands["w"], "y": found}
     _dispatch(to, node, op, Bound(bound.name, split, own), op.prologue, parts)
     reduced = [replace(one, x=start) for one, start in zip(bound.placed, starts, strict=False)]
-    lanes = to.tuning.map_lanes
+    lanes = to.tuning.lanes.map_lanes
     each = blocks_of(bound.shards, bound.widths, lanes * (1 + op.has(GatePairs)))
     table = Table.of(reduced, each, node.rows, node.rows, parts)
     links = Links(["lib/lanes/plain", *table.parts], {"WG": lanes, **table.constants}, {**table.operands})
@@ -168,7 +168,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, stages: Sequence
     """One dispatch for all matrices; with several parts it writes the sums of each."""
     assert op.config is not None
     config, staged = fit(op, op.config, to.target, bound.shards)
-    mergeable = _behind(to, config) if op.merges and node.rows > to.tuning.merged_rows else config
+    mergeable = _behind(to, config) if op.merges and node.rows > to.tuning.fusion.merged_rows else config
     config = mergeable or config
     assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
     op = replace(op, config=config)

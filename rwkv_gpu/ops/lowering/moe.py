@@ -55,19 +55,19 @@ class Result:
 def route(to: Lowering, node: Node, op: Route) -> None:
     experts, how = op.router.shape[0], op.how
     # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
-    by_maxima = to.tuning.reduce == "one_subgroup" or experts > MOST_RANKED
-    lanes = {"WG": min(to.tuning.row_lanes, max(64, 1 << (experts - 1).bit_length()))}
+    by_maxima = to.tuning.lanes.reduce == "one_subgroup" or experts > MOST_RANKED
+    lanes = {"WG": min(to.tuning.lanes.row_lanes, max(64, 1 << (experts - 1).bit_length()))}
     parts: tuple[str, ...] = ("moe/route", *_gating(how), *_answering(how))
     if how.by_score or not by_maxima:
         groups = f"moe/groups/{'best' if how.groups > 1 else 'one'}"
         parts = ("moe/route_rank", *_gating(how), *_answering(how), _choosing(how), groups)
     operands = _chosen(op) | _extras(to, how) | {"x": op.logits}
-    shader = (*parts, f"lib/lanes/{to.tuning.reduce}")
+    shader = (*parts, f"lib/lanes/{to.tuning.lanes.reduce}")
     to.emit(node, op.router.name, shader, _routing(op) | lanes, operands, groups=node.rows)
 
 
 def group_choices(to: Lowering, node: Node, op: GroupChoices) -> None:
-    used, lanes = op.routing.experts.shape[1], to.tuning.map_lanes
+    used, lanes = op.routing.experts.shape[1], to.tuning.lanes.map_lanes
     constants: dict[str, Constant] = {"USED": used, "SIZE": op.size, "SCALE": float(op.scale), "WG": lanes}
     operands: dict[str, Operand] = {
         "experts": op.routing.experts, "shares": op.routing.shares,
@@ -133,7 +133,7 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     biases = (op.bias,) if op.bias else ()
     for matrices in downs:
         _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
-    lanes = to.tuning.map_lanes
+    lanes = to.tuning.lanes.map_lanes
     parts, constants, operands = _next(to, node, op, "moe/next")
     to.emit(
         node,

@@ -20,8 +20,8 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     to.emit(
         node,
         "",
-        ("linear/quantise_rows", f"lib/lanes/{to.tuning.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
-        {"WG": to.tuning.row_lanes, "XS": len(op.widths)} | op.out.constants | own,
+        ("linear/quantise_rows", f"lib/lanes/{to.tuning.lanes.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
+        {"WG": to.tuning.lanes.row_lanes, "XS": len(op.widths)} | op.out.constants | own,
         operands | gain,
         groups=len(op.widths) * node.rows,
     )
@@ -46,11 +46,11 @@ def beside(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], dict[str, 
 def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
     """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
     norm, own, gain = to.rms_norm(op.norm)
-    own |= {"WG": to.tuning.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
+    own |= {"WG": to.tuning.lanes.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": _widths(op, gap=gap)}
     whole_fours = gap % 4 == 0 and all(width % 4 == 0 for _, width in op.widths)
     parts = (
-        f"lib/lanes/{to.tuning.reduce}",
+        f"lib/lanes/{to.tuning.lanes.reduce}",
         "lib/rows/vec4" if whole_fours else "lib/rows/scalar",
         norm,
     )

@@ -28,7 +28,7 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
         return
     assert isinstance(op.before, Value)
     mixes, width = op.mix.shape
-    lanes, rows = to.tuning.map_lanes, min(LERP_ROWS, node.rows)
+    lanes, rows = to.tuning.lanes.map_lanes, min(LERP_ROWS, node.rows)
     across = -(-width // lanes)  # workgroups of a row
     constants: dict[str, Constant] = {"D": width, "MIXES": mixes, "ROWS": rows, "ACROSS": across, "WG": lanes}
     operands: dict[str, Operand] = {
@@ -58,7 +58,7 @@ def _lerp_decode(to: Lowering, node: Node, op: Lerp) -> None:
     assert op.up is not None
     mixes, width = op.mix.shape
     each = min(LANES_PER_NUMBER, to.can.subgroup_width, op.rank // 4 & -(op.rank // 4))
-    lanes, rows = to.tuning.map_lanes, min(LERP_ROWS, node.rows)
+    lanes, rows = to.tuning.lanes.map_lanes, min(LERP_ROWS, node.rows)
     constants: dict[str, Constant] = {
         "D": width, "MIXES": mixes, "RANK": op.rank, "ROWS": rows, "LANES_PER_NUMBER": each, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width,

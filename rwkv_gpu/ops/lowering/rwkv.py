@@ -28,7 +28,8 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     assert op.norm.bias is not None
     parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
     constants: dict[str, Constant] = {
-        "D": width, "MIXES": mixes, "ROWS": len(op.ys) > mixes, "EPS": float(op.norm.eps), "WG": to.tuning.row_lanes,
+        "D": width, "MIXES": mixes, "ROWS": len(op.ys) > mixes, "EPS": float(op.norm.eps),
+        "WG": to.tuning.lanes.row_lanes,
     }  # fmt: skip
     operands: dict[str, Operand] = {
         "x": op.x,
@@ -54,7 +55,7 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     to.emit(
         node,
         op.norm.weight.name,
-        ("rwkv/norm_shift_mix", f"lib/lanes/{to.tuning.reduce}", *parts),
+        ("rwkv/norm_shift_mix", f"lib/lanes/{to.tuning.lanes.reduce}", *parts),
         constants,
         operands,
         groups=node.rows,

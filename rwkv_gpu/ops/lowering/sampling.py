@@ -83,7 +83,7 @@ def sample(to: Lowering, node: Node, op: Sample) -> None:
     rows, vocabulary = op.logits.shape
     adjusting = ("unadjusted",) if op.how == "plain" else ("adjust", "masked" if op.how == "masked" else "no_mask")
     choosing = ("choice",) if op.how == "plain" else ("choice", "remember")
-    several = "workgroup" if to.tuning.reduce == "workgroup" else "subgroup"
+    several = "workgroup" if to.tuning.lanes.reduce == "workgroup" else "subgroup"
     cutting = ("order", "truncate", f"subtotal_{several}")
     parts = Sampling(to, node, vocabulary, adjusting, _operands(to, op))
     lanes, groups, cuts = _block_lanes(to, rows), rows * parts.blocks, op.how != "plain"
@@ -120,7 +120,7 @@ def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
 
 def _joins(to: Lowering, buffers: int) -> bool:
     """Whether the workgroup of a row that is done last chooses its token."""
-    return to.tuning.last_workgroup_joins and to.can.coherent and to.can.max_storage_buffers >= buffers
+    return to.tuning.fusion.last_workgroup_reduces and to.can.coherent and to.can.max_storage_buffers >= buffers
 
 
 def _lanes(to: Lowering) -> int:
@@ -130,8 +130,10 @@ def _lanes(to: Lowering) -> int:
 
 def _block_lanes(to: Lowering, rows: int) -> tuple[str, int]:
     """How the lanes of a block reduce, and how many they are: of one subgroup, if it needs no barriers."""
-    if to.tuning.reduce == "one_subgroup":
-        return to.tuning.reduce, to.tuning.row_lanes
+    if to.tuning.lanes.reduce == "one_subgroup":
+        return to.tuning.lanes.reduce, to.tuning.lanes.row_lanes
     if rows > 1 or to.can.software or to.can.max_workgroup_memory < ROOMY:
-        return to.tuning.reduce, _lanes(to)
-    return to.tuning.reduce, min(SPAN, to.tuning.sampling_lanes, 1 << (to.can.max_invocations.bit_length() - 1))
+        return to.tuning.lanes.reduce, _lanes(to)
+    return to.tuning.lanes.reduce, min(
+        SPAN, to.tuning.lanes.sampling_lanes, 1 << (to.can.max_invocations.bit_length() - 1)
+    )

@@ -27,7 +27,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     form = Form(heads, columns, size, removes=False)
     if chunks := _chunks_on_matrix_units(to, op):
         _ssd_on_matrix_units(to, node, op, chunks, own, operands)
-    elif to.tuning.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
+    elif to.tuning.recurrence.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
         inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
         output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
         chunked(to, node, op.state, op.y, shape, inputs, output)
@@ -92,7 +92,7 @@ def _ssd_by_rows(
 
 def _chunks_on_matrix_units(to: Lowering, op: Ssd) -> ChunksOnMatrixUnits | None:
     """The way of a prompt's chunks, where the device computes them on matrix units and the step has whole ones."""
-    wanted = to.tuning.state_space_on_matrix_units and to.can.state_space_on_matrix_units
+    wanted = to.tuning.recurrence.state_space_on_matrix_units and to.can.state_space_on_matrix_units
     if not (to.can.fragment and wanted) or op.conv:
         return None
     heads, size, columns = op.state.shape
@@ -162,7 +162,7 @@ def selective_scan(to: Lowering, node: Node, op: SelectiveScan) -> None:
 
 def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
     constants: dict[str, Constant] = {
-        "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps), "WG": to.tuning.row_lanes,
+        "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps), "WG": to.tuning.lanes.row_lanes,
     }  # fmt: skip
     width = op.x.shape[1]
     constants["WEIGHTS"] = math.prod(op.weight.shape) if op.weight else width
@@ -171,5 +171,5 @@ def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
     if op.bias:
         operands["bias"] = to.vector(op.bias)
     parts = f"ssm/centre/{'mean' if op.centred else 'none'}", f"ssm/shift/{'each' if op.bias else 'none'}"
-    shader = "ssm/group_norm", *parts, f"lib/lanes/{to.tuning.reduce}"
+    shader = "ssm/group_norm", *parts, f"lib/lanes/{to.tuning.lanes.reduce}"
     to.emit(node, op.label, shader, constants, operands, groups=node.rows * op.groups)

@@ -20,9 +20,9 @@ def correct(to: Lowering, node: Node, op: CorrectStreams) -> None:
 
 
 def match_length(to: Lowering, node: Node, op: MatchLength) -> None:
-    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.row_lanes}
+    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.lanes.row_lanes}
     operands: dict[str, Operand] = {"x": op.x, "as_long": op.as_long, "y": op.y}
-    shader = "streams/match_length", f"lib/lanes/{to.tuning.reduce}"
+    shader = "streams/match_length", f"lib/lanes/{to.tuning.lanes.reduce}"
     to.emit(node, "", shader, constants, operands, groups=node.rows)
 
 
@@ -35,7 +35,7 @@ def _by_column(
     operands: dict[str, Operand],
 ) -> None:
     """A lane for each column of each row, of all streams."""
-    width, lanes = op.ys[0].shape[1], to.tuning.map_lanes
+    width, lanes = op.ys[0].shape[1], to.tuning.lanes.map_lanes
     constants = {"D": width, "STREAMS": len(op.ys), "WG": lanes} | own
     groups = -(-node.rows * width // lanes)
     to.emit(node, "", (*shader, "lib/lanes/plain"), constants, operands, groups=groups)

@@ -15,8 +15,8 @@ One dispatch makes A x of all matrices that read one x, only for rows that have 
 product adds B (A x) in the place of a bias, over the columns that a row has. So no matrix costs dispatches of its own.
 Of gate and up, whose rows alternate, the rows of B do, too.
 
-Condition: at most `Tuning.adapter_rows` rows, or any where `adapters_as_columns` follows, of whole vec4s; nothing else
-reads the product; and the device binds all of it.
+Condition: at most `Tuning.fusion.adapter_rows` rows, or any where `adapters_as_columns` follows, of whole vec4s;
+nothing else reads the product; and the device binds all of it.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes):
         if isinstance(node.op, AdapterUp) and (
-            node.rows <= target.tuning.adapter_rows or _as_columns(graph, node, target)
+            node.rows <= target.tuning.fusion.adapter_rows or _as_columns(graph, node, target)
         ):
             fired += fuse(graph, target, node, node.op)
     return fired

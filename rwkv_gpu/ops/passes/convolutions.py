@@ -136,7 +136,7 @@ CONVOLUTION_INTO_PRODUCT: Rule[Conv1d, Gemm] = Rule(
     reads=lambda op: (op.products[0].x,),
     conditions={
         "steps have one row": lambda pair: pair.graph.shape.one_row,
-        "the device gains by it": lambda pair: pair.target.tuning.fuses_token_shift,
+        "the device gains by it": lambda pair: pair.target.tuning.fusion.fuses_token_shift,
         "it has gates, and neither bias nor activation": _gated,
         "it is over all columns, in whole chunks": _columns,
         "the product is one matrix and norms nothing": _plain,

@@ -62,7 +62,7 @@ def _fits(graph: Graph, target: Target, node: Node, gates: set[Value], lora: Gem
     weights = [one.weight for one in lora.products]
     floats = target.weights[weights[0].name].format.name in FLOATS_IN_16_BYTES
     narrow = all(weight.shape[1] <= WIDEST and weight.shape[1] % 4 == 0 for weight in weights)
-    if not (floats and narrow and node.rows <= target.tuning.lora_fusion_rows):
+    if not (floats and narrow and node.rows <= target.tuning.fusion.lora_rows):
         return False
     op = node.op
     if isinstance(op, Wkv6):

@@ -50,7 +50,7 @@ def _runs(graph: Graph, target: Target) -> list[list[Node]]:
 
 
 def _few(node: Node, target: Target) -> bool:
-    return node.rows <= target.tuning.merged_rows
+    return node.rows <= target.tuning.fusion.merged_rows
 
 
 def _independent(one: Node, other: Node, graph: Graph) -> bool:

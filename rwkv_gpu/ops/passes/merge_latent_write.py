@@ -14,7 +14,7 @@
 
 Neither needs the other. Writing the latents of few rows keeps one workgroup busy, and attention would wait for it.
 
-Condition: steps of at most `Tuning.merged_batch_rows` rows, and neighbours in a layer.
+Condition: steps of at most `Tuning.fusion.merged_batch_rows` rows, and neighbours in a layer.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def run(graph: Graph, target: Target) -> int:
     for one, other in pairwise(list(graph.nodes)):
         op = other.op
         near = isinstance(one.op, HeadLinear) and one.layer == other.layer
-        if isinstance(op, WriteLatent) and near and other.rows <= target.tuning.merged_batch_rows:
+        if isinstance(op, WriteLatent) and near and other.rows <= target.tuning.fusion.merged_batch_rows:
             graph.replace(other, replace(op, merges=True))
             fired += 1
     return fired

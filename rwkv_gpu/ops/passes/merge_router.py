@@ -17,8 +17,8 @@
 Neither keeps a device busy. Lowering gives the router workgroups of as many lanes as those before it have, unless these
 are many.
 
-Condition: steps of several rows, at most `Tuning.merged_batch_rows`; of one, `merge_gemms` does it. The product before
-is of the same layer, and what is multiplied stays floats.
+Condition: steps of several rows, at most `Tuning.fusion.merged_batch_rows`; of one, `merge_gemms` does it. The product
+before is of the same layer, and what is multiplied stays floats.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def _router(node: Node, graph: Graph, target: Target) -> Gemm | None:
     op = gemm_op(node)
     if op is None or op.merges or op.has(SaveState) or not whole(op, target):
         return None
-    if node.rows > target.tuning.merged_batch_rows:
+    if node.rows > target.tuning.fusion.merged_batch_rows:
         return None
     chosen = all(isinstance(reader.op, CHOOSE) for one in op.products for reader in graph.readers(one.y))
     return op if chosen and choose(op, node.rows, target).entry.any_lanes else None

@@ -61,7 +61,7 @@ def _merged(last: Node, first: Node, target: Target) -> Gemm | None:
     if not isinstance(products, ExpertProducts):
         return None
     experts, dispatches = products_config(products, first.rows, target)
-    if len(dispatches) != 1 or products.sorted or first.rows > target.tuning.merged_rows:
+    if len(dispatches) != 1 or products.sorted or first.rows > target.tuning.fusion.merged_rows:
         return None
     own = gemm.config or choose(gemm, last.rows, target)
     config = target.tuning.merged(replace(own, wg=experts.wg), own, shards_of(gemm, target)[0].packed)

@@ -44,7 +44,7 @@ def run(graph: Graph, target: Target) -> int:
         passed = [*graph.between(attention, node)]
         if passed and not any(holds_up(other, node.op) for other in (attention, *passed)):
             graph.move_before(node, passed[0])
-            merges = graph.shape.one_row and node.rows <= target.tuning.merged_rows
+            merges = graph.shape.one_row and node.rows <= target.tuning.fusion.merged_rows
             graph.replace(node, replace(node.op, merges=merges))
             fired += 1
     return fired

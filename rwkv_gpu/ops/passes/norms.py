@@ -121,7 +121,7 @@ NORM_INTO_PRODUCTS: Rule[Norm, Reader] = Rule(
         "a layer norm is read by products alone": _if_layer_norm(lambda pair: isinstance(pair.consumer, Gemm)),
         "a layer norm has a bias": _if_layer_norm(lambda pair: pair.producer.how.bias is not None),
         "a layer norm is of one row": _if_layer_norm(lambda pair: pair.graph.shape.one_row),
-        "the device gains by a layer norm": _if_layer_norm(lambda pair: pair.target.tuning.fuses_token_shift),
+        "the device gains by a layer norm": _if_layer_norm(lambda pair: pair.target.tuning.fusion.fuses_token_shift),
         "a layer norm is of no pairs": _if_layer_norm(lambda pair: not pair.consumer.has(GatePairs)),
         "the kernel sees whole rows": _kernel_norms,
     },

@@ -31,7 +31,7 @@ BUFFERS = 6  # that such products bind: W, x, y, the logits, and the two of the 
 def run(graph: Graph, target: Target) -> int:
     """The route is gone; the products with experts hold it."""
     fired = 0
-    for node in list(graph.nodes) if target.tuning.fuses_routing else []:
+    for node in list(graph.nodes) if target.tuning.fusion.fuses_routing else []:
         if not isinstance(node.op, Route):
             continue
         reader = next(iter(graph.readers(node.op.routing.experts)), None)

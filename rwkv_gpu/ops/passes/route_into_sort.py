@@ -33,7 +33,7 @@ BUFFERS = 5  # the logits, the two of the choice, and the two of the order
 def run(graph: Graph, target: Target) -> int:
     """The route is gone; what sorts the choices holds it."""
     fired = 0
-    for node in list(graph.nodes) if target.tuning.fuses_routing else []:
+    for node in list(graph.nodes) if target.tuning.fusion.fuses_routing else []:
         if not isinstance(node.op, Route) or not _ranks(node, node.op, target):
             continue
         first = next(iter(graph.readers(node.op.routing.experts)), None)

@@ -33,10 +33,10 @@ MOST_GROUPS = 300  # workgroups that may each norm and mix several rows anew
 
 def run(graph: Graph, target: Target) -> int:
     """The token shift is gone; its readers and a product after them do its work."""
-    if not target.tuning.fuses_token_shift:
+    if not target.tuning.fusion.fuses_token_shift:
         return 0
     shape = graph.shape
-    if not (shape.one_row or (shape.decode and shape.rows <= target.tuning.token_shift_rows)):
+    if not (shape.one_row or (shape.decode and shape.rows <= target.tuning.fusion.token_shift_rows)):
         return 0
     fired = 0
     for node in list(graph.nodes):

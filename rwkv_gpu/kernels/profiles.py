@@ -1,0 +1,125 @@
+"""Tuning values as files: profiles/*.toml, and tables of them in saved files.
+
+A profile is for a kind of device. It may name another as its `base`, whose values it replaces and whose table rows come
+after its own. Tables are lists of blocks. What a block says beside `rows` counts for all of its rows; `source` says
+where they come from, and `needs` which capabilities they want.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, TypeVar, get_args, get_origin
+
+from ..gpu.device import Capabilities
+from .adapt import adapted
+from .expert_config import ExpertConfig
+from .gemm_config import GemmConfig
+from .tuning import GROUPS, ExpertLimits, GemmLimits, Tuning
+
+Typed = TypeVar("Typed")
+Row = tuple[Any, Any]  # limits and a configuration
+TABLES = {"gemm_table": (GemmLimits, GemmConfig), "expert_table": (ExpertLimits, ExpertConfig)}
+ABOUT_BLOCK = ("source", "needs", "all_or_none", "rows")  # what is no value of its rows
+
+
+@lru_cache(256)
+def tuning_of(name: str, can: Capabilities) -> Tuning:
+    """The values of a profile, as far as a device can run them."""
+    base, *others = reversed(_chain(name))
+    values: dict[str, Any] = {group: typed(cls, base[group]) for group, cls in GROUPS.items()}
+    values |= {table: tuple(_rows(base, table, can)) for table in TABLES}
+    tuning = Tuning(**values)
+    for profile in others:
+        tuning = _overlaid(tuning, profile, can)
+    return tuning
+
+
+def with_profile(tuning: Tuning, name: str, can: Capabilities) -> Tuning:
+    """The same with the values of a profile laid over it."""
+    for profile in reversed(_chain(name)):
+        tuning = _overlaid(tuning, profile, can)
+    return tuning
+
+
+@cache
+def _chain(name: str) -> tuple[Mapping[str, Any], ...]:
+    """A profile, its base, and so on."""
+    text = resources.files("rwkv_gpu.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    profile = tomllib.loads(text)
+    return (profile, *(_chain(profile["base"]) if "base" in profile else ()))
+
+
+def _overlaid(tuning: Tuning, profile: Mapping[str, Any], can: Capabilities) -> Tuning:
+    values = {name: value for group in GROUPS for name, value in profile.get(group, {}).items()}
+    tables = {name: _joined([*_rows(profile, name, can)], tuning.value(name)) for name in TABLES if name in profile}
+    return tuning.changed(**values, **tables)
+
+
+def _joined(own: list[Row], base: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The rows of a profile, then those of its base that serve what it leaves open."""
+    bounds = [limits.rest for limits, _ in own if limits.rest is not None]
+    end = min(bounds, default=None)
+    return (*own, *(row for row in base if end is None or _most(row[0]) <= end))
+
+
+def _most(limits: GemmLimits | ExpertLimits) -> float:
+    return limits.max_rows if isinstance(limits, GemmLimits) else limits.max_choices
+
+
+def _rows(profile: Mapping[str, Any], table: str, can: Capabilities) -> Iterator[Row]:
+    """Those that a device can run; of several configurations of one kernel for the same work, the first."""
+    seen = set()
+    for block in profile.get(table, ()):
+        if all(getattr(can, name) >= least for name, least in block.get("needs", {}).items()):
+            rows = [(limits, adapted(config, can)) for limits, config in rows_of(block, table)]
+            able = [(limits, config) for limits, config in rows if config.runs_on(can)]
+            for limits, config in able if able == rows or "all_or_none" not in block else ():
+                key = limits, config.kernel, getattr(config, "copies", False)
+                if key not in seen:
+                    seen.add(key)
+                    yield limits, config
+
+
+def rows_of(block: Mapping[str, Any], table: str) -> Iterator[Row]:
+    """The rows of a block of a table."""
+    shared = {name: value for name, value in block.items() if name not in ABOUT_BLOCK}
+    limits, config = TABLES[table]
+    names = {field.name for field in fields(limits)}
+    for row in block["rows"]:
+        whole = {**shared, **row}
+        yield (
+            typed(limits, {name: value for name, value in whole.items() if name in names}),
+            typed(config, {name: value for name, value in whole.items() if name not in names}),
+        )
+
+
+def row_data(limits: GemmLimits | ExpertLimits, config: GemmConfig | ExpertConfig) -> dict[str, Any]:
+    """A row as a file has it: what is not as by default."""
+    return {
+        field.name: getattr(one, field.name)
+        for one in (limits, config)
+        for field in fields(one)
+        if getattr(one, field.name) != field.default
+    }
+
+
+def typed(cls: type[Typed], values: Mapping[str, Any]) -> Typed:
+    """A dataclass from values of a file; raises ValueError if they are of other names or types."""
+    types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name not in types or not _of_type(value, types[name]):
+            raise ValueError(f"{name} = {value!r} is no value of {cls.__name__}")
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _of_type(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(one, get_args(kind)[0]) for one in value)
+    if isinstance(value, bool) or kind is bool:
+        return type(value) is kind
+    return isinstance(value, int | float if kind is float else kind)

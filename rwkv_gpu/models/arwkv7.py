@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, State, Tensor, Weight
-from .hybrid import GatedFeed, Sizes, read_sizes, take_feed
+from .hybrid import GatedFeed, HybridFile, Sizes
 from .rwkv7 import TimeMix, mixed_rows, read_head_size, take_time_mix
-from .tensors import Tensors
-
-ARCH = "arwkv7"
 
 
 @dataclass(frozen=True)
@@ -66,17 +63,15 @@ def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps:
 
 def load(file: GGUFFile) -> ARWKV7:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, ARCH, tensors)
-    width, size = sizes.width, read_head_size(file, ARCH, sizes.width, tensors)
-    inner = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
-    file.int(f"{ARCH}.token_shift_count", low=1, high=1, default=1)
+    source = HybridFile(file)
+    tensors, sizes, width = source.tensors, source.sizes, source.sizes.width
+    size = read_head_size(file, source.arch, width, tensors)
+    source.integer("token_shift_count", 1, 1, default=1)
     layers = []
     for i in range(sizes.layers):
         shift, wkv = State(f"blk.{i}.shift_time", (1, width)), State(f"blk.{i}.wkv", (width // size, size, size))
-        norm = tensors.take(f"blk.{i}.attn_norm.weight", width)
-        time = take_time_mix(tensors, i, norm, shift, wkv)
-        layers.append((time, take_feed(tensors, sizes, i, inner, f"blk.{i}.ffn_norm.weight")))
+        time = take_time_mix(tensors, i, source.norm(i), shift, wkv)
+        layers.append((time, source.feed(i, source.inner)))
     model = ARWKV7(
         sizes,
         embedding=tensors.take("token_embd.weight", sizes.vocabulary, width),

@@ -10,21 +10,9 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Pairing
-from .experts import read_experts
-from .hybrid import (
-    AttendsToLatents,
-    Block,
-    Hybrid,
-    read_kv_heads,
-    read_latent_sizes,
-    read_sizes,
-    take_model,
-    take_second,
-)
+from .hybrid import AttendsToLatents, Block, Hybrid, HybridFile
 from .kda import take_kda
 from .latent import LatentScores, take_latent_attention
-from .rope import read_rope
-from .tensors import Tensors
 
 ARCH = "bailingmoe3"
 LEAST_BOUND, LARGEST_BOUND = -80.0, -1e-3  # of the logarithm of a decay, which float32 holds; -5 in models
@@ -33,26 +21,22 @@ CLAMPS = "swiglu_clamp_exp", "swiglu_clamp_shexp"
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, ARCH, tensors)
+    source = HybridFile(file)
     _refuse_others(file)
-    heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
+    layers, heads = range(source.sizes.layers), source.heads
+    kv_heads = source.kv_heads([heads] * len(layers))
     bound = file.float(f"{ARCH}.kda.gate_lower_bound", LEAST_BOUND, LARGEST_BOUND)
-    latent = replace(read_latent_sizes(file, tensors, sizes, heads), gated=True)
+    latent = replace(source.latent_sizes(heads), gated=True)
     pairing: Pairing = "neox" if f"{ARCH}.rope.dimension_sections" in file.metadata else "normal"
-    rope = read_rope(file, ARCH, tensors, pairing, latent.rotary, sizes.context)
-    scores = LatentScores(rope, (latent.nope + latent.rotary) ** -0.5)
-    experts = read_experts(file, ARCH, sizes.width, scores="sigmoid")
+    scores = LatentScores(source.rope(pairing, latent.rotary), (latent.nope + latent.rotary) ** -0.5)
+    experts = source.read_experts(scores="sigmoid")
 
     def first(i: int) -> Block:
         if kv_heads[i]:
-            return AttendsToLatents(take_latent_attention(file, tensors, latent, scores, i))
-        return take_kda(file, tensors, sizes, heads, i, bound=bound)
+            return AttendsToLatents(take_latent_attention(file, source.tensors, latent, scores, i))
+        return take_kda(source, heads, i, bound=bound)
 
-    return take_model(
-        tensors, sizes, [(first(i), take_second(file, tensors, sizes, experts, i)) for i in range(sizes.layers)]
-    )
+    return source.model([(first(i), source.second(i, experts)) for i in layers])
 
 
 def _refuse_others(file: GGUFFile) -> None:

@@ -8,22 +8,7 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Ops, Rms, Tensor, Weight
-from .hybrid import (
-    Block,
-    Hybrid,
-    by_layer,
-    head_size,
-    read_kv_heads,
-    read_sizes,
-    take_attention,
-    take_feed,
-    take_model,
-    take_norm,
-)
-from .rope import read_rope
-from .tensors import Tensors
-
-ARCH = "deci"
+from .hybrid import Block, Hybrid, HybridFile
 
 
 @dataclass(frozen=True)
@@ -41,26 +26,23 @@ class Linear:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, ARCH, tensors)
-    heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = read_kv_heads(file, sizes, heads, 1 << 12)
-    feeds = by_layer(file, f"{ARCH}.feed_forward_length", sizes.layers, 0, 1 << 20)
-    size = head_size(file, ARCH, sizes.width, max(1, *heads))
-    rope = read_rope(file, ARCH, tensors, "normal", size, sizes.context)
+    source = HybridFile(file)
+    sizes, heads = source.sizes, source.by_layer("attention.head_count")
+    kv_heads, feeds = source.kv_heads(heads, 1 << 12), source.by_layer("feed_forward_length", 1 << 20)
+    size = source.head_size(max(1, *heads))
+    rope = source.rope("normal", size)
 
     def branches(i: int) -> tuple[Block, ...]:
         found: list[Block] = []
         if heads[i]:
-            norm = take_norm(tensors, sizes, i)
+            norm = source.norm(i)
             if kv_heads[i]:
                 how = Attention(heads[i], rope, scale=size**-0.5)
-                found.append(take_attention(tensors, sizes, i, norm, kv_heads[i], how, size))
+                found.append(source.attention(i, norm, kv_heads[i], how, size))
             else:
-                matrix = tensors.take(f"blk.{i}.attn_output.weight", sizes.width, sizes.width)
-                found.append(Linear(norm, matrix))
+                found.append(Linear(norm, source.tensors.take(f"blk.{i}.attn_output.weight", sizes.width, sizes.width)))
         if feeds[i]:
-            found.append(take_feed(tensors, sizes, i, feeds[i], f"blk.{i}.ffn_norm.weight"))
+            found.append(source.feed(i, feeds[i]))
         return tuple(found)
 
-    return take_model(tensors, sizes, [branches(i) for i in range(sizes.layers)])
+    return source.model([branches(i) for i in range(sizes.layers)])

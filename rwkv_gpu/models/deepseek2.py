@@ -72,8 +72,9 @@ class DeepSeek2(Layered):
         return [p.cache for p in self.attentions]
 
 
-def load(file: GGUFFile, arch: str) -> DeepSeek2:
+def load(file: GGUFFile) -> DeepSeek2:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    arch = file.str("general.architecture")
     tensors, form = Tensors(file), FORMS[arch]
     hyper = _read_hyper(file, arch, tensors)
     branch = DEPTH / math.sqrt(hyper.layers) if form.scaled else 1.0

@@ -8,12 +8,13 @@ import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
-from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
+from ..gguf.file import REQUIRED, GGUFFile
+from ..ops.vocabulary import Attention, Cache, Ops, Pairing, Rms, Rope, Scores, State, Tensor, Weight
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
-from .experts import ExpertSizes, Mixture, mixture, take_mixture
+from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
 from .layered import normed
+from .rope import read_rope
 from .tensors import LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
 
@@ -173,23 +174,6 @@ class Parallel:
         return add
 
 
-def read_sizes(file: GGUFFile, arch: str, tensors: Tensors) -> Sizes:
-    """The sizes in the metadata. The last blocks may predict further tokens: they are no layers."""
-    blocks = file.int(f"{arch}.block_count", low=1, high=1024)
-    layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
-    tensors.skip_blocks(range(layers, blocks))
-    if not file.bool(f"{arch}.attention.causal", default=True):
-        raise UnsupportedModel(f"{file.path}: '{arch}' whose tokens see those that follow is not supported")
-    return Sizes(
-        arch,
-        layers,
-        width=file.int(f"{arch}.embedding_length", low=1, high=1 << 16),
-        vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=read_eps(file, arch),
-        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
-    )
-
-
 def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list[int]:
     """A number for each layer: the file has an array of them, or one for all."""
     if isinstance(file.metadata.get(key), int):
@@ -200,140 +184,179 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
-def read_kv_heads(file: GGUFFile, sizes: Sizes, heads: list[int], most: int | None = None) -> list[int]:
-    """Heads of keys and values of each layer, which are the `heads` of queries where the file does not say it."""
-    key = f"{sizes.arch}.attention.head_count_kv"
-    return by_layer(file, key, sizes.layers, 0, most or max(heads)) if key in file.metadata else heads
+class HybridFile:
+    """A file of a model of blocks: its keys, its sizes, and its tensors as blocks of layer i."""
 
-
-def read_recurrent_layers(file: GGUFFile, tensors: Tensors, sizes: Sizes, interval: int) -> list[bool]:
-    """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
-    key = f"{sizes.arch}.attention.recurrent_layers"
-    if key in file.metadata:
-        said = np.asarray(file.metadata[key])
-        if said.ndim != 1 or len(said) < sizes.layers or said.dtype.kind not in "biu":
-            raise tensors.bad(f"metadata key '{key}'", str(said), f"{sizes.layers} booleans")
-        return [bool(one) for one in said[: sizes.layers]]
-    interval = file.int(f"{sizes.arch}.full_attention_interval", low=1, high=1024, default=interval)
-    return [(i + 1) % interval != 0 for i in range(sizes.layers)]
-
-
-def take_model(
-    tensors: Tensors,
-    sizes: Sizes,
-    layers: Sequence[tuple[Block, ...]],
-    *,
-    last_norm: str = "output_norm.weight",
-    embedding_scale: float = 1.0,
-    logit_scale: float = 1.0,
-) -> Hybrid:
-    """A model of these layers; refuses a file that has other tensors, too."""
-    shape = sizes.vocabulary, sizes.width
-    embedding = tensors.take("token_embd.weight", *shape)
-    bias = last_norm.replace("weight", "bias")  # which QRWKV may have
-    shift = tensors.take(bias, sizes.width) if bias in tensors else None
-    norm = Rms(tensors.take(last_norm, sizes.width), sizes.eps, shift)
-    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
-    tensors.refuse_the_rest()
-    weights = tuple(tensors.taken)
-    return Hybrid(sizes, weights, embedding, tuple(layers), norm, head, embedding_scale, logit_scale)
-
-
-def head_size(file: GGUFFile, arch: str, width: int, heads: int) -> int:
-    """How many numbers a head of attention has."""
-    size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
-    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
-    if not size or size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    return size
-
-
-def take_norm(tensors: Tensors, sizes: Sizes, i: int) -> Weight:
-    """The norm before what mixes tokens in a layer."""
-    return tensors.take(f"blk.{i}.attn_norm.weight", sizes.width)
-
-
-def take_attention(
-    tensors: Tensors,
-    sizes: Sizes,
-    i: int,
-    norm: Weight | None,
-    kv_heads: int,
-    how: Attention,
-    size: int,
-    *,
-    scale: float = 1.0,
-) -> Attends:
-    """The attention of a layer; it has the window that `how` says."""
-    at, width = f"blk.{i}.attn", sizes.width
-    if how.heads % kv_heads:
-        what = f"metadata key '{sizes.arch}.attention.head_count_kv'"
-        raise tensors.bad(what, str(kv_heads), f"a divisor of the {how.heads} heads")
-    rows, bias = (how.heads * size, kv_heads * size, kv_heads * size), f"{at}_output.bias"
-    q, k, v = take_qkv(tensors, at, rows, width)
-    return Attends(
-        SelfAttention(
-            norm=Rms(norm, sizes.eps) if norm else None,
-            q=q,
-            k=k,
-            v=v,
-            biases=take_qkv_biases(tensors, at, rows),
-            whole_norms=None,
-            gate=None,
-            output=Output(
-                tensors.take(f"{at}_output.weight", width, rows[0]),
-                tensors.take(bias, width) if bias in tensors else None,
-                scale=scale,
-            ),
-            cache=Cache(f"blk.{i}.kv", kv_heads, size, window=how.window),
-            how=how,
-            value=size,
+    def __init__(self, file: GGUFFile) -> None:
+        """The last blocks may predict further tokens: they are no layers."""
+        self.file, self.tensors = file, Tensors(file)
+        self.arch = arch = file.str("general.architecture")
+        blocks = self.integer("block_count", 1, 1024)
+        layers = blocks - self.integer("nextn_predict_layers", 0, blocks - 1, default=0)
+        self.tensors.skip_blocks(range(layers, blocks))
+        if not file.bool(f"{arch}.attention.causal", default=True):
+            raise UnsupportedModel(f"{file.path}: '{arch}' whose tokens see those that follow is not supported")
+        self.sizes = Sizes(
+            arch,
+            layers,
+            width=self.integer("embedding_length", 1, 1 << 16),
+            vocabulary=self.tensors.dimension("token_embd.weight", 0),
+            eps=read_eps(file, arch),
+            context=self.integer("context_length", 1, LONGEST_CONTEXT),
         )
-    )
 
+    def integer(self, key: str, low: int = 1, high: int = 1 << 12, *, default: int | None = None) -> int:
+        """A number of the metadata, which must be there where it has no default."""
+        return self.file.int(f"{self.arch}.{key}", low=low, high=high, default=REQUIRED if default is None else default)
 
-def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str, *, scale: float = 1.0) -> GatedFeed:
-    """The gated feed-forward of a layer."""
-    at, width, bias = f"blk.{i}.ffn", sizes.width, f"blk.{i}.ffn_down.bias"
-    return GatedFeed(
-        FeedForward(
-            Rms(tensors.take(norm, width), sizes.eps),
-            take_gates(tensors, at, inner, width),
-            "silu",
-            Output(
-                tensors.take(f"{at}_down.weight", width, inner),
-                tensors.take(bias, width) if bias in tensors else None,
-                scale=scale,
-            ),
-            take_biases(tensors, at, inner, ("gate", "up")),
+    def by_layer(self, key: str, high: int = 1 << 12) -> list[int]:
+        """A number for each layer; 0 is that of one that has none."""
+        return by_layer(self.file, f"{self.arch}.{key}", self.sizes.layers, 0, high)
+
+    @property
+    def heads(self) -> int:
+        """Heads of queries, where all layers have as many."""
+        return self.integer("attention.head_count")
+
+    @property
+    def inner(self) -> int:
+        """The width of feed-forwards."""
+        return self.integer("feed_forward_length", 1, 1 << 20)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether any layer has some."""
+        return self.file.int(f"{self.arch}.expert_count", low=0, default=0) > 0
+
+    def kv_heads(self, heads: Sequence[int], most: int | None = None) -> Sequence[int]:
+        """Heads of keys and values of each layer, which are the `heads` of queries where the file does not say it."""
+        key = f"{self.arch}.attention.head_count_kv"
+        said = key in self.file.metadata
+        return by_layer(self.file, key, self.sizes.layers, 0, most or max(heads)) if said else heads
+
+    def only_kv_heads(self, heads: int) -> int:
+        """The same where all layers have as many."""
+        return self.integer("attention.head_count_kv", 1, heads, default=heads)
+
+    def head_size(self, heads: int) -> int:
+        """How many numbers a head of attention has."""
+        size = self.integer("attention.key_length", default=self.sizes.width // heads)
+        self.integer("attention.value_length", size, size, default=size)
+        self.tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
+        return size
+
+    def rope(self, pairing: Pairing, size: int) -> Rope:
+        """How positions rotate heads of that size."""
+        return read_rope(self.file, self.arch, self.tensors, pairing, size, self.sizes.context)
+
+    def recurrent_layers(self, interval: int) -> list[bool]:
+        """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
+        key, layers = f"{self.arch}.attention.recurrent_layers", self.sizes.layers
+        if key in self.file.metadata:
+            said = np.asarray(self.file.metadata[key])
+            if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
+                raise self.tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
+            return [bool(one) for one in said[:layers]]
+        interval = self.integer("full_attention_interval", 1, 1024, default=interval)
+        return [(i + 1) % interval != 0 for i in range(layers)]
+
+    def read_experts(self, *, scores: Scores = "softmax", normalise: bool | None = None) -> ExpertSizes:
+        """The sizes of all mixtures."""
+        return read_experts(self.file, self.arch, self.sizes.width, scores=scores, normalise=normalise)
+
+    def latent_sizes(self, heads: int) -> LatentSizes:
+        """The sizes of latent attention; queries are of low rank where the file says so."""
+        rotary, key = self.integer("rope.dimension_count", 2), self.integer("attention.key_length_mla")
+        if key <= rotary:
+            what = f"metadata key '{self.arch}.attention.key_length_mla'"
+            raise self.tensors.bad(what, str(key), f"more than the {rotary} dims of the key")
+        return LatentSizes(
+            width=self.sizes.width,
+            heads=heads,
+            latent=self.integer("attention.kv_lora_rank", 1, 1 << 14),
+            nope=key - rotary,
+            rotary=rotary,
+            value=self.integer("attention.value_length_mla"),
+            q_rank=self.integer("attention.q_lora_rank", 0, 1 << 14, default=0),
+            eps=self.sizes.eps,
         )
-    )
 
+    def norm(self, i: int) -> Weight:
+        """The norm before what mixes tokens."""
+        return self.tensors.take(f"blk.{i}.attn_norm.weight", self.sizes.width)
 
-def take_second(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSizes, i: int) -> Block:
-    """What follows the mixer of a layer: a feed-forward in the leading layers, and then experts."""
-    norm, arch = f"blk.{i}.ffn_norm.weight", sizes.arch
-    if i < file.int(f"{arch}.leading_dense_block_count", low=0, high=sizes.layers, default=0):
-        return take_feed(tensors, sizes, i, file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20), norm)
-    shared = file.int(f"{arch}.expert_shared_count", low=0, high=64, default=0) > 0
-    return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i, shared=shared))
+    def attention(
+        self, i: int, norm: Weight | None, kv_heads: int, how: Attention, size: int, *, scale: float = 1.0
+    ) -> Attends:
+        """Attention with the window that `how` says."""
+        at, width, tensors = f"blk.{i}.attn", self.sizes.width, self.tensors
+        tensors.check_divides(f"{self.arch}.attention.head_count_kv", kv_heads, how.heads)
+        rows = how.heads * size, kv_heads * size, kv_heads * size
+        q, k, v = take_qkv(tensors, at, rows, width)
+        return Attends(
+            SelfAttention(
+                norm=Rms(norm, self.sizes.eps) if norm else None,
+                q=q,
+                k=k,
+                v=v,
+                biases=take_qkv_biases(tensors, at, rows),
+                whole_norms=None,
+                gate=None,
+                output=Output(
+                    tensors.take(f"{at}_output.weight", width, rows[0]),
+                    tensors.find(f"{at}_output.bias", width),
+                    scale=scale,
+                ),
+                cache=Cache(f"blk.{i}.kv", kv_heads, size, window=how.window),
+                how=how,
+                value=size,
+            )
+        )
 
+    def feed(self, i: int, inner: int, norm: str = "ffn_norm.weight", *, scale: float = 1.0) -> GatedFeed:
+        """A gated feed-forward."""
+        at, width, tensors = f"blk.{i}.ffn", self.sizes.width, self.tensors
+        return GatedFeed(
+            FeedForward(
+                Rms(tensors.take(f"blk.{i}.{norm}", width), self.sizes.eps),
+                take_gates(tensors, at, inner, width),
+                "silu",
+                Output(
+                    tensors.take(f"{at}_down.weight", width, inner),
+                    tensors.find(f"{at}_down.bias", width),
+                    scale=scale,
+                ),
+                take_biases(tensors, at, inner, ("gate", "up")),
+            )
+        )
 
-def read_latent_sizes(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int) -> LatentSizes:
-    """The sizes of latent attention in a hybrid; queries are of low rank where the file says so."""
-    arch, at = sizes.arch, f"{sizes.arch}.attention"
-    rotary = file.int(f"{arch}.rope.dimension_count", low=2, high=1 << 12)
-    key = file.int(f"{at}.key_length_mla", low=1, high=1 << 12)
-    if key <= rotary:
-        raise tensors.bad(f"metadata key '{at}.key_length_mla'", str(key), f"more than the {rotary} dims of the key")
-    return LatentSizes(
-        width=sizes.width,
-        heads=heads,
-        latent=file.int(f"{at}.kv_lora_rank", low=1, high=1 << 14),
-        nope=key - rotary,
-        rotary=rotary,
-        value=file.int(f"{at}.value_length_mla", low=1, high=1 << 12),
-        q_rank=file.int(f"{at}.q_lora_rank", low=0, high=1 << 14, default=0),
-        eps=sizes.eps,
-    )
+    def experts(
+        self, i: int, experts: ExpertSizes, *, norm: str = "ffn_norm", shared: bool = False, scale: float = 1.0
+    ) -> Experts:
+        """Experts behind a norm."""
+        before = self.tensors.take(f"blk.{i}.{norm}.weight", self.sizes.width)
+        return Experts(before, take_mixture(self.tensors, experts, i, shared=shared), scale)
+
+    def second(self, i: int, experts: ExpertSizes) -> Block:
+        """What follows the mixer of a layer: a feed-forward in the leading layers, and then experts."""
+        if i < self.integer("leading_dense_block_count", 0, self.sizes.layers, default=0):
+            return self.feed(i, self.inner)
+        return self.experts(i, experts, shared=self.integer("expert_shared_count", 0, 64, default=0) > 0)
+
+    def model(
+        self,
+        layers: Sequence[tuple[Block, ...]],
+        *,
+        last_norm: str = "output_norm",
+        embedding_scale: float = 1.0,
+        logit_scale: float = 1.0,
+    ) -> Hybrid:
+        """A model of these layers; refuses a file that has other tensors, too."""
+        sizes, tensors = self.sizes, self.tensors
+        shape = sizes.vocabulary, sizes.width
+        embedding = tensors.take("token_embd.weight", *shape)
+        shift = tensors.find(f"{last_norm}.bias", sizes.width)  # which QRWKV may have
+        norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
+        head = tensors.find("output.weight", *shape) or embedding
+        tensors.refuse_the_rest()
+        return Hybrid(sizes, tuple(tensors.taken), embedding, tuple(layers), norm, head, embedding_scale, logit_scale)

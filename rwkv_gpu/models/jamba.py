@@ -5,45 +5,26 @@ Shares of experts are not normalised.
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention
-from .experts import read_experts, take_mixture
-from .hybrid import (
-    Block,
-    Experts,
-    Hybrid,
-    head_size,
-    read_kv_heads,
-    read_sizes,
-    take_attention,
-    take_feed,
-    take_model,
-    take_norm,
-)
+from .hybrid import Block, Hybrid, HybridFile
 from .mamba import read_inner, take_mixer, take_scan_norms
-from .tensors import Tensors
-
-ARCH = "jamba"
 
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes, inner = read_sizes(file, ARCH, tensors), read_inner(file, ARCH)
-    heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
-    size = head_size(file, ARCH, sizes.width, heads)
+    source = HybridFile(file)
+    tensors, layers = source.tensors, range(source.sizes.layers)
+    inner, heads = read_inner(source), source.heads
+    kv_heads, size = source.kv_heads([heads] * len(layers)), source.head_size(heads)
     how = Attention(heads, None, scale=size**-0.5)
-    feed = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
 
     def mixer(i: int) -> Block:
         if kv_heads[i]:
-            return take_attention(tensors, sizes, i, take_norm(tensors, sizes, i), kv_heads[i], how, size)
-        return take_mixer(tensors, sizes, inner, i, take_scan_norms(tensors, inner, i))
+            return source.attention(i, source.norm(i), kv_heads[i], how, size)
+        return take_mixer(source, inner, i, take_scan_norms(tensors, inner, i))
 
     def second(i: int) -> Block:
-        norm = f"blk.{i}.ffn_norm.weight"
         if f"blk.{i}.ffn_gate_inp.weight" not in tensors:
-            return take_feed(tensors, sizes, i, feed, norm)
-        experts = read_experts(file, ARCH, sizes.width, normalise=False)
-        return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i))
+            return source.feed(i, source.inner)
+        return source.experts(i, source.read_experts(normalise=False))
 
-    return take_model(tensors, sizes, [(mixer(i), second(i)) for i in range(sizes.layers)])
+    return source.model([(mixer(i), second(i)) for i in layers])

@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
-
-from ..gguf.file import GGUFFile
 from ..ops.vocabulary import DeltaRule, Ops, Rms, State, Tensor, Weight
 from .dense import take_qkv
-from .hybrid import Sizes, take_norm
-from .tensors import Tensors
+from .hybrid import HybridFile
 
 HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
 QKV = "q", "k", "v"
@@ -47,16 +43,11 @@ class KDA:
         return g.linear(y, self.output, add=add)
 
 
-def take_kda(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, i: int, *, bound: float = 0.0) -> KDA:
+def take_kda(source: HybridFile, heads: int, i: int, *, bound: float = 0.0) -> KDA:
     """The delta net of a layer; `bound` is that of its decays."""
-    arch, at, width = sizes.arch, f"blk.{i}", sizes.width
-    size = file.int(f"{arch}.kda.head_dim", low=1, high=1 << 12)
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    taps = file.int(f"{arch}.ssm.conv_kernel", low=2, high=16)
-    inner = heads * size
-
+    at, tensors, sizes, size = f"blk.{i}", source.tensors, source.sizes, source.integer("kda.head_dim")
+    tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
+    taps, inner, width = source.integer("ssm.conv_kernel", 2, 16), heads * size, sizes.width
     low = f"{at}.ssm_f_b.weight" in tensors
 
     def product(name: str) -> tuple[Weight, ...]:
@@ -66,7 +57,7 @@ def take_kda(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, i: int,
         return tensors.take(f"{at}.{name}_a.weight", rank, width), tensors.take(f"{at}.{name}_b.weight", inner, rank)
 
     return KDA(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         qkv=take_qkv(tensors, f"{at}.attn", (inner, inner, inner), width),
         convs=tuple(tensors.take_flat(f"{at}.ssm_conv1d_{name}.weight", inner, taps) for name in QKV),
         pasts=tuple(State(f"{at}.conv_{name}", (taps - 1, inner)) for name in QKV),

@@ -5,22 +5,8 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, State, Tensor, Weight
-from .experts import read_experts, take_mixture
-from .hybrid import (
-    Block,
-    Experts,
-    Hybrid,
-    Sizes,
-    head_size,
-    read_kv_heads,
-    read_sizes,
-    take_attention,
-    take_feed,
-    take_model,
-    take_norm,
-)
-from .rope import read_rope
-from .tensors import LONGEST_CONTEXT, Tensors
+from .hybrid import Block, Hybrid, HybridFile
+from .tensors import LONGEST_CONTEXT
 
 
 @dataclass(frozen=True)
@@ -43,50 +29,42 @@ class ShortConvolution:
         return g.linear(g.conv1d(projected, self.conv, self.past, gated=True), self.output, add=add)
 
 
-def load(file: GGUFFile, arch: str) -> Hybrid:
+def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, arch, tensors)
-    inner = file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20)
-    mixtures = file.int(f"{arch}.expert_count", low=0, default=0) > 0
-    dense = file.int(f"{arch}.leading_dense_block_count", low=0, default=0) if mixtures else sizes.layers
-    experts = read_experts(file, arch, sizes.width, scores="sigmoid", normalise=True) if mixtures else None
-
-    def feed(i: int) -> Block:
-        norm = f"blk.{i}.ffn_norm.weight"
-        if experts is None or i < dense:
-            return take_feed(tensors, sizes, i, inner, norm)
-        return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i))
-
-    mixers = _take_mixers(file, tensors, sizes)
-    layers = [(mixer, feed(i)) for i, mixer in enumerate(mixers)]
-    return take_model(tensors, sizes, layers, last_norm="token_embd_norm.weight")
+    source = HybridFile(file)
+    layers, experts = source.sizes.layers, None
+    dense = layers
+    if source.has_experts:
+        dense = file.int(f"{source.arch}.leading_dense_block_count", low=0, default=0)
+        experts = source.read_experts(scores="sigmoid", normalise=True)
+    mixers = _take_mixers(source)
+    seconds = (
+        source.feed(i, source.inner) if experts is None or i < dense else source.experts(i, experts)
+        for i in range(layers)
+    )
+    return source.model(list(zip(mixers, seconds, strict=True)), last_norm="token_embd_norm")
 
 
-def _take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
+def _take_mixers(source: HybridFile) -> list[Block]:
     """What comes first in each layer: attention where it has heads of keys and values."""
-    arch, width = sizes.arch, sizes.width
-    heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = read_kv_heads(file, sizes, [heads] * sizes.layers)
-    taps = file.int(f"{arch}.shortconv.l_cache", low=2, high=16)
-    window = file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0)
-    size = head_size(file, arch, width, heads)
-    rope = read_rope(file, arch, tensors, "neox", size, sizes.context)
+    tensors, sizes, heads = source.tensors, source.sizes, source.heads
+    kv_heads, size = source.kv_heads([heads] * sizes.layers), source.head_size(heads)
+    taps, rope = source.integer("shortconv.l_cache", 2, 16), source.rope("neox", size)
+    window = source.integer("attention.sliding_window", 0, LONGEST_CONTEXT, default=0)
 
     def attention(i: int, kv: int) -> Block:
-        at = f"blk.{i}.attn"
-        q_norm, k_norm = (tensors.take(f"{at}_{x}_norm.weight", size) for x in "qk")
+        q_norm, k_norm = (tensors.take(f"blk.{i}.attn_{x}_norm.weight", size) for x in "qk")
         norms = HeadNorms(sizes.eps, q_norm, k_norm)
         how = Attention(heads, rope, scale=size**-0.5, norms=norms, window=window)
-        return take_attention(tensors, sizes, i, take_norm(tensors, sizes, i), kv, how, size)
+        return source.attention(i, source.norm(i), kv, how, size)
 
-    return [attention(i, kv) if kv else _convolution(tensors, sizes, taps, i) for i, kv in enumerate(kv_heads)]
+    return [attention(i, kv) if kv else _convolution(source, taps, i) for i, kv in enumerate(kv_heads)]
 
 
-def _convolution(tensors: Tensors, sizes: Sizes, taps: int, i: int) -> ShortConvolution:
-    at, width = f"blk.{i}.shortconv", sizes.width
+def _convolution(source: HybridFile, taps: int, i: int) -> ShortConvolution:
+    at, width, tensors = f"blk.{i}.shortconv", source.sizes.width, source.tensors
     return ShortConvolution(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         project=tensors.take(f"{at}.in_proj.weight", 3 * width, width),
         conv=tensors.take_flat(f"{at}.conv.weight", width, taps),
         output=tensors.take(f"{at}.out_proj.weight", width, width),

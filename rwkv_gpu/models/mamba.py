@@ -7,7 +7,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
-from .hybrid import Hybrid, Sizes, read_sizes, take_model, take_norm
+from .hybrid import Hybrid, HybridFile
 from .tensors import Tensors
 
 STEP, LARGEST_STATE = 4, 64  # what the kernel takes of N: a lane has a whole row of the state
@@ -66,25 +66,29 @@ class Mixer:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, "mamba", tensors)
-    inner = read_inner(file, "mamba")
+    source = HybridFile(file)
+    inner = read_inner(source)
     norms = ScanNorms(None, None) if file.bool("mamba.ssm.dt_b_c_rms", default=False) else None
-    return take_model(tensors, sizes, [(take_mixer(tensors, sizes, inner, i, norms),) for i in range(sizes.layers)])
+    return source.model([(take_mixer(source, inner, i, norms),) for i in range(source.sizes.layers)])
 
 
-def read_inner(file: GGUFFile, arch: str) -> Inner:
+def read_inner(source: HybridFile) -> Inner:
     """The sizes of all mixers of a model."""
     inner = Inner(
-        width=file.int(f"{arch}.ssm.inner_size", low=1, high=1 << 20),
-        state=file.int(f"{arch}.ssm.state_size", low=1, high=1 << 16),
-        rank=file.int(f"{arch}.ssm.time_step_rank", low=1, high=1 << 16),
-        taps=file.int(f"{arch}.ssm.conv_kernel", low=2, high=16),
+        width=source.integer("ssm.inner_size", 1, 1 << 20),
+        state=source.integer("ssm.state_size", 1, 1 << 16),
+        rank=source.integer("ssm.time_step_rank", 1, 1 << 16),
+        taps=source.integer("ssm.conv_kernel", 2, 16),
     )
-    if inner.state % STEP or inner.state > LARGEST_STATE:
-        known = f"multiples of {STEP} up to {LARGEST_STATE}"
-        raise UnsupportedModel(f"{file.path}: states of {inner.state} are not supported; known: {known}")
+    check_state(source, inner.state)
     return inner
+
+
+def check_state(source: HybridFile, state: int) -> None:
+    """Refuses what the kernel does not take."""
+    if state % STEP or state > LARGEST_STATE:
+        known = f"multiples of {STEP} up to {LARGEST_STATE}"
+        raise UnsupportedModel(f"{source.file.path}: states of {state} are not supported; known: {known}")
 
 
 def take_scan_norms(tensors: Tensors, inner: Inner, i: int) -> ScanNorms:
@@ -97,18 +101,18 @@ def take_scan_norms(tensors: Tensors, inner: Inner, i: int) -> ScanNorms:
     )
 
 
-def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norms: ScanNorms | None) -> Mixer:
+def take_mixer(source: HybridFile, inner: Inner, i: int, norms: ScanNorms | None) -> Mixer:
     """The mixer of a layer."""
-    at, width, bias = f"blk.{i}.ssm", inner.width, f"blk.{i}.ssm_conv1d.bias"
+    at, width, tensors, sizes = f"blk.{i}.ssm", inner.width, source.tensors, source.sizes
     low, bc = tensors.split(
         f"{at}_x.weight", width, (f"{at}_x.dt.weight", inner.rank), (f"{at}_x.bc.weight", 2 * inner.state)
     )
     tensors.keep(low, bc)
     return Mixer(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         project=tensors.take(f"{at}_in.weight", 2 * width, sizes.width),
         conv=tensors.take_flat(f"{at}_conv1d.weight", width, inner.taps),
-        conv_bias=tensors.take(bias, width) if bias in tensors else None,
+        conv_bias=tensors.find(f"{at}_conv1d.bias", width),
         low=low,
         bc=bc,
         scan_norms=norms,

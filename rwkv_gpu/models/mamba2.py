@@ -7,8 +7,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
-from .hybrid import Hybrid, Sizes, read_sizes, take_model, take_norm
-from .tensors import Tensors
+from .hybrid import Hybrid, HybridFile
 
 STEP, LARGEST_SIZE, LARGEST_STATE = 4, 256, 512  # what the kernel takes of P and N
 
@@ -68,40 +67,40 @@ class Mixer:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, "mamba2", tensors)
-    inner = read_inner(file, "mamba2", tensors)
-    layers = [(take_mixer(tensors, sizes, inner, i, take_norm(tensors, sizes, i)),) for i in range(sizes.layers)]
-    return take_model(tensors, sizes, layers)
+    source = HybridFile(file)
+    inner = read_inner(source)
+    return source.model([(take_mixer(source, inner, i, source.norm(i)),) for i in range(source.sizes.layers)])
 
 
-def read_inner(file: GGUFFile, arch: str, tensors: Tensors) -> Inner:
+def read_inner(source: HybridFile) -> Inner:
     """The sizes of all mixers of a model."""
-    width = file.int(f"{arch}.ssm.inner_size", low=1, high=1 << 20)
-    heads = file.int(f"{arch}.ssm.time_step_rank", low=1, high=1 << 16)
-    groups = file.int(f"{arch}.ssm.group_count", low=1, high=heads, default=1)
+    at, width = f"{source.arch}.ssm", source.integer("ssm.inner_size", 1, 1 << 20)
+    heads = source.integer("ssm.time_step_rank", 1, 1 << 16)
+    groups = source.integer("ssm.group_count", 1, heads, default=1)
     if width % heads:
-        raise tensors.bad(f"metadata key '{arch}.ssm.inner_size'", str(width), f"a multiple of the {heads} heads")
-    if heads % groups:
-        raise tensors.bad(f"metadata key '{arch}.ssm.group_count'", str(groups), f"a divisor of the {heads} heads")
-    state = file.int(f"{arch}.ssm.state_size", low=1, high=1 << 16)
-    inner = Inner(heads, width // heads, state, groups, file.int(f"{arch}.ssm.conv_kernel", low=2, high=16))
+        what = f"metadata key '{at}.inner_size'"
+        raise source.tensors.bad(what, str(width), f"a multiple of the {heads} heads")
+    source.tensors.check_divides(f"{at}.group_count", groups, heads)
+    state = source.integer("ssm.state_size", 1, 1 << 16)
+    inner = Inner(heads, width // heads, state, groups, source.integer("ssm.conv_kernel", 2, 16))
     if inner.size % STEP or inner.size > LARGEST_SIZE or state % STEP or state > LARGEST_STATE:
         known = f"multiples of {STEP} up to {LARGEST_SIZE} by {LARGEST_STATE}"
-        raise UnsupportedModel(f"{file.path}: states of {inner.size} by {state} are not supported; known: {known}")
+        raise UnsupportedModel(
+            f"{source.file.path}: states of {inner.size} by {state} are not supported; known: {known}"
+        )
     return inner
 
 
-def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norm: Weight, *, scale: float = 1.0) -> Mixer:
+def take_mixer(source: HybridFile, inner: Inner, i: int, norm: Weight, *, scale: float = 1.0) -> Mixer:
     """The mixer of a layer."""
-    at, width, convolved = f"blk.{i}.ssm", inner.width, inner.convolved
-    bias, out_norm = f"{at}_conv1d.bias", f"{at}_norm.weight"
+    at, width, convolved, out_norm = f"blk.{i}.ssm", inner.width, inner.convolved, f"blk.{i}.ssm_norm.weight"
+    tensors, sizes = source.tensors, source.sizes
     return Mixer(
         inner,
         norm=norm,
         project=tensors.take(f"{at}_in.weight", width + convolved + inner.heads, sizes.width),
         conv=tensors.take_flat(f"{at}_conv1d.weight", convolved, inner.taps),
-        conv_bias=tensors.take(bias, convolved) if bias in tensors else None,
+        conv_bias=tensors.find(f"{at}_conv1d.bias", convolved),
         parameters=StateSpace(
             dt_bias=tensors.take(f"{at}_dt.bias", inner.heads),
             a=tensors.take_flat(f"{at}_a", inner.heads),

@@ -7,27 +7,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, Ops, State, Tensor, Weight
-from .experts import read_experts, take_mixture
-from .hybrid import (
-    Block,
-    Experts,
-    Hybrid,
-    Sizes,
-    head_size,
-    read_recurrent_layers,
-    read_sizes,
-    take_attention,
-    take_model,
-    take_norm,
-)
-from .rope import read_rope
-from .tensors import Tensors
+from .experts import take_mixture
+from .hybrid import Block, Experts, Hybrid, HybridFile
 
-ARCH = "minimax-01"
 INTERVAL = 8  # every such layer attends where the file does not say otherwise
 HEAD_STEP, LARGEST_HEAD = 16, 256  # of lightning attention: what the kernels take
 LEAST_FADING = 1e-5  # that the last layer has
@@ -78,36 +62,30 @@ class Lightning:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, ARCH, tensors)
-    recurrent = read_recurrent_layers(file, tensors, sizes, INTERVAL)
-    heads = file.int(f"{ARCH}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = file.int(f"{ARCH}.attention.head_count_kv", low=1, high=heads, default=heads)
-    size = head_size(file, ARCH, sizes.width, heads)
-    how = Attention(heads, read_rope(file, ARCH, tensors, "neox", size, sizes.context), scale=size**-0.5)
-    experts = read_experts(file, ARCH, sizes.width, normalise=True)
-    scale = file.float(f"{ARCH}.residual_scale", 1e-6, 1e6)
+    source = HybridFile(file)
+    tensors, width, heads = source.tensors, source.sizes.width, source.heads
+    recurrent, kv_heads = source.recurrent_layers(INTERVAL), source.only_kv_heads(heads)
+    size = source.head_size(heads)
+    how = Attention(heads, source.rope("neox", size), scale=size**-0.5)
+    experts = source.read_experts(normalise=True)
+    scale = file.float(f"{source.arch}.residual_scale", 1e-6, 1e6)
 
     def layer(i: int) -> tuple[Block, ...]:
         first: Block
         if recurrent[i]:
-            first = _take_lightning(file, tensors, sizes, heads, size, i)
+            first = _take_lightning(source, heads, size, i)
         else:
-            first = take_attention(tensors, sizes, i, None, kv_heads, how, size)
+            first = source.attention(i, None, kv_heads, how, size)
         second = Experts(None, take_mixture(tensors, experts, i))
-        return (
-            Added(take_norm(tensors, sizes, i), first, scale),
-            Added(tensors.take(f"blk.{i}.ffn_norm.weight", sizes.width), second, scale),
-        )
+        norms = source.norm(i), tensors.take(f"blk.{i}.ffn_norm.weight", width)
+        return Added(norms[0], first, scale), Added(norms[1], second, scale)
 
-    return take_model(tensors, sizes, [layer(i) for i in range(sizes.layers)])
+    return source.model([layer(i) for i in range(source.sizes.layers)])
 
 
-def _take_lightning(file: GGUFFile, tensors: Tensors, sizes: Sizes, heads: int, size: int, i: int) -> Lightning:
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    at, inner = f"blk.{i}.attn", heads * size
+def _take_lightning(source: HybridFile, heads: int, size: int, i: int) -> Lightning:
+    at, inner, tensors, sizes = f"blk.{i}.attn", heads * size, source.tensors, source.sizes
+    tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
     return Lightning(
         qkv=tensors.take(f"{at}_qkv.weight", 3 * inner, sizes.width),
         gate=tensors.take(f"{at}_gate.weight", inner, sizes.width),

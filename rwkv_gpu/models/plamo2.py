@@ -7,29 +7,13 @@ each branch.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadRows, Ops, Rms, State, StateSpace, Tensor, Weight
 from .dense import take_gates, take_qkv
-from .hybrid import (
-    Block,
-    GatedFeed,
-    Hybrid,
-    Sizes,
-    by_layer,
-    head_size,
-    read_kv_heads,
-    read_sizes,
-    take_model,
-    take_norm,
-)
-from .mamba import LARGEST_STATE, STEP
-from .rope import read_rope
+from .hybrid import Block, GatedFeed, Hybrid, HybridFile
+from .mamba import check_state
 from .tensors import Tensors
 from .transformer import FeedForward, Output, output
-
-ARCH = "plamo2"
 
 
 @dataclass(frozen=True)
@@ -108,37 +92,33 @@ class Attends:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes, inner = read_sizes(file, ARCH, tensors), _read_inner(file, tensors)
-    heads = by_layer(file, f"{ARCH}.attention.head_count", sizes.layers, 0, 1 << 12)
-    kv_heads = read_kv_heads(file, sizes, heads, 1 << 12)
-    feed = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
-    size = head_size(file, ARCH, sizes.width, max(1, *heads))
-    rope = read_rope(file, ARCH, tensors, "neox", size, sizes.context)
+    source = HybridFile(file)
+    inner, heads = _read_inner(source), source.by_layer("attention.head_count")
+    kv_heads, size = source.kv_heads(heads, 1 << 12), source.head_size(max(1, *heads))
+    rope = source.rope("neox", size)
 
     def mixer(i: int) -> Block:
         if not kv_heads[i]:
-            return _take_mixer(tensors, sizes, inner, i)
-        return _take_attention(tensors, sizes, i, kv_heads[i], Attention(heads[i], rope, scale=size**-0.5), size)
+            return _take_mixer(source, inner, i)
+        return _take_attention(source, i, kv_heads[i], Attention(heads[i], rope, scale=size**-0.5), size)
 
-    return take_model(tensors, sizes, [(mixer(i), _take_feed(tensors, sizes, i, feed)) for i in range(sizes.layers)])
+    return source.model([(mixer(i), _take_feed(source, i)) for i in range(source.sizes.layers)])
 
 
-def _read_inner(file: GGUFFile, tensors: Tensors) -> Inner:
-    width = file.int(f"{ARCH}.ssm.inner_size", low=1, high=1 << 20)
-    heads = file.int(f"{ARCH}.ssm.time_step_rank", low=1, high=1 << 16)
-    state = file.int(f"{ARCH}.ssm.state_size", low=1, high=1 << 16)
-    file.int(f"{ARCH}.ssm.group_count", low=0, high=0, default=0)
+def _read_inner(source: HybridFile) -> Inner:
+    width, heads = source.integer("ssm.inner_size", 1, 1 << 20), source.integer("ssm.time_step_rank", 1, 1 << 16)
+    state = source.integer("ssm.state_size", 1, 1 << 16)
+    source.integer("ssm.group_count", 0, 0, default=0)
     if width % heads:
-        raise tensors.bad(f"metadata key '{ARCH}.ssm.inner_size'", str(width), f"a multiple of the {heads} heads")
-    if state % STEP or state > LARGEST_STATE:
-        known = f"multiples of {STEP} up to {LARGEST_STATE}"
-        raise UnsupportedModel(f"{file.path}: states of {state} are not supported; known: {known}")
-    return Inner(heads, width // heads, state, file.int(f"{ARCH}.ssm.conv_kernel", low=2, high=16))
+        what = f"metadata key '{source.arch}.ssm.inner_size'"
+        raise source.tensors.bad(what, str(width), f"a multiple of the {heads} heads")
+    check_state(source, state)
+    return Inner(heads, width // heads, state, source.integer("ssm.conv_kernel", 2, 16))
 
 
-def _take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
+def _take_mixer(source: HybridFile, inner: Inner, i: int) -> Mixer:
     at, width, heads, size, state = f"blk.{i}.ssm", inner.width, inner.heads, inner.size, inner.state
+    tensors, sizes = source.tensors, source.sizes
     of_head = HeadRows(heads, 2 * size, 0, size)  # z, and then x
     bc, low = tensors.split(
         f"{at}_x.weight",
@@ -149,7 +129,7 @@ def _take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
     tensors.keep(bc, low)
     channels = HeadRows(heads, 1, 0, 1, repeats=size)
     return Mixer(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         x=tensors.rows_of_heads(
             f"{at}_in.x.weight", f"{at}_in.weight", HeadRows(heads, 2 * size, size, size), sizes.width
         ),
@@ -167,42 +147,41 @@ def _take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
             a=tensors.numbers_of_heads(f"{at}_a.channels", f"{at}_a", HeadRows(heads, 1, 0, 1, repeats=size * state)),
             d=tensors.numbers_of_heads(f"{at}_d.channels", f"{at}_d", channels),
         ),
-        output=_take_output(tensors, sizes, i, f"{at}_out", width, "post_attention_norm"),
+        output=_take_output(source, i, f"{at}_out", width, "post_attention_norm"),
         past=State(f"blk.{i}.conv", (inner.taps - 1, width)),
         ssm=State(f"blk.{i}.ssm", (width, state)),
     )
 
 
-def _take_attention(tensors: Tensors, sizes: Sizes, i: int, kv_heads: int, how: Attention, size: int) -> Attends:
-    at = f"blk.{i}.attn"
-    if how.heads % kv_heads:
-        what = f"metadata key '{ARCH}.attention.head_count_kv'"
-        raise tensors.bad(what, str(kv_heads), f"a divisor of the {how.heads} heads")
+def _take_attention(source: HybridFile, i: int, kv_heads: int, how: Attention, size: int) -> Attends:
+    at, tensors = f"blk.{i}.attn", source.tensors
+    tensors.check_divides(f"{source.arch}.attention.head_count_kv", kv_heads, how.heads)
     rows = how.heads * size, kv_heads * size, kv_heads * size
     return Attends(
-        norm=take_norm(tensors, sizes, i),
-        qkv=take_qkv(tensors, at, rows, sizes.width),
+        norm=source.norm(i),
+        qkv=take_qkv(tensors, at, rows, source.sizes.width),
         q_norm=tensors.take_flat(f"{at}_q_norm.weight", how.heads, size),
         k_norm=tensors.take_flat(f"{at}_k_norm.weight", kv_heads, size),
-        output=_take_output(tensors, sizes, i, f"{at}_output", rows[0], "post_attention_norm"),
+        output=_take_output(source, i, f"{at}_output", rows[0], "post_attention_norm"),
         cache=Cache(f"blk.{i}.kv", kv_heads, size),
         how=how,
     )
 
 
-def _take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int) -> GatedFeed:
-    at = f"blk.{i}.ffn"
+def _take_feed(source: HybridFile, i: int) -> GatedFeed:
+    at, tensors, sizes, inner = f"blk.{i}.ffn", source.tensors, source.sizes, source.inner
     return GatedFeed(
         FeedForward(
             Rms(tensors.take(f"{at}_norm.weight", sizes.width), sizes.eps),
             take_gates(tensors, at, inner, sizes.width),
             "silu",
-            _take_output(tensors, sizes, i, f"{at}_down", inner, "post_ffw_norm"),
+            _take_output(source, i, f"{at}_down", inner, "post_ffw_norm"),
         )
     )
 
 
-def _take_output(tensors: Tensors, sizes: Sizes, i: int, name: str, inner: int, norm: str) -> Output:
+def _take_output(source: HybridFile, i: int, name: str, inner: int, norm: str) -> Output:
+    tensors, sizes = source.tensors, source.sizes
     weight = tensors.take(_named(tensors, f"blk.{i}.{norm}"), sizes.width)
     return Output(tensors.take(f"{name}.weight", sizes.width, inner), norm=Rms(weight, sizes.eps))
 

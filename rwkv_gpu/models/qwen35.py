@@ -6,8 +6,6 @@ Positions of text turn a part of each head (neox); the file's sections are for i
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import (
     Activation,
@@ -23,20 +21,8 @@ from ..ops.vocabulary import (
     Tensor,
     Weight,
 )
-from .experts import ExpertSizes, read_experts, take_mixture
-from .hybrid import (
-    Block,
-    Experts,
-    Hybrid,
-    Sizes,
-    head_size,
-    read_recurrent_layers,
-    read_sizes,
-    take_feed,
-    take_model,
-    take_norm,
-)
-from .rope import read_rope
+from .experts import ExpertSizes
+from .hybrid import Block, Hybrid, HybridFile
 from .tensors import Tensors
 
 INTERVAL = 4  # every such layer attends where the file does not say otherwise
@@ -96,46 +82,30 @@ class GatedAttention:
         return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how), gate), self.output, add=add)
 
 
-def load(file: GGUFFile, arch: str) -> Hybrid:
+def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, arch, tensors)
-    recurrent = read_recurrent_layers(file, tensors, sizes, INTERVAL)
-    experts = None
-    if file.int(f"{arch}.expert_count", low=0, default=0):
-        experts = read_experts(file, arch, sizes.width, normalise=True)
-    attend = _attention(file, tensors, sizes)
+    source = HybridFile(file)
+    recurrent, layers = source.recurrent_layers(INTERVAL), range(source.sizes.layers)
+    experts = source.read_experts(normalise=True) if source.has_experts else None
+    heads = source.heads
+    kv_heads, size = source.only_kv_heads(heads), source.head_size(heads)
+    source.tensors.check_divides(f"{source.arch}.attention.head_count_kv", kv_heads, heads)
+    how = Attention(heads, source.rope("neox", size), scale=size**-0.5)
     mix = [
-        take_delta_net(file, tensors, sizes, i) if is_recurrent else _take_attention(tensors, sizes, attend, i)
-        for i, is_recurrent in enumerate(recurrent)
+        take_delta_net(source, i) if recurrent[i] else _take_attention(source, how, kv_heads, size, i) for i in layers
     ]
-    feeds = [_take_feed(file, tensors, sizes, experts, i) for i in range(sizes.layers)]
-    return take_model(tensors, sizes, list(zip(mix, feeds, strict=True)))
+    return source.model(list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True)))
 
 
-def _attention(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> tuple[Attention, int, int]:
-    """How every layer attends, its heads of keys, and the size of a head."""
-    arch = sizes.arch
-    heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
-    kv_heads = file.int(f"{arch}.attention.head_count_kv", low=1, high=heads, default=heads)
-    if heads % kv_heads:
-        what = f"metadata key '{arch}.attention.head_count_kv'"
-        raise tensors.bad(what, str(kv_heads), f"a divisor of the {heads} heads")
-    size = head_size(file, arch, sizes.width, heads)
-    rope = read_rope(file, arch, tensors, "neox", size, sizes.context)
-    return Attention(heads, rope, scale=size**-0.5), kv_heads, size
-
-
-def _take_attention(tensors: Tensors, sizes: Sizes, attend: tuple[Attention, int, int], i: int) -> GatedAttention:
+def _take_attention(source: HybridFile, how: Attention, kv_heads: int, size: int, i: int) -> GatedAttention:
     """Rows of q and of the gate stand in turns, a head each."""
-    how, kv_heads, size = attend
-    at, width = f"blk.{i}.attn", sizes.width
+    at, tensors, sizes, width = f"blk.{i}.attn", source.tensors, source.sizes, source.sizes.width
     of_q, of_gate = (HeadRows(how.heads, 2 * size, first, size) for first in (0, size))
     rows = 2 * how.heads * size, kv_heads * size, kv_heads * size
     whole, k, v = _take_qkv(tensors, at, rows, width)
     norms = HeadNorms(sizes.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
     return GatedAttention(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         q=tensors.rows_of_heads(f"{at}_q", whole, of_q, width),
         k=k,
         v=v,
@@ -170,8 +140,7 @@ def _take_biases(
         tensors.keep(k, v)
         others = [k, v]
     else:
-        sizes = zip(names[1:], rows[1:], strict=True)
-        others = [tensors.take(name, count) if name in tensors else None for name, count in sizes]
+        others = [tensors.find(name, count) for name, count in zip(names[1:], rows[1:], strict=True)]
     if q is None:
         return None, *others, None
     parts = ("q.rows", of_q), ("q_gate", of_gate)
@@ -179,42 +148,36 @@ def _take_biases(
     return q_bias, *others, gate_bias
 
 
-def _take_feed(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSizes | None, i: int) -> Block:
+def _take_feed(source: HybridFile, experts: ExpertSizes | None, i: int) -> Block:
     """The norm before it has the name of one after attention."""
-    norm = f"blk.{i}.post_attention_norm.weight"
+    norm = "post_attention_norm"
     if experts is None:
-        inner = file.int(f"{sizes.arch}.feed_forward_length", low=1, high=1 << 20)
-        return take_feed(tensors, sizes, i, inner, norm)
-    return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i, shared=True))
+        return source.feed(i, source.inner, f"{norm}.weight")
+    return source.experts(i, experts, norm=norm, shared=True)
 
 
-def take_delta_net(file: GGUFFile, tensors: Tensors, sizes: Sizes, i: int) -> DeltaNet:
+def take_delta_net(source: HybridFile, i: int) -> DeltaNet:
     """The delta net of a layer. Qwen3-Next has both rates in one tensor; in it neighbouring value heads share keys."""
-    arch, at, width = sizes.arch, f"blk.{i}", sizes.width
-    size = file.int(f"{arch}.ssm.state_size", low=1, high=1 << 12)
-    if size % 16 or size > LARGEST_STATE:
-        known = f"multiples of 16 up to {LARGEST_STATE}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    key_heads = file.int(f"{arch}.ssm.group_count", low=1, high=1 << 12)
-    heads = file.int(f"{arch}.ssm.time_step_rank", low=key_heads, high=1 << 12)
-    if heads % key_heads:
-        what = f"metadata key '{arch}.ssm.group_count'"
-        raise tensors.bad(what, str(key_heads), f"a divisor of the {heads} value heads")
-    file.int(f"{arch}.ssm.inner_size", low=heads * size, high=heads * size)
-    taps = file.int(f"{arch}.ssm.conv_kernel", low=2, high=16)
+    at, tensors, sizes, width = f"blk.{i}", source.tensors, source.sizes, source.sizes.width
+    size, key_heads = source.integer("ssm.state_size"), source.integer("ssm.group_count")
+    tensors.check_heads(size, 16, LARGEST_STATE)
+    heads = source.integer("ssm.time_step_rank", key_heads)
+    tensors.check_divides(f"{source.arch}.ssm.group_count", key_heads, heads, "value heads")
+    source.integer("ssm.inner_size", heads * size, heads * size)
+    taps = source.integer("ssm.conv_kernel", 2, 16)
     inner, channels = heads * size, (2 * key_heads + heads) * size
     qkv, gate = _take_projections(tensors, at, (key_heads, heads, size), width)
     in_one = f"{at}.ssm_ba.weight" in tensors
     rates = ("ssm_ba",) if in_one else ("ssm_beta", "ssm_alpha")
     return DeltaNet(
-        norm=take_norm(tensors, sizes, i),
+        norm=source.norm(i),
         qkv=qkv,
         gate=gate,
         rates=tuple(tensors.take(f"{at}.{name}.weight", heads * (2 if in_one else 1), width) for name in rates),
         conv=tensors.take_flat(f"{at}.ssm_conv1d.weight", channels, taps),
         rule=DeltaRule(
             key_heads,
-            grouped=arch == "qwen3next",
+            grouped=source.arch == "qwen3next",
             bias=tensors.take(f"{at}.ssm_dt.bias", heads),
             rate=tensors.take(f"{at}.ssm_a", heads),
             norm=tensors.take(f"{at}.ssm_norm.weight", size),

@@ -1,7 +1,6 @@
 """The supported architectures: their names in GGUF files, and the functions that load them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from ..errors import BadInput
@@ -85,24 +84,24 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "granitehybrid": granitehybrid.load,
     "jamba": jamba.load,
     "kimi-linear": kimi_linear.load,
-    "lfm2": partial(lfm2.load, arch="lfm2"),
-    "lfm2moe": partial(lfm2.load, arch="lfm2moe"),
+    "lfm2": lfm2.load,
+    "lfm2moe": lfm2.load,
     "llama4": llama4.load,
     "mamba": mamba.load,
     "mamba2": mamba2.load,
     "minimax-01": minimax_01.load,
     "nanbeige": nanbeige.load,
-    "nemotron_h": partial(nemotron_h.load, arch="nemotron_h"),
-    "nemotron_h_moe": partial(nemotron_h.load, arch="nemotron_h_moe"),
+    "nemotron_h": nemotron_h.load,
+    "nemotron_h_moe": nemotron_h.load,
     "plamo2": plamo2.load,
-    "qwen35": partial(qwen35.load, arch="qwen35"),
-    "qwen35moe": partial(qwen35.load, arch="qwen35moe"),
-    "qwen3next": partial(qwen35.load, arch="qwen3next"),
+    "qwen35": qwen35.load,
+    "qwen35moe": qwen35.load,
+    "qwen3next": qwen35.load,
     "rwkv6": rwkv6.load,
     "rwkv6qwen2": rwkv6qwen2.load,
     "rwkv7": rwkv7.load,
     "talkie": talkie.load,
-    **{arch: partial(deepseek2.load, arch=arch) for arch in deepseek2.FORMS},
+    **dict.fromkeys(deepseek2.FORMS, deepseek2.load),
     **dict.fromkeys(encoders.FORMS, encoders.load),
     **dict.fromkeys(dense_families.FORMS, dense_families.load),
     **dict.fromkeys(mixture_families.FORMS, mixture_families.load),

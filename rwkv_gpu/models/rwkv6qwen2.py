@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Ops, State, Tensor, Weight
-from .hybrid import Hybrid, read_sizes, take_feed, take_model
+from .hybrid import Hybrid, HybridFile
 from .rwkv6 import TimeMix, take_time_mix, time_mix
 from .rwkv7 import read_head_size
-from .tensors import Tensors
-
-ARCH = "rwkv6qwen2"
 
 
 @dataclass(frozen=True)
@@ -34,20 +31,16 @@ class TimeMixBlock:
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    sizes = read_sizes(file, ARCH, tensors)
-    size = read_head_size(file, ARCH, sizes.width, tensors)
-    heads = sizes.width // size
-    key_heads = file.int(f"{ARCH}.attention.head_count_kv", low=1, high=heads, default=heads)
-    if heads % key_heads:
-        what = f"metadata key '{ARCH}.attention.head_count_kv'"
-        raise tensors.bad(what, str(key_heads), f"a divisor of the {heads} heads")
-    inner = file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20)
-    file.int(f"{ARCH}.token_shift_count", low=1, high=1, default=1)
-    file.int(f"{ARCH}.rescale_every_n_layers", low=0, high=0, default=0)
+    source = HybridFile(file)
+    tensors, arch, width = source.tensors, source.arch, source.sizes.width
+    size = read_head_size(file, arch, width, tensors)
+    heads = width // size
+    key_heads = source.only_kv_heads(heads)
+    tensors.check_divides(f"{arch}.attention.head_count_kv", key_heads, heads)
+    source.integer("token_shift_count", 1, 1, default=1)
+    source.integer("rescale_every_n_layers", 0, 0, default=0)
     layers = []
-    for i in range(sizes.layers):
-        norm = tensors.take(f"blk.{i}.attn_norm.weight", sizes.width)
-        time = take_time_mix(tensors, i, sizes.width, size, own=False, key_heads=key_heads)
-        layers.append((TimeMixBlock(norm, time), take_feed(tensors, sizes, i, inner, f"blk.{i}.ffn_norm.weight")))
-    return take_model(tensors, sizes, layers)
+    for i in range(source.sizes.layers):
+        norm, time = source.norm(i), take_time_mix(tensors, i, width, size, own=False, key_heads=key_heads)
+        layers.append((TimeMixBlock(norm, time), source.feed(i, source.inner)))
+    return source.model(layers)

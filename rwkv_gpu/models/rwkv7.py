@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
-
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
@@ -224,9 +222,7 @@ def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
 def read_head_size(file: GGUFFile, arch: str, width: int, tensors: Tensors) -> int:
     """How many numbers a head has."""
     size = file.int(f"{arch}.wkv.head_size", low=1, high=1 << 16)
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
     if width % size:
         what = f"metadata key '{arch}.embedding_length'"
         raise tensors.bad(what, str(width), f"a multiple of the head size {size}")

@@ -42,6 +42,10 @@ class Tensors:
             self.taken.append(weight)
         return weight
 
+    def find(self, name: str, *shape: int) -> Weight | None:
+        """The same where the file has it."""
+        return self.take(name, *shape) if name in self else None
+
     def take_flat(self, name: str, *shape: int) -> Weight:
         """The tensor of that name and shape as one vector: rows of a few numbers, that a kernel reads whole."""
         self._checked(name, shape)
@@ -184,6 +188,17 @@ class Tensors:
     def bad(self, what: str, found: str, expected: str) -> BadFile:
         """The error for a file that contradicts itself."""
         return BadFile(f"{self._file.path}: {what}: found {found}, expected {expected}; convert the model again")
+
+    def check_heads(self, size: int, step: int, largest: int) -> None:
+        """Refuses heads that no kernel takes."""
+        if not size or size % step or size > largest:
+            known = f"multiples of {step} up to {largest}"
+            raise UnsupportedModel(f"{self._file.path}: heads of size {size} are not supported; known: {known}")
+
+    def check_divides(self, key: str, found: int, of: int, what: str = "heads") -> None:
+        """Refuses a number of the metadata that does not divide another."""
+        if of % found:
+            raise self.bad(f"metadata key '{key}'", str(found), f"a divisor of the {of} {what}")
 
     def _checked(self, name: str, shape: Sequence[int]) -> Weight:
         info = self._info(name, f" of shape {list(shape)}")

@@ -85,7 +85,7 @@ def load(file: GGUFFile) -> DeepSeek2:
     attentions = tuple(take_latent_attention(file, tensors, sizes, how, i, scale=branch) for i in range(hyper.layers))
     feeds = tuple(_take_feeds(file, arch, tensors, hyper, branch))
     last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
-    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
+    head = tensors.find("output.weight", *shape) or embedding
     tensors.skip_blocks(range(hyper.layers, file.int(f"{arch}.block_count")))
     tensors.refuse_the_rest()
     ends = Ends(embedding, last_norm, head, hyper.context)

@@ -209,11 +209,11 @@ class DenseFile:
         return Ends(
             embedding,
             self.norm(form, form.last_norm) if form.last_norm else None,
-            self._head(embedding) if head else None,
+            (tensors.find("output.weight", *shape) or embedding) if head else None,
             hyper.context,
             form.embedding_scale,
             self._embedding_norm(form),
-            tensors.take("output.bias", hyper.vocabulary) if head and "output.bias" in tensors else None,
+            tensors.find("output.bias", hyper.vocabulary) if head else None,
             form.logit_scale,
             form.logit_cap,
             tensors.take("position_embd.weight", hyper.context, hyper.width) if form.learned_positions else None,
@@ -221,10 +221,6 @@ class DenseFile:
             self._projections() if form.projections else (),
             causal=causal,
         )
-
-    def _head(self, embedding: Weight) -> Weight:
-        there = "output.weight" in self.tensors
-        return self.tensors.take("output.weight", self.hyper.vocabulary, self.hyper.width) if there else embedding
 
     def _first_type(self) -> Weight | None:
         """What is added to the embedding of every token, where the file has types of tokens: the row of the first."""
@@ -324,9 +320,7 @@ class DenseFile:
         if not form.norm_weights:
             return kind(None, None, self.hyper.eps)
         weight = self.tensors.take(f"{name}.weight", size)
-        bias = f"{name}.bias"
-        shift = self.tensors.take(bias, size) if bias in self.tensors else None
-        return kind(weight, shift, self.hyper.eps)
+        return kind(weight, self.tensors.find(f"{name}.bias", size), self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
         """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
@@ -361,10 +355,10 @@ class DenseFile:
         return self.norm(form, f"blk.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
-        bias, inside, total = f"{name}.bias", form.inside[which], form.sums[which]
+        inside, total = form.inside[which], form.sums[which]
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
-            self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
+            self.tensors.find(f"{name}.bias", self.hyper.width),
             self.after(form, which, i),
             form.branch_scale * scale,
             Rms(self.tensors.take(f"blk.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
@@ -398,17 +392,13 @@ def take_qkv_biases(tensors: Tensors, at: str, rows: Sequence[int]) -> tuple[Wei
         parts = tensors.split(whole, 0, *zip(names, rows, strict=True))
         tensors.keep(*parts)
         return parts
-    return tuple(
-        tensors.take(name, count) if name in tensors else None for name, count in zip(names, rows, strict=True)
-    )
+    return tuple(tensors.find(name, count) for name, count in zip(names, rows, strict=True))
 
 
 def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> tuple[Weight | None, ...]:
     """The biases of these matrices of a feed-forward; none where the file has none."""
-    biases = [f"{at}_{name}.bias" for name in names]
-    if not any(bias in tensors for bias in biases):
-        return ()
-    return tuple(tensors.take(bias, inner) if bias in tensors else None for bias in biases)
+    biases = tuple(tensors.find(f"{at}_{name}.bias", inner) for name in names)
+    return biases if any(biases) else ()
 
 
 def take_gates(
@@ -462,9 +452,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
     value = file.int(f"{arch}.attention.value_length", low=1, high=1 << 12, default=size)
     kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", layers, max(heads), default=heads)
     for count, of_kv in zip(heads, kv_heads, strict=True):
-        if count % of_kv:
-            what = f"metadata key '{arch}.attention.head_count_kv'"
-            raise tensors.bad(what, str(of_kv), f"a divisor of the {count} heads")
+        tensors.check_divides(f"{arch}.attention.head_count_kv", of_kv, count)
     largest = max(size, value)
     if largest > LARGEST_HEAD:
         raise UnsupportedModel(

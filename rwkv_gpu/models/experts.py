@@ -219,36 +219,18 @@ def take_mixture(
     answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
     The shared expert has `then` as others do, unless it has one of its own.
     """
-    at, experts = f"blk.{i}.ffn", sizes.experts
+    at, experts, of = f"blk.{i}.ffn", sizes.experts, sizes.width
     if sizes.inner:
         inner = _of_layer(tensors, sizes.inner, i, "the width of experts")
     else:  # `feed_forward_length` is that of one expert in some families, and of all that a row uses in others
         inner = tensors.dimension(f"{at}_down_exps.weight", 2, 3)
-    latent = _take_latent(tensors, at, sizes.width)
-    width = sizes.width if latent is None else latent.down.shape[0]
-    chosen = f"blk.{i}.exp_probs_b"
-
-    def vector(name: str, wanted: bool = False) -> Weight | None:
-        return tensors.take(name, experts) if wanted or name in tensors else None
-
-    both, names = f"{at}_gate_up_exps.weight", ("gate", "up") if gated else ("up",)
-    scales: tuple[Weight, ...] = ()
-    if gated and both in tensors:
-        matrices: tuple[Weight, ...] = (tensors.take(both, experts, 2 * inner, width),)
-    else:
-        matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", experts, inner, width) for name in names)
-        if any(f"{at}_{name}_exps.scale" in tensors for name in names):
-            scales = tuple(tensors.take(f"{at}_{name}_exps.scale", experts) for name in names)
-    gating = replace(
-        sizes.gating,
-        used=_of_layer(tensors, sizes.used, i, "the number of experts of a row"),
-        bias=vector(f"{at}_gate_inp.bias", biases),
-        selection_bias=vector(f"{chosen}.bias") or vector(chosen),
-        answer_scale=None if scales_input else vector(f"{at}_down_exps.scale"),
-    )
+    latent = _take_latent(tensors, at, of)
+    width = of if latent is None else latent.down.shape[0]
+    names = ("gate", "up") if gated else ("up",)
+    matrices, scales = _take_matrices(tensors, at, names, (experts, inner, width))
     return Mixture(
-        router=tensors.take(f"{at}_gate_inp.weight", experts, sizes.width),
-        gating=gating,
+        gating=_take_gating(tensors, sizes, i, biased=biases, scaled=not scales_input),
+        router=tensors.take(f"{at}_gate_inp.weight", experts, of),
         inner=matrices,
         biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in names) if biases else (),
         scales=scales,
@@ -258,10 +240,33 @@ def take_mixture(
         down_bias=tensors.take_flat(f"{at}_down_exps.bias", experts, width) if biases else None,
         scales_input=scales_input,
         router_cap=router_cap,
-        shared=take_shared_expert(tensors, i, sizes.width, shared_then or then, shared_suffix, gated=gated)
-        if shared
-        else None,
+        shared=take_shared_expert(tensors, i, of, shared_then or then, shared_suffix, gated=gated) if shared else None,
         latent=latent,
+    )
+
+
+def _take_matrices(
+    tensors: Tensors, at: str, names: tuple[str, ...], shape: tuple[int, int, int]
+) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+    """What comes before the activation of all experts, which may be one tensor, and the scales of its answers."""
+    (experts, inner, width), both = shape, f"{at}_gate_up_exps.weight"
+    if len(names) == 2 and both in tensors:
+        return (tensors.take(both, experts, 2 * inner, width),), ()
+    matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", *shape) for name in names)
+    scales = [f"{at}_{name}_exps.scale" for name in names]
+    scaled = any(scale in tensors for scale in scales)
+    return matrices, tuple(tensors.take(scale, experts) for scale in scales) if scaled else ()
+
+
+def _take_gating(tensors: Tensors, sizes: ExpertSizes, i: int, *, biased: bool, scaled: bool) -> Gating:
+    at, chosen, experts = f"blk.{i}.ffn", f"blk.{i}.exp_probs_b", sizes.experts
+    bias = f"{at}_gate_inp.bias"
+    return replace(
+        sizes.gating,
+        used=_of_layer(tensors, sizes.used, i, "the number of experts of a row"),
+        bias=tensors.take(bias, experts) if biased else tensors.find(bias, experts),
+        selection_bias=tensors.find(f"{chosen}.bias", experts) or tensors.find(chosen, experts),
+        answer_scale=tensors.find(f"{at}_down_exps.scale", experts) if scaled else None,
     )
 
 
@@ -301,5 +306,5 @@ def take_shared_expert(
         else tensors.take(f"{at}_up{suffix}.weight", inner, width),
         then=then,
         down=tensors.take(f"{at}_down{suffix}.weight", width, inner),
-        gate=tensors.take(own, 1, width) if own in tensors else None,
+        gate=tensors.find(own, 1, width),
     )

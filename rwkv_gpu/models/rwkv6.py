@@ -182,8 +182,7 @@ def take_time_mix(
     decay = tensors.dimension(f"{at}_decay_w1.weight", 0)
 
     def bias(name: str) -> Weight | None:
-        full = f"{at}_{name}.bias"
-        return tensors.take(full, keys if name in ("key", "value") else width) if full in tensors else None
+        return tensors.find(f"{at}_{name}.bias", keys if name in ("key", "value") else width)
 
     return TimeMix(
         lerp=DataLerp(

@@ -13,7 +13,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, Pairing, Rms, Rope, Scores, 
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
-from .layered import normed
+from .layered import Ends, Layered
 from .rope import read_rope
 from .tensors import LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
@@ -47,54 +47,33 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Hybrid:
-    """A model: its sizes and its blocks, layer by layer."""
+class Hybrid(Layered):
+    """A model of blocks, layer by layer."""
 
-    sizes: Sizes
-    weights: tuple[Weight, ...]
-    embedding: Weight  # [V, D]
-    layers: tuple[tuple[Block, ...], ...]
-    last_norm: Rms
-    head: Weight  # [V, D]
-    embedding_scale: float = 1.0
-    logit_scale: float = 1.0
+    eps: float
+    blocks: tuple[tuple[Block, ...], ...]
 
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.sizes.vocabulary
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        for i, layer in enumerate(self.blocks):
+            with g.layer(i):
+                for block in layer:
+                    x = block(g, x, x, self.eps)
+        return x
 
     @property
     def states(self) -> list[State]:
         """The recurrent states of a sequence."""
-        return [state for layer in self.layers for block in layer for state in block.states]
+        return [state for layer in self.blocks for block in layer for state in block.states]
 
     @property
     def caches(self) -> list[Cache]:
         """The keys and values of the layers that attend."""
-        return [cache for layer in self.layers for block in layer for cache in block.caches]
+        return [cache for layer in self.blocks for block in layer for cache in block.caches]
 
     @property
     def context(self) -> int | None:
         """Positions it was trained on; no limit where nothing attends."""
-        return self.sizes.context if self.caches else None
-
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the requested rows, [R, V]"""
-        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm, scale=self.logit_scale)
-
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return normed(g, self._trunk(g, ids), self.last_norm)
-
-    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows after all layers, [R, D]"""
-        x = g.embed(self.embedding, ids, scale=self.embedding_scale)  # [T, D]
-        for i, layer in enumerate(self.layers):
-            with g.layer(i):
-                for block in layer:
-                    x = block(g, x, x, self.sizes.eps)
-        return g.pick(x)
+        return self.ends.context if self.caches else None
 
 
 @dataclass(frozen=True)
@@ -359,4 +338,5 @@ class HybridFile:
         norm = Rms(tensors.take(f"{last_norm}.weight", sizes.width), sizes.eps, shift)
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
-        return Hybrid(sizes, tuple(tensors.taken), embedding, tuple(layers), norm, head, embedding_scale, logit_scale)
+        ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
+        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers))

@@ -74,12 +74,12 @@ class Layered(ABC):
 
     @property
     def states(self) -> list[State]:
-        """None: all that a sequence needs is in its pages."""
+        """What a sequence carries from step to step; none where all that it needs is in its pages."""
         return []
 
     @property
-    def context(self) -> int:
-        """Positions it was trained on."""
+    def context(self) -> int | None:
+        """Positions it was trained on; None where nothing limits them."""
         return self.ends.context
 
 

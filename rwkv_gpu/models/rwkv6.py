@@ -1,11 +1,11 @@
 """RWKV-6: a time mix and a channel mix in each layer. How a row is mixed with the one before depends on both."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Cache, Joined, Ops, State, Tensor, Weight
-from .rwkv7 import HEAD_EPS, Lora, Norm, read_head_size, take_mix, take_norm
+from ..ops.vocabulary import Activation, Joined, Ops, State, Tensor, Weight
+from .layered import Ends
+from .rwkv7 import HEAD_EPS, Lora, Norm, Recurrent, read_head_size, take_mix, take_norm
 from .tensors import EPS, Tensors
 
 PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
@@ -64,51 +64,27 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class RWKV6:
-    """A model: its parameters, in the order of their use."""
+class RWKV6(Recurrent):
+    """A model: a time mix and a channel mix in each layer."""
 
-    vocabulary: int
     eps: float
-    embedding: Weight  # [V, D]
-    first_norm: Norm
-    layers: tuple[Layer, ...]
-    last_norm: Norm
-    last_scale: float  # of the residual stream
-    head: Weight  # [V, D]
-    weights: tuple[Weight, ...]  # all of the above, once
-    context = None  # no limit
+    blocks: tuple[Layer, ...]
 
-    @property
-    def states(self) -> Sequence[State]:
-        """The recurrent states of a sequence: 3 for each layer."""
-        every = ((layer.time.wkv, layer.time.lerp.shift, layer.channel.shift) for layer in self.layers)
-        return [state for states in every for state in states]
-
-    @property
-    def caches(self) -> Sequence[Cache]:
-        """None: the state has a fixed size."""
-        return []
-
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the requested rows, [R, V]"""
-        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm.at(self.eps * self.last_scale**2))
-
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        norm = self.last_norm
-        return g.layer_norm(self._trunk(g, ids), norm.weight, norm.bias, self.eps * self.last_scale**2)
-
-    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows before the last norm, [R, D]"""
-        x = g.embed(self.embedding, ids, norm=self.first_norm.at(self.eps))  # [T, D]
-        for i, layer in enumerate(self.layers):
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        for i, layer in enumerate(self.blocks):
             eps = self.eps * layer.scale**2  # of norms over a stream that is so much larger
             with g.layer(i):
                 norm, lerp = layer.norm, layer.time.lerp
                 first, xx, before = g.norm_shift_mix(x, norm.weight, norm.bias, eps, lerp.first, lerp.shift, rows=True)
                 x = time_mix(g, layer.time, first, xx, before, x, layer.scale)
                 x = channel_mix(g, layer.channel, x, eps, layer.scale)
-        return g.pick(x)
+        return x
+
+    @property
+    def states(self) -> list[State]:
+        """The recurrent states of a sequence: 3 for each layer."""
+        every = ((layer.time.wkv, layer.time.lerp.shift, layer.channel.shift) for layer in self.blocks)
+        return [state for states in every for state in states]
 
 
 def time_mix(
@@ -149,27 +125,23 @@ def load(file: GGUFFile) -> RWKV6:
     def scale(i: int) -> float:
         return 2.0 ** (i // every) if every else 1.0
 
-    model = RWKV6(
-        vocabulary,
-        eps=file.float("rwkv6.attention.layer_norm_epsilon", *EPS),
-        embedding=tensors.take("token_embd.weight", vocabulary, width),
-        first_norm=take_norm(tensors, "token_embd_norm", width),
-        layers=tuple(
-            Layer(
-                take_norm(tensors, f"blk.{i}.attn_norm", width),
-                take_time_mix(tensors, i, width, size, own=True),
-                _channel_mix(tensors, i, width, inner),
-                scale(i),
-            )
-            for i in range(layers)
-        ),
-        last_norm=take_norm(tensors, "output_norm", width),
-        last_scale=scale(layers),
-        head=tensors.take("output.weight", vocabulary, width),
-        weights=tuple(tensors.taken),
+    eps = file.float("rwkv6.attention.layer_norm_epsilon", *EPS)
+    embedding = tensors.take("token_embd.weight", vocabulary, width)
+    first_norm = take_norm(tensors, "token_embd_norm", width).at(eps)
+    blocks = tuple(
+        Layer(
+            take_norm(tensors, f"blk.{i}.attn_norm", width),
+            take_time_mix(tensors, i, width, size, own=True),
+            _channel_mix(tensors, i, width, inner),
+            scale(i),
+        )
+        for i in range(layers)
     )
+    last_norm = take_norm(tensors, "output_norm", width).at(eps * scale(layers) ** 2)
+    head = tensors.take("output.weight", vocabulary, width)
     tensors.refuse_the_rest()
-    return model
+    ends = Ends(embedding, last_norm, head, context=0, embedding_norm=first_norm)
+    return RWKV6(ends, tuple(tensors.taken), eps, blocks)
 
 
 def take_time_mix(

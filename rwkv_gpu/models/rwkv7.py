@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
+from .layered import Ends, Layered
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
 HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
@@ -83,54 +84,38 @@ class ChannelMix:
 
 
 @dataclass(frozen=True)
-class RWKV7:
-    """A model: its sizes and parameters, in the order of their use."""
-
-    hyper: Hyper
-    embedding: Weight  # [V, D]
-    first_norm: Norm
-    layers: tuple[tuple[TimeMix, ChannelMix], ...]
-    last_norm: Norm
-    head: Weight  # [V, D]
-    weights: tuple[Weight, ...]  # all of the above, once
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.hyper.vocabulary
-
-    @property
-    def states(self) -> list[State]:
-        """The recurrent states of a sequence."""
-        return states(self.hyper)
+class Recurrent(Layered):
+    """A model without attention: the state of a sequence has a fixed size, and nothing limits its length."""
 
     @property
     def caches(self) -> list[Cache]:
-        """None: the state has a fixed size."""
+        """None."""
         return []
 
     @property
     def context(self) -> None:
         """No limit."""
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the requested rows, [R, V]"""
-        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm.at(self.hyper.eps))
 
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return g.layer_norm(self._trunk(g, ids), self.last_norm.weight, self.last_norm.bias, self.hyper.eps)
+@dataclass(frozen=True)
+class RWKV7(Recurrent):
+    """A model: a time mix and a channel mix in each layer."""
 
-    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows before the last norm, [R, D]"""
-        eps = self.hyper.eps
-        x = g.embed(self.embedding, ids, norm=self.first_norm.at(eps))  # [T, D]
-        v_first = None
-        for i, (time, channel) in enumerate(self.layers):
+    hyper: Hyper
+    blocks: tuple[tuple[TimeMix, ChannelMix], ...]
+
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        eps, v_first = self.hyper.eps, None
+        for i, (time, channel) in enumerate(self.blocks):
             with g.layer(i):
                 x, v_first = time_mix(g, time, x, v_first, eps)
                 x = channel_mix(g, channel, x, eps)
-        return g.pick(x)
+        return x
+
+    @property
+    def states(self) -> list[State]:
+        """The recurrent states of a sequence: 3 for each layer."""
+        return [state for i in range(self.hyper.layers) for state in layer_states(self.hyper, i)]
 
 
 def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -172,11 +157,6 @@ def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float) -> Tensor:
     return g.linear(g.linear(xk, p.key, then="relu2"), p.value, add=x)
 
 
-def states(hyper: Hyper) -> list[State]:
-    """The recurrent states of a sequence: 3 for each layer."""
-    return [state for i in range(hyper.layers) for state in layer_states(hyper, i)]
-
-
 def layer_states(hyper: Hyper, i: int) -> tuple[State, State, State]:
     """The matrices of the time mix, and the last input of each mix."""
     return (
@@ -190,18 +170,15 @@ def load(file: GGUFFile) -> RWKV7:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     tensors = Tensors(file)
     hyper = read_hyper(file, tensors)
-    model = RWKV7(
-        hyper,
-        embedding=tensors.take("token_embd.weight", hyper.vocabulary, hyper.width),
-        first_norm=take_norm(tensors, "token_embd_norm", hyper.width),
-        layers=tuple((_time_mix(tensors, hyper, i), _channel_mix(tensors, hyper, i)) for i in range(hyper.layers)),
-        last_norm=take_norm(tensors, "output_norm", hyper.width),
-        head=tensors.take("output.weight", hyper.vocabulary, hyper.width),
-        weights=tuple(tensors.taken),
-    )
+    shape = hyper.vocabulary, hyper.width
+    embedding = tensors.take("token_embd.weight", *shape)
+    first_norm = take_norm(tensors, "token_embd_norm", hyper.width).at(hyper.eps)
+    blocks = tuple((_time_mix(tensors, hyper, i), _channel_mix(tensors, hyper, i)) for i in range(hyper.layers))
+    last_norm = take_norm(tensors, "output_norm", hyper.width).at(hyper.eps)
+    ends = Ends(embedding, last_norm, tensors.take("output.weight", *shape), hyper.context, embedding_norm=first_norm)
     tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a's: a first layer mixes no v
     tensors.refuse_the_rest()
-    return model
+    return RWKV7(ends, tuple(tensors.taken), hyper, blocks)
 
 
 def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:

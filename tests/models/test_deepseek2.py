@@ -15,7 +15,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.synthetic import open_synthetic
-from rwkv_gpu.models.deepseek2 import Experts
+from rwkv_gpu.models.hybrid import Experts
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.parts import Parts, Stored, take_apart
@@ -195,7 +195,7 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
     with open_synthetic("glm-4.7-flash-30b") as file:
         silent = {key: value for key, value in file.metadata.items() if not key.endswith("gating_func")}
         monkeypatch.setattr(file, "metadata", silent)
-        gatings = {p.mixture.gating.scores for p in load_model(file).feeds if isinstance(p, Experts)}
+        gatings = {one.p.gating.scores for _, one in load_model(file).blocks if isinstance(one, Experts)}
     assert gatings == {"sigmoid"}
 
 
@@ -219,7 +219,7 @@ def test_queries_are_scaled_by_the_context_of_training_where_the_file_says_no_ot
     whole = take_apart(golden("tiny-mistral4.gguf").read_bytes())
     whole.rows = [row for row in whole.rows if not row.name.endswith(b"temperature_length")]
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
-        assert {p.how.temperature.period for p in load_model(file).attentions} == {256}
+        assert {one.p.how.temperature.period for one, _ in load_model(file).blocks} == {256}
 
 
 def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
@@ -228,7 +228,7 @@ def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
         scaled = parts()
         scaled.set(f"{ARCH}.rope.scaling.attn_factor", F32, factor)
         with GGUFFile.open(written(tmp_path, scaled.built())) as file:
-            how = load_model(file).attentions[0].how
+            how = load_model(file).blocks[0][0].p.how
         assert how.rope.magnitude == factor
         assert how.scale == pytest.approx(48**-0.5 * (1 + 0.1 * np.log(40)) ** 2, rel=1e-5)
 

@@ -8,45 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.weights import Weights
+from . import nodes
 from .graph import Graph, Op, StepShape
-from .nodes import (
-    Adapted,
-    AdapterDown,
-    AdapterUp,
-    Attend,
-    AttendLatent,
-    ByRow,
-    Conv1d,
-    Copy,
-    CorrectStreams,
-    Embed,
-    ExpertProducts,
-    ExpertSum,
-    FetchExperts,
-    GatedDeltaRule,
-    Gemm,
-    GroupChoices,
-    GroupNorm,
-    HeadLinear,
-    Lerp,
-    LightningAttention,
-    Map,
-    MatchLength,
-    Norm,
-    Pick,
-    PredictStreams,
-    Product,
-    ResizeHeads,
-    Route,
-    Sample,
-    ScaleRows,
-    SelectiveScan,
-    Ssd,
-    TimeMix,
-    TokenShift,
-    Wkv6,
-    WriteLatent,
-)
 from .values import Value, stack
 from .vocabulary import (
     Activation,
@@ -96,11 +59,13 @@ class Tracer(Ops[Value]):
 
     def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Value:
         y = Value((self.rows, weight.shape[1]))
-        self._append(Embed(ids, weight, y, scale=scale * weight.scale))
+        self._append(nodes.Embed(ids, weight, y, scale=scale * weight.scale))
         return self._normed(y, norm)
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Value:
-        return self._made(Embed(None, weight, Value((self.rows, weight.shape[1])), scale=weight.scale, positions=cache))
+        return self._made(
+            nodes.Embed(None, weight, Value((self.rows, weight.shape[1])), scale=weight.scale, positions=cache)
+        )
 
     def layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
@@ -108,13 +73,13 @@ class Tracer(Ops[Value]):
     def rms_norm(
         self, x: Value, weight: Weight | None, eps: float, *, add: Value | None = None, scale: float = 1.0
     ) -> Value:
-        return self._made(Norm(x, Rms(weight, eps), Value(x.shape), add, scale))
+        return self._made(nodes.Norm(x, Rms(weight, eps), Value(x.shape), add, scale))
 
     def group_rms_norm(self, x: Value, weight: Weight | None, groups: int, eps: float) -> Value:
-        return self._made(GroupNorm(x, weight, groups, eps, Value(x.shape)))
+        return self._made(nodes.GroupNorm(x, weight, groups, eps, Value(x.shape)))
 
     def group_layer_norm(self, x: Value, weight: Weight | None, bias: Weight | None, groups: int, eps: float) -> Value:
-        return self._made(GroupNorm(x, weight, groups, eps, Value(x.shape), centred=True, bias=bias))
+        return self._made(nodes.GroupNorm(x, weight, groups, eps, Value(x.shape), centred=True, bias=bias))
 
     def _by_element(
         self,
@@ -126,31 +91,31 @@ class Tracer(Ops[Value]):
         first: int = 0,
     ) -> Value:
         inputs, vector = ((x,), z) if z is None or isinstance(z, Weight) else ((x, z), None)
-        return self._made(Map(f, inputs, Value(x.shape), numbers, first, vector))
+        return self._made(nodes.Map(f, inputs, Value(x.shape), numbers, first, vector))
 
     def excess(self, x: Value, deviations: float) -> Value:
-        return self._made(ByRow("excess", x, Value(x.shape), deviations))
+        return self._made(nodes.ByRow("excess", x, Value(x.shape), deviations))
 
     def match_length(self, x: Value, as_long: Value) -> Value:
-        return self._made(MatchLength(x, as_long, Value(x.shape)))
+        return self._made(nodes.MatchLength(x, as_long, Value(x.shape)))
 
     def predict_streams(self, xs: Sequence[Value], coefs: Value) -> tuple[Value, ...]:
         _, ys = stack(self.rows, [x.shape[1] for x in xs])
-        self._append(PredictStreams(self._side_by_side(xs), coefs, ys))
+        self._append(nodes.PredictStreams(self._side_by_side(xs), coefs, ys))
         return ys
 
     def correct_streams(
         self, xs: Sequence[Value], found: Value, coefs: Value, *, add: Value | None = None
     ) -> tuple[Value, ...]:
         _, ys = stack(self.rows, [x.shape[1] for x in xs])
-        self._append(CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
+        self._append(nodes.CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
         return ys
 
     def softmax(self, x: Value) -> Value:
-        return self._made(ByRow("softmax", x, Value(x.shape)))
+        return self._made(nodes.ByRow("softmax", x, Value(x.shape)))
 
     def argmax(self, x: Value) -> Value:
-        return self._made(ByRow("argmax", x, Value((self.rows,), np.uint32)))
+        return self._made(nodes.ByRow("argmax", x, Value((self.rows,), np.uint32)))
 
     def linear(
         self,
@@ -164,7 +129,9 @@ class Tracer(Ops[Value]):
         scale: float = 1.0,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
-        return self._made(Gemm.of(Product(self._normed(x, norm), weight, y, then, bias), add=add, scale=scale))
+        return self._made(
+            nodes.Gemm.of(nodes.Product(self._normed(x, norm), weight, y, then, bias), add=add, scale=scale)
+        )
 
     def linears(
         self,
@@ -187,7 +154,9 @@ class Tracer(Ops[Value]):
         for members in groups if apart else [list(range(len(weights)))]:
             ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
         for members in groups:
-            self._append(Gemm(tuple(Product(xs[i], weights[i], ys[i], thens[i], biases[i]) for i in members)))
+            self._append(
+                nodes.Gemm(tuple(nodes.Product(xs[i], weights[i], ys[i], thens[i], biases[i]) for i in members))
+            )
         return tuple(ys[i] for i in range(len(weights)))
 
     def adapter_down(
@@ -201,7 +170,7 @@ class Tracer(Ops[Value]):
         for members in groups.values():
             _, (*parts, columns) = stack(self.rows, [scales.shape[1]] * len(members) + [ROW_OF_COLUMNS])
             inputs, own = tuple(normed[xs[i]] for i in members), tuple(factors[i] for i in members)
-            self._append(AdapterDown(inputs, own, scales, tuple(parts), columns))
+            self._append(nodes.AdapterDown(inputs, own, scales, tuple(parts), columns))
             lows.update(zip(members, parts, strict=True))
         return tuple(lows[i] for i in range(len(xs)))
 
@@ -219,12 +188,12 @@ class Tracer(Ops[Value]):
         stacks = {x.root: Value(x.root.shape, size=x.root.size) for x in xs if x.base is not None}
         ys = [replace(x, base=stacks[x.root]) if x.base is not None else Value(x.shape) for x in xs]
         owned = [() if low is None else (low,) for low in lows]
-        self._append(AdapterUp(tuple(map(Adapted, xs, ys, owned, factors, then)), scale, add))
+        self._append(nodes.AdapterUp(tuple(map(nodes.Adapted, xs, ys, owned, factors, then)), scale, add))
         return tuple(ys)
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
         y = Value((self.rows, weight.shape[0] // 2))
-        return self._made(Gemm.of(Product(self._normed(x, norm), weight, y, then), pairs=True))
+        return self._made(nodes.Gemm.of(nodes.Product(self._normed(x, norm), weight, y, then), pairs=True))
 
     def adapter_glu(
         self,
@@ -237,15 +206,15 @@ class Tracer(Ops[Value]):
         norm: AnyNorm | None = None,
     ) -> Value:
         both, y = Value((self.rows, weight.shape[0])), Value((self.rows, weight.shape[0] // 2))
-        self._append(Gemm((Product(self._normed(x, norm), weight, both),)))
-        self._append(AdapterUp((Adapted(both, y, tuple(lows), factor, then),), pairs=True))
+        self._append(nodes.Gemm((nodes.Product(self._normed(x, norm), weight, both),)))
+        self._append(nodes.AdapterUp((nodes.Adapted(both, y, tuple(lows), factor, then),), pairs=True))
         return y
 
     def norm_shift_mix(
         self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, *, rows: bool = False
     ) -> tuple[Value, ...]:
         _, ys = stack(self.rows, [mix.shape[1]] * (mix.shape[0] + 2 * rows))
-        self._append(TokenShift(x, LayerNorm(weight, bias, eps), mix, state, ys))
+        self._append(nodes.TokenShift(x, LayerNorm(weight, bias, eps), mix, state, ys))
         return ys
 
     def conv1d(
@@ -259,17 +228,17 @@ class Tracer(Ops[Value]):
         first: int = 0,
         gated: bool = False,
     ) -> Value:
-        return self._made(Conv1d(x, weight, bias, state, then, first, gated, Value((self.rows, state.shape[1]))))
+        return self._made(nodes.Conv1d(x, weight, bias, state, then, first, gated, Value((self.rows, state.shape[1]))))
 
     def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:
         return self._made(
-            Ssd(xbc, projected, parameters, state, groups, Value((self.rows, state.shape[0] * state.shape[1])))
+            nodes.Ssd(xbc, projected, parameters, state, groups, Value((self.rows, state.shape[0] * state.shape[1])))
         )
 
     def selective_scan(
         self, x: Value, dt: Value, bc: Value, projected: Value, parameters: StateSpace, state: State
     ) -> Value:
-        return self._made(SelectiveScan(x, dt, bc, projected, parameters, state, Value(x.shape)))
+        return self._made(nodes.SelectiveScan(x, dt, bc, projected, parameters, state, Value(x.shape)))
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         y = Value(x.r.shape)
@@ -280,17 +249,17 @@ class Tracer(Ops[Value]):
         assert w is not None
         assert a is not None
         v_first = x.v_first if v_gate is not None else None
-        self._append(TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
+        self._append(nodes.TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
         return y
 
     def shift(self, x: Value, state: State) -> Value:
-        return self._made(Conv1d(x, None, None, state, "none", 0, False, Value(x.shape)))
+        return self._made(nodes.Conv1d(x, None, None, state, "none", 0, False, Value(x.shape)))
 
     def lerp(
         self, x: Value, before: Value, mix: Weight, *, low: Value | None = None, up: Weight | None = None
     ) -> tuple[Value, ...]:
         _, ys = stack(self.rows, [x.shape[1]] * mix.shape[0])
-        self._append(Lerp(x, before, mix, low, up, ys))
+        self._append(nodes.Lerp(x, before, mix, low, up, ys))
         return ys
 
     def wkv6(
@@ -306,7 +275,7 @@ class Tracer(Ops[Value]):
         eps: float = 0.0,
     ) -> Value:
         return self._made(
-            Wkv6(
+            nodes.Wkv6(
                 self._side_by_side([r, k, v, gate]),
                 k.shape[1] // state.shape[1],
                 w,
@@ -318,30 +287,30 @@ class Tracer(Ops[Value]):
         )
 
     def lightning_attention(self, qkv: Value, decays: Sequence[float], state: State) -> Value:
-        return self._made(LightningAttention(qkv, tuple(decays), state, Value((qkv.shape[0], qkv.shape[1] // 3))))
+        return self._made(nodes.LightningAttention(qkv, tuple(decays), state, Value((qkv.shape[0], qkv.shape[1] // 3))))
 
     def gated_delta_rule(
         self, qkv: Sequence[Value], beta: Value, decay: Value, gate: Value, how: DeltaRule, state: State
     ) -> Value:
         y = Value(gate.shape)
         whole = qkv[0] if len(qkv) == 1 else self._side_by_side(qkv)
-        self._append(GatedDeltaRule(whole, len(qkv) > 1, beta, decay, gate, how, state, y))
+        self._append(nodes.GatedDeltaRule(whole, len(qkv) > 1, beta, decay, gate, how, state, y))
         return y
 
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
-        return self._made(ScaleRows(x, by, Value(x.shape), add))
+        return self._made(nodes.ScaleRows(x, by, Value(x.shape), add))
 
     def route(
         self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Value | None = None
     ) -> Routing[Value]:
         routing = Routing(Value((self.rows, how.used), np.uint32), Value((self.rows, how.used)))
         logits = self.linear(x, router, bias=how.bias, norm=norm) if logits is None else logits
-        self._append(Route(logits, router, how, routing))
+        self._append(nodes.Route(logits, router, how, routing))
         return routing
 
     def by_group(self, routing: Routing[Value], size: int, scale: float) -> Routing[Value]:
         grouped = Routing(Value(routing.experts.shape, np.uint32), Value(routing.shares.shape))
-        self._append(GroupChoices(routing, size, scale, grouped))
+        self._append(nodes.GroupChoices(routing, size, scale, grouped))
         return grouped
 
     def expert_glu(
@@ -386,7 +355,7 @@ class Tracer(Ops[Value]):
     ) -> Value:
         y = Value((self.rows, down.shape[1]))
         routing = self._fetch(routing, down)
-        self._append(ExpertSum(h, down, routing, y, add, bias, weighted))
+        self._append(nodes.ExpertSum(h, down, routing, y, add, bias, weighted))
         return y
 
     def _by_expert(
@@ -406,7 +375,7 @@ class Tracer(Ops[Value]):
         routing = self._fetch(routing, weights[0])
         y = Value((self.rows, routing.experts.shape[1], weights[0].shape[1] // (2 if halves else 1)))
         normed = self._normed(x, norm)
-        self._append(ExpertProducts(normed, weights, routing, then, y, biases, scales, scaled, gated))
+        self._append(nodes.ExpertProducts(normed, weights, routing, then, y, biases, scales, scaled, gated))
         return y
 
     def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:
@@ -416,29 +385,29 @@ class Tracer(Ops[Value]):
             return routing
         if routing.experts not in self._fetched:
             self._fetched[routing.experts] = slots = Value(routing.experts.shape, np.uint32)
-            self._append(FetchExperts(routing.experts, cache, slots))
+            self._append(nodes.FetchExperts(routing.experts, cache, slots))
         return Routing(self._fetched[routing.experts], routing.shares)
 
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
-        return self._made(ResizeHeads(x, heads, Value((self.rows, heads * size))))
+        return self._made(nodes.ResizeHeads(x, heads, Value((self.rows, heads * size))))
 
     def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
         if k is None or v is None:
-            self._append(Attend(q, cache, how, y, cached=True))
+            self._append(nodes.Attend(q, cache, how, y, cached=True))
             return y
-        self._append(Attend(self._side_by_side([q, k, v]), cache, how, y))
+        self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y))
         return y
 
     def head_linear(self, x: Value, weight: Weight) -> Value:
         heads, out, _ = weight.shape
-        return self._made(HeadLinear(x, weight, Value((self.rows, heads * out))))
+        return self._made(nodes.HeadLinear(x, weight, Value((self.rows, heads * out))))
 
     def latent_attention(self, q: Value, q_rope: Value, z: Value, cache: Cache, how: LatentAttention) -> Value:
         y = Value((self.rows, how.heads * cache.latent))
         r = Value((self.rows, how.heads * (cache.size - cache.latent)))
-        self._append(WriteLatent(z, q_rope, cache, how, r))
-        self._append(AttendLatent(q, r, cache, how, y))
+        self._append(nodes.WriteLatent(z, q_rope, cache, how, r))
+        self._append(nodes.AttendLatent(q, r, cache, how, y))
         return y
 
     def pick(self, x: Value) -> Value:
@@ -446,13 +415,13 @@ class Tracer(Ops[Value]):
         assert x.shape[0] == self.graph.shape.rows, "rows are picked once"
         y = x if one_row else Value((outputs, x.shape[1]))  # whatever is asked for, there is no other row
         if not one_row:
-            self._append(Pick(x, y))
+            self._append(nodes.Pick(x, y))
         self._picked, self.rows = True, outputs
         return y
 
     def sample(self, logits: Value, *, how: Choosing = "any") -> Value:
         chosen = Value((logits.shape[0], 4), np.uint32)
-        self._append(Sample(logits, how, chosen))
+        self._append(nodes.Sample(logits, how, chosen))
         return chosen
 
     def _append(self, op: Op) -> None:
@@ -472,7 +441,7 @@ class Tracer(Ops[Value]):
                 y = self._normed(x, replace(how, bias=None))
                 self._shifted[x, how] = self.shift_columns(y, how.bias)
             return self._shifted[x, how]
-        return self._made(Norm(x, how, Value(x.shape)))
+        return self._made(nodes.Norm(x, how, Value(x.shape)))
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
         """Which matrices one dispatch can hold: those of one format whose weights and inputs each share a buffer."""
@@ -503,5 +472,5 @@ class Tracer(Ops[Value]):
         """The same values in one stack."""
         _, parts = stack(self.rows, [value.shape[1] for value in values])
         for value, part in zip(values, parts, strict=True):
-            self._append(Copy(value, part))
+            self._append(nodes.Copy(value, part))
         return parts

@@ -3,47 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from .. import nodes
 from ..dispatch import UnplacedDispatch, merged
 from ..graph import Graph, Op
 from ..memory import Memory
-from ..nodes import (
-    AdapterDown,
-    Attend,
-    AttendLatent,
-    ByRow,
-    Conv1d,
-    Copy,
-    CorrectStreams,
-    Embed,
-    ExpertProducts,
-    ExpertSum,
-    FetchExperts,
-    GatedDeltaRule,
-    Gemm,
-    GroupChoices,
-    GroupNorm,
-    HeadLinear,
-    Kernel,
-    Lerp,
-    LightningAttention,
-    Map,
-    MatchLength,
-    Norm,
-    Pick,
-    PredictStreams,
-    Quantise,
-    ResizeHeads,
-    Route,
-    Sample,
-    ScaleRows,
-    SelectiveScan,
-    SortChoices,
-    Ssd,
-    TimeMix,
-    TokenShift,
-    Wkv6,
-    WriteLatent,
-)
 from ..target import Target
 from . import (
     adapters,
@@ -65,42 +28,42 @@ from . import (
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
-    AdapterDown: adapters.down,
-    Attend: attention.attend,
-    AttendLatent: latent.attend,
-    WriteLatent: latent.write,
-    ByRow: dense.by_row,
-    Conv1d: conv.conv1d,
-    Copy: dense.copy,
-    CorrectStreams: streams.correct,
-    Embed: dense.embed,
-    ExpertProducts: moe.expert_products,
-    ExpertSum: moe.expert_sum,
-    FetchExperts: expert_cache.fetch_experts,
-    GatedDeltaRule: recurrence.gated_delta_rule,
-    Gemm: linear.gemm,
-    GroupChoices: moe.group_choices,
-    GroupNorm: ssm.group_norm,
-    HeadLinear: heads.head_linear,
-    Kernel: dense.kernel,
-    Lerp: recurrence.lerp,
-    LightningAttention: recurrence.lightning_attention,
-    Map: dense.map_elements,
-    MatchLength: streams.match_length,
-    Norm: dense.norm,
-    Pick: dense.pick,
-    PredictStreams: streams.predict,
-    Quantise: quantising.quantise,
-    ResizeHeads: dense.resize_heads,
-    Route: moe.route,
-    Sample: sampling.sample,
-    SelectiveScan: ssm.selective_scan,
-    ScaleRows: dense.scale_rows,
-    SortChoices: moe.sort_choices,
-    Ssd: ssm.ssd,
-    TimeMix: rwkv.time_mix,
-    TokenShift: rwkv.token_shift,
-    Wkv6: recurrence.wkv6,
+    nodes.AdapterDown: adapters.down,
+    nodes.Attend: attention.attend,
+    nodes.AttendLatent: latent.attend,
+    nodes.WriteLatent: latent.write,
+    nodes.ByRow: dense.by_row,
+    nodes.Conv1d: conv.conv1d,
+    nodes.Copy: dense.copy,
+    nodes.CorrectStreams: streams.correct,
+    nodes.Embed: dense.embed,
+    nodes.ExpertProducts: moe.expert_products,
+    nodes.ExpertSum: moe.expert_sum,
+    nodes.FetchExperts: expert_cache.fetch_experts,
+    nodes.GatedDeltaRule: recurrence.gated_delta_rule,
+    nodes.Gemm: linear.gemm,
+    nodes.GroupChoices: moe.group_choices,
+    nodes.GroupNorm: ssm.group_norm,
+    nodes.HeadLinear: heads.head_linear,
+    nodes.Kernel: dense.kernel,
+    nodes.Lerp: recurrence.lerp,
+    nodes.LightningAttention: recurrence.lightning_attention,
+    nodes.Map: dense.map_elements,
+    nodes.MatchLength: streams.match_length,
+    nodes.Norm: dense.norm,
+    nodes.Pick: dense.pick,
+    nodes.PredictStreams: streams.predict,
+    nodes.Quantise: quantising.quantise,
+    nodes.ResizeHeads: dense.resize_heads,
+    nodes.Route: moe.route,
+    nodes.Sample: sampling.sample,
+    nodes.SelectiveScan: ssm.selective_scan,
+    nodes.ScaleRows: dense.scale_rows,
+    nodes.SortChoices: moe.sort_choices,
+    nodes.Ssd: ssm.ssd,
+    nodes.TimeMix: rwkv.time_mix,
+    nodes.TokenShift: rwkv.token_shift,
+    nodes.Wkv6: recurrence.wkv6,
 }
 
 
@@ -110,7 +73,7 @@ def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch
     for node in graph.nodes:
         first = len(to.dispatches)
         LOWERINGS[type(node.op)](to, node, node.op)
-        if isinstance(node.op, Gemm | Ssd | WriteLatent) and node.op.merges and first:
+        if isinstance(node.op, nodes.Gemm | nodes.Ssd | nodes.WriteLatent) and node.op.merges and first:
             own, to.dispatches[first:] = to.dispatches[first:], []
             for dispatch in own:
                 both = merged(to.dispatches[-1], dispatch, target.can)

@@ -1,0 +1,285 @@
+"""Each rule fires on its example, and does not where any one of its conditions is not met."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rwkv_gpu.ops.graph import Node
+from rwkv_gpu.ops.nodes import AdapterDown, Copy, Gemm
+from rwkv_gpu.ops.nodes.epilogue import GatePairs, Scale
+from rwkv_gpu.ops.nodes.prologue import NormRows
+from rwkv_gpu.ops.passes import NAMES, PASSES, RULES
+from rwkv_gpu.ops.passes.rule import Pair, Rule, pairs
+from rwkv_gpu.ops.values import Value
+from rwkv_gpu.ops.vocabulary import LayerNorm, Rms, Weight
+from tests.ops.pass_examples import EXAMPLES
+from tests.ops.test_passes import traced
+
+Break = Callable[[Pair[Any, Any]], Pair[Any, Any]]
+RULE = {rule.name: rule for rule in RULES}
+BIAS = Weight("gain", (64,))
+
+
+def matched(rule: Rule[Any, Any]) -> Pair[Any, Any]:
+    """The first two nodes of its example that the rule would fuse."""
+    recorder = traced(EXAMPLES[rule.name])
+    graph, target = recorder.graph, recorder.target
+    for one in PASSES[: NAMES.index(rule.name)]:
+        one.run(graph, target)
+    every = [pair for node in graph.nodes for pair in pairs(rule, graph, target, node)]
+    return next(pair for pair in every if rule.refused_by(pair) is None)
+
+
+def change(node: str, **fields: Any) -> Break:
+    """Other fields of the op of a node; what is called gets the op."""
+
+    def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+        one: Node = getattr(pair, node)
+        own = {name: value(one.op) if callable(value) else value for name, value in fields.items()}
+        one.op = replace(one.op, **own)  # as if it had always been so: the graph still finds what it read
+        return pair
+
+    return changed
+
+
+def maker(**fields: Any) -> Break:
+    return change("before", **fields)
+
+
+def reader(**fields: Any) -> Break:
+    return change("node", **fields)
+
+
+def gemm(node: str, rewrite: Callable[[Gemm], Gemm]) -> Break:
+    """Another product in a node."""
+
+    def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+        one: Node = getattr(pair, node)
+        one.op = rewrite(one.op)
+        return pair
+
+    return changed
+
+
+def shape(**fields: Any) -> Break:
+    """A step of another shape."""
+
+    def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+        pair.graph.shape = replace(pair.graph.shape, **fields)
+        return pair
+
+    return changed
+
+
+def can(**fields: Any) -> Break:
+    """Another device."""
+    return lambda pair: replace(pair, target=replace(pair.target, can=replace(pair.target.can, **fields)))
+
+
+def tuning(**fields: Any) -> Break:
+    return lambda pair: replace(pair, target=replace(pair.target, tuning=replace(pair.target.tuning, **fields)))
+
+
+def at(node: str, **fields: Any) -> Break:
+    """A node at another place."""
+    return lambda pair: replace(pair, **{node: replace(getattr(pair, node), **fields)})
+
+
+def read_by_another(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    pair.graph.append(Copy(pair.value, Value(pair.value.shape)), layer=None, rows=pair.node.rows, picked=False)
+    return pair
+
+
+def made_an_output(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    pair.graph.outputs = (*pair.graph.outputs, pair.value)
+    return pair
+
+
+def made_by_two(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    part = Value(pair.value.shape, base=pair.value.root)
+    pair.graph.append(Copy(Value(part.shape), part), layer=None, rows=pair.node.rows, picked=False)
+    return pair
+
+
+def state_read_in_between(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    pair.graph.insert_before(pair.node, replace(pair.before.op, y=Value(pair.value.shape)))
+    return pair
+
+
+def first(**fields: Any) -> Callable[[Gemm], Gemm]:
+    """A product with another first matrix."""
+    return lambda op: replace(op, products=(replace(op.products[0], **fields), *op.products[1:]))
+
+
+def wider(weight: Weight) -> Weight:
+    return replace(weight, shape=(weight.shape[0], weight.shape[1] + 8))
+
+
+class Split:
+    """Weights in two bindings each."""
+
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+    def __getitem__(self, name: str) -> Any:
+        return replace(self.weights[name], shards=self.weights[name].shards * 2)
+
+
+def in_two_bindings(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    weights: Any = Split(pair.target.weights)
+    return replace(pair, target=replace(pair.target, weights=weights))
+
+
+def with_adapters(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    """The same norm before A x of adapters."""
+    x = pair.producer.y
+    low = AdapterDown((x,), (BIAS,), Value((1, 8)), (Value((1, 8)),), Value((1, 4)), whole=True)
+    return replace(pair, node=replace(pair.node, op=low))
+
+
+def read_otherwise(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    pair.graph.append(
+        Copy(pair.consumer.out.value, Value(pair.value.shape)), layer=None, rows=pair.node.rows, picked=False
+    )
+    return pair
+
+
+def merging_behind(pair: Pair[Any, Any]) -> Pair[Any, Any]:
+    pair.graph.insert_before(pair.node, replace(pair.producer, products=(), merges=True))
+    return pair
+
+
+LAYER = LayerNorm(Weight("gain", (64,)), Weight("gain", (64,)), 1e-5)
+# What makes the example of a rule break each of its conditions; the first for all rules with that condition.
+COMMON = {
+    "nothing else reads it": read_by_another,
+    "it is no output": made_an_output,
+    "steps have one row": shape(rows=2),
+    "every sequence has one row": shape(rows=3, decode=False),
+    "both have the same rows": at("before", picked=True),
+    "both are of one layer": at("before", layer=77),
+    "nothing in between touches its state": state_read_in_between,
+    "one node makes all of it": made_by_two,
+}
+BROKEN: dict[str, dict[str, Break]] = {
+    "norm_into_embedding": {
+        "it is of tokens, not of positions": maker(ids=None),
+        "one binding holds it": lambda pair: replace(
+            pair, target=replace(pair.target, weights=Split(pair.target.weights))
+        ),
+        "it is a layer norm": reader(how=Rms(None, 1e-5)),
+    },
+    "norm_into_products": {
+        "the norm adds nothing": maker(add=Value((1, 64))),
+        "all that is read is normed": gemm("node", first(x=Value((1, 64)))),
+        "the product has no prologue yet": gemm("node", lambda op: op.plus(NormRows(Rms(None, 1e-6)))),
+        "the row is whole chunks": maker(x=Value((1, 65))),
+        "a layer norm is read by products alone": lambda pair: maker(how=LAYER)(with_adapters(pair)),
+        "a layer norm has a bias": maker(how=replace(LAYER, bias=None)),
+        "a layer norm is of one row": lambda pair: maker(how=LAYER)(shape(rows=2)(pair)),
+        "the device gains by a layer norm": lambda pair: maker(how=LAYER)(tuning(fuses_token_shift=False)(pair)),
+        "a layer norm is of no pairs": lambda pair: maker(how=LAYER)(
+            gemm("node", lambda op: op.plus(GatePairs()))(pair)
+        ),
+        "the kernel sees whole rows": lambda pair: maker(how=LAYER)(can(max_workgroup_memory=64)(pair)),
+    },
+    "scale_into_norm": {
+        "it is a scale": reader(f="silu"),
+        "it is an RMS norm": maker(how=LAYER),
+    },
+    "scale_into_product": {
+        "each number has its own factor": reader(by=Value((1, 1))),
+        "it has one matrix": gemm("before", lambda op: replace(op, products=op.products * 2)),
+        "it has no bias": gemm("before", first(bias=BIAS)),
+        "it has no other stage": gemm("before", lambda op: op.plus(GatePairs())),
+    },
+    "gate_into_attention": {
+        "every sequence has one row": shape(decode=False),
+        "it has no gate yet": maker(gate=Value((1, 64))),
+        "the device binds a gate": can(max_storage_buffers=11),
+    },
+    "gate_into_expert_sum": {
+        "the gate is one number of a row": maker(by=Value((1, 2))),
+        "something else is added": maker(add=None),
+        "the sum has no gate yet": reader(gate=Value((1, 1))),
+        "the experts have no bias": reader(bias=BIAS),
+        "the device binds a gate": can(max_storage_buffers=8),
+    },
+    "write_into_stack": {},
+    "convolution_into_recurrence": {
+        "it has no convolution yet": reader(conv=lambda op: op),
+        "it has taps": maker(weight=None),
+        "it ends with silu": maker(then="none"),
+        "it is over what the kernel reads": maker(first=4),
+        "the device binds the taps": can(max_storage_buffers=8),
+    },
+    "convolution_into_product": {
+        "the device gains by it": tuning(fuses_token_shift=False),
+        "it has gates, and neither bias nor activation": maker(then="silu"),
+        "it is over all columns, in whole chunks": maker(first=4),
+        "the product is one matrix and norms nothing": gemm("node", lambda op: op.plus(GatePairs())),
+        "the kernel sees whole rows": can(max_storage_buffers=4),
+    },
+    "quantise_in_producer": {
+        "nothing is normed in between": reader(norm=Rms(None, 1e-5)),
+        "the producer can": can(max_storage_buffers=8),
+        "it writes such numbers": lambda pair: maker(ys=(Value((20, 32)),))(
+            reader(out=lambda op: replace(op.out, size=0))(pair)
+        ),
+        "it makes each x as a whole": reader(widths=((0, 32),)),
+    },
+    "round_in_producer": {
+        "it is float16": reader(out=lambda op: replace(op.out, size=2)),
+        "it is one x, whole": reader(widths=((0, 64), (64, 64))),
+        "it is no part of a stack": lambda pair: replace(
+            pair, value=Value(pair.value.shape, base=pair.value, offset=256)
+        ),
+        "all readers take units": read_otherwise,
+        "the producer can": gemm("before", lambda op: replace(op, merges=True)),
+    },
+    "join_columns": {
+        "the first only adds to a residual": gemm("before", first(then="silu")),
+        "the second only adds to a residual": gemm("node", first(then="silu")),
+        "the first has no bias": gemm("before", first(bias=BIAS)),
+        "both have one scale": gemm("node", lambda op: op.plus(Scale(2.0))),
+        "nothing shares the dispatch of the first": merging_behind,
+        "columns are whole chunks": lambda pair: gemm("before", first(weight=wider(pair.producer.products[0].weight)))(
+            pair
+        ),
+        "one binding holds both, of one format": can(max_binding=64),
+        "the kernel has columns of two matrices": can(max_storage_buffers=4),
+    },
+    "runs_into_heads": {
+        "attention has not left them yet": maker(leaves_runs=True),
+        "it reads all heads": reader(x=Value((1, 8))),
+        "the kernel gathers the row of a head": reader(
+            weight=lambda op: replace(op.weight, shape=(2, 8, 1 << 14)), x=Value((1, 2 << 14))
+        ),
+    },
+}
+CASES = [(rule.name, condition) for rule in RULES for condition in rule.conditions]
+
+
+@pytest.mark.parametrize("name", RULE)
+def test_a_rule_fires_on_its_example(name):
+    rule = RULE[name]
+    pair = matched(rule)
+    assert rule.run(pair.graph, pair.target) > 0
+
+
+@pytest.mark.parametrize(("name", "condition"), CASES, ids=[f"{name}, not: {condition}" for name, condition in CASES])
+def test_a_rule_does_not_fire_where_a_condition_is_not_met(name, condition):
+    broken = BROKEN[name].get(condition) or COMMON[condition]
+    assert RULE[name].refused_by(broken(matched(RULE[name]))) == condition
+
+
+def test_no_case_is_of_a_condition_that_no_rule_has():
+    assert BROKEN.keys() == RULE.keys()
+    assert all(RULE[name].conditions.keys() >= cases.keys() for name, cases in BROKEN.items())
+    assert COMMON.keys() <= {condition for _, condition in CASES}
+
+
+def test_a_rule_asks_for_something():
+    assert all(rule.conditions and rule.doc for rule in RULES)

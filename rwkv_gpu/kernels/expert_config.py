@@ -6,8 +6,9 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import MANY, MATRIX_STEP, GemmConfig, matrix_units
+from .gemm_config import MANY, MATRIX_STEP, GemmConfig
 from .kernel import Kernel, Tolerance
+from .matrix_tiles import matrix_units
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
 DECODED = 32  # weights of a tile on matrix units that a lane decodes at a time, and all lanes as many

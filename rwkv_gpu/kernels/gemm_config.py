@@ -6,7 +6,7 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -17,7 +17,6 @@ from .parts import RMS_NORM, VEC4_ROWS
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
-SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile on matrix units may have for its sums to leave at once
 MATRIX_STEP = 64  # columns that matrix units go through at a time, and that rows are rounded by
 BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
@@ -169,29 +168,6 @@ class Staging(Protocol):
 
 
 Fitted = tuple[GemmConfig, Staging | None]
-
-
-class MatrixConfig(Protocol):
-    """What products and products with experts say alike of their tiles on matrix units."""
-
-    @property
-    def wg(self) -> int: ...
-    @property
-    def r(self) -> int: ...
-    @property
-    def tb(self) -> int: ...
-    @property
-    def subgroup_width(self) -> int: ...
-    @property
-    def fragment(self) -> int: ...
-    @property
-    def fragments_of_w(self) -> int: ...
-    @property
-    def fragments_of_x(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def prefetch_depth(self) -> int: ...
 
 
 Configs = Callable[[Capabilities], Mapping[str, GemmConfig]]
@@ -393,105 +369,7 @@ def subgroup_gemm(
     return replace(config, kernel="linear/subgroup_gemm", max_workgroups=max_workgroups, joined_parts=joined_parts)
 
 
-def fragments_of(rows: int, fragment: int) -> int:
-    """How many so high hold as many rows: one, two or fours, as products take them."""
-    least = -(-rows // fragment)
-    return least if least <= 2 else -(-least // 4) * 4
-
-
-MOST_PARTS = 8
-
-
-class Waits(NamedTuple):
-    """What takes as long as an H200 decodes and multiplies so many fragments of W by 256 columns, 0.17 us each."""
-
-    stage: float  # each stage, whatever its subgroups do
-    x: float  # and each further x of it, where subgroups share out columns
-    joining: float = 0  # parts, for each fragment of x
-    part: float = 0  # and each part
-    fragment: float = 0  # and each fragment of W in a workgroup
-
-
-def fit_subgroups(config: GemmConfig, matrices: Matrices) -> Fitted:
-    """A config of subgroup_gemm for some matrices."""
-    rows = [shard.rows for shard in matrices.shards]
-    return spread_rows(config, rows, max(matrices.widths), matrices.memory), None
-
-
-def fit_lines(config: GemmConfig, matrices: Matrices) -> Fitted:
-    """A config of line_gemm for some matrices."""
-    rows, run = [shard.rows for shard in matrices.shards], matrices.shards[0].run
-    return spread_lines(config, rows, max(matrices.widths), run, matrices.memory), None
-
-
-def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:
-    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
-
-    Where these are few, several subgroups share out the columns of each.
-    """
-    most = config.wg // config.subgroup_width
-    stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns of a subgroup, in two steps
-
-    def shapes(high: int) -> Iterator[GemmConfig]:
-        for along_k in (4, 2, 1):
-            lanes = config.subgroup_width * high * along_k
-            found = replace(config, wg=lanes, r=high * config.fragment, columns=stage * along_k)
-            if high * along_k <= most and found.workgroup_bytes <= memory:
-                yield found
-
-    return _spread(config, rows, width, Waits(stage=3.75, x=0.25, part=10), shapes)
-
-
-def _spread(
-    config: GemmConfig,
-    rows: Sequence[int],
-    width: int,
-    waits: Waits,
-    shapes: Callable[[int], Iterator[GemmConfig]],
-) -> GemmConfig:
-    """The best for so many rows; `shapes` are those for so many fragments of W in a workgroup, the best first."""
-    blocks = [-(-count // config.fragment) for count in rows]
-    found = []
-    for parts in (config.joined_parts,) if config.joined_parts else range(1, MOST_PARTS + 1):
-        for rounds in range(1, parts * sum(blocks) + 1):
-            high = _high(blocks, config.max_workgroups * rounds // parts)
-            shape = next(shapes(high), None) if high else None
-            if shape is not None:
-                found.append((_work(shape, high, width, parts, rounds, waits), parts, shape))
-                break
-    assert found, f"{config} wants too much memory"
-    _, parts, shape = min(found, key=lambda one: one[:2])
-    return replace(shape, joined_parts=parts, max_workgroups=MANY)
-
-
-def _high(blocks: Sequence[int], workgroups: int) -> int:
-    """The fewest fragments of W for each of so many workgroups, none of which has some of two matrices; or 0."""
-    if workgroups < len(blocks):
-        return 0
-    high = -(-sum(blocks) // workgroups)
-    while sum(-(-count // high) for count in blocks) > workgroups:
-        high += 1
-    return high
-
-
-def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, waits: Waits) -> float:
-    """What a multiprocessor has to do, in the unit of `Waits`, so that ways to share can be compared."""
-    along_k = _along_k(config)
-    stages = -(-width // (config.columns * parts))
-    a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
-    joining = waits.joining + waits.part * parts + waits.fragment * high if parts > 1 else 0
-    return rounds * (stages * a_stage + joining * config.fragments_of_x)
-
-
-def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What subgroup_gemm is specialised by."""
-    return {**_by_subgroups(config), "STEP": config.columns // _along_k(config) // 2}
-
-
-def subgroup_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, scales, bounds."""
-    of_w = config.wg // config.subgroup_width * config.fragment * 80
-    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + _words_bytes(config)
+LINE = 256  # columns of a row of W that a subgroup has at a time: 128 bytes where weights have four bits
 
 
 def line_gemm(
@@ -508,141 +386,3 @@ def line_gemm(
         fragment, subgroup_width, subgroups, fragments_of_x, max_workgroups=max_workgroups, joined_parts=joined_parts
     )
     return replace(config, kernel="linear/line_gemm", columns=LINE)
-
-
-LINE = 256  # columns of a row of W that a subgroup has at a time: 128 bytes where weights have four bits
-# How the subgroups of a workgroup share up to so many fragments of W, the best first: how many share out columns, how
-# many fragments each has, and how many pairs of fours of x are staged at a time, in so many copies.
-SHARES = (
-    (1, 4, 1, 4, 1),
-    (1, 4, 1, 2, 1),
-    (2, 2, 1, 4, 2),
-    (2, 2, 1, 4, 1),
-    (3, 4, 1, 2, 1),
-    (5, 2, 1, 4, 1),
-    (MANY, 1, 1, 4, 2),
-    (MANY, 1, 1, 4, 1),
-    (MANY, 1, 2, 4, 1),
-    (MANY, 1, 1, 2, 1),
-    (MANY, 1, 1, 1, 1),
-)
-MOST_EIGHTS = 16  # vec4s of x of a lane: with more, registers spill
-
-
-def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, memory: int) -> GemmConfig:
-    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
-
-    Two fragments of W want many registers, above all in short runs, and gain where they share several of x.
-    """
-    most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
-    most = config.wg // config.subgroup_width
-
-    def shapes(high: int) -> Iterator[GemmConfig]:
-        for highest, along_k, own, pairs, copies in SHARES:
-            subgroups = high // own * along_k
-            found = replace(
-                config,
-                wg=config.subgroup_width * subgroups,
-                r=high * config.fragment,
-                fragments_of_w=own,
-                columns=LINE * along_k,
-                pairs=pairs,
-                prefetch_depth=copies,
-            )
-            eights = along_k * 8 * pairs * config.tb  # of x, that all lanes have on their way
-            fits = high <= highest and high % own == 0 and own <= most_own and subgroups <= most
-            if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
-                yield found
-
-    return _spread(config, rows, width, Waits(stage=1, x=0.9, joining=3, fragment=1), shapes)
-
-
-def line_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What line_gemm is specialised by."""
-    return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth}
-
-
-def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
-    """The same of both kernels whose subgroups have rows of W of their own."""
-    return {
-        **matrix_units(config.fragment, config.subgroup_width),
-        "FM": config.fragments_of_w,
-        "FT": config.fragments_of_x,
-        "ALONG_K": _along_k(config),
-        "STAGE": config.columns,
-        "PARTS": config.joined_parts,
-        "AT_ONCE": 1,
-    }
-
-
-def line_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns of W, a unit of x and sums, with gaps, scales, whether it is needed."""
-    of_w = config.r * _along_k(config) * 80
-    of_x = config.columns // LINE * config.pairs * config.prefetch_depth * (config.tb * 144 + 16)
-    return of_w + of_x + _fragment_bytes(config) + _words_bytes(config)
-
-
-def _words_bytes(config: GemmConfig) -> int:
-    """Of scales of x, of whether a workgroup is needed, and of whether it is the last of those that have parts."""
-    return 4 * config.tb + (16 if config.joined_parts == 1 else 32)
-
-
-def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
-    """What a kernel on matrix units is specialised by: fragments as types, and the lanes that have one together."""
-    side = f"coop_mat{fragment}x{fragment}"
-    types = {"Sums": f"{side}<f32, C>", "Left": f"{side}<f16, A>", "Right": f"{side}<f16, B>"}
-    return {"S": fragment, "SUBGROUP": subgroup_width, **types}
-
-
-def matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
-    """The same for a kernel of tiles."""
-    return {
-        **matrix_units(config.fragment, config.subgroup_width),
-        "FM": config.fragments_of_w,
-        "FT": config.fragments_of_x,
-        "ALONG_K": _along_k(config),
-        "COLUMNS": config.columns,
-        "DEPTH": config.prefetch_depth,
-        "AT_ONCE": _fragments_at_once(config, _staged_bytes(config)),
-    }
-
-
-def matrix_tile_bytes(config: "MatrixConfig") -> int:
-    """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
-    staged = _staged_bytes(config)
-    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
-
-
-def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What skinny_gemm_matrix is specialised by."""
-    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
-
-
-def skinny_matrix_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
-    staged = _own_staged_bytes(config)
-    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
-
-
-def _own_staged_bytes(config: GemmConfig) -> int:
-    return 2 * config.prefetch_depth * _along_k(config) * (config.r + config.tb) * (config.columns + 8)
-
-
-def _fragments_at_once(config: "MatrixConfig", staged: int) -> int:
-    """Of each subgroup, how many have their sums leave together: all that it has, or one where these want much room."""
-    every = config.fragments_of_w * config.fragments_of_x
-    return every if staged + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
-
-
-def _fragment_bytes(config: "MatrixConfig") -> int:
-    """Of the sums of a fragment of each subgroup."""
-    return 4 * config.wg // config.subgroup_width * config.fragment**2
-
-
-def _staged_bytes(config: "MatrixConfig") -> int:
-    return 2 * (config.r + config.tb) * (config.columns // 64 * 72)
-
-
-def _along_k(config: "MatrixConfig") -> int:
-    sides = config.fragments_of_w * config.fragments_of_x * config.fragment**2
-    return config.wg // config.subgroup_width * sides // (config.r * config.tb)

@@ -18,7 +18,7 @@ from ..errors import ShaderError
 from ..gpu import shader
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant, Linked
-from . import adapters, attention, conv, dense, gemm, gemv, moe, rwkv, sampling, ssm, streams
+from . import adapters, attention, conv, dense, gemm, gemm_matrix, gemv, moe, rwkv, sampling, ssm, streams
 from .expert_config import ExpertConfig, ExpertKernel
 from .gemm_config import GemmConfig, GemmKernel
 from .kernel import Kernel
@@ -26,7 +26,7 @@ from .parts import PART_NEEDS
 
 KERNELS: Mapping[str, Kernel] = {
     one.name: one
-    for module in (adapters, dense, gemv, gemm, moe, conv, rwkv, ssm, streams, attention, sampling)
+    for module in (adapters, dense, gemv, gemm, gemm_matrix, moe, conv, rwkv, ssm, streams, attention, sampling)
     for one in vars(module).values()
     if isinstance(one, Kernel)
 }

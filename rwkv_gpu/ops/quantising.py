@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..gpu.device import Capabilities
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.gemm_config import BYTES, MATRIX_STEP, GemmConfig, fragments_of
+from ..kernels.gemm_config import BYTES, MATRIX_STEP, GemmConfig
+from ..kernels.matrix_tiles import fragments_of
 from ..kernels.parts import ADAPTER_COLUMNS, NEXT_OF_BLOCK, PART_NEEDS, QUANTISED_SUMS, SUMS_ROUNDED, UNIT_OF_ALL
 from .attention_partition import lanes_share_keys
 from .gemm import binds, fit, owned_blocks, whole

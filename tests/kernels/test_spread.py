@@ -6,7 +6,8 @@ import pytest
 
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import LINE, GemmConfig, spread_lines, spread_rows
+from rwkv_gpu.kernels.gemm_config import LINE, GemmConfig
+from rwkv_gpu.kernels.spread import spread_lines, spread_rows
 
 H200 = replace(LIMITS["h200"], fragment=16)
 PROCESSORS, MEMORY = 132, 48 << 10

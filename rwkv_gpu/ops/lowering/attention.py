@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ...kernels.gemm_config import matrix_units
+from ...kernels.matrix_tiles import matrix_units
 from ...kernels.parts import ROUNDING_IN_UNITS
 from ..attention_partition import (
     MOST_FRAGMENTS,

@@ -1,7 +1,7 @@
 """Rows of x as integers, or as float16 with a power of two for each: in a dispatch of their own, or beside another."""
 
 from ...gpu.shader import Constant
-from ...kernels.gemm_config import fragments_of
+from ...kernels.matrix_tiles import fragments_of
 from ...kernels.parts import QUANTISING_ROWS, ROUNDING, STORES_QUANTISED
 from ..graph import Node
 from ..nodes import Quantise

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
-from ...kernels.gemm_config import matrix_units
+from ...kernels.matrix_tiles import matrix_units
 from ...kernels.parts import STORES_QUANTISED
 from ..chunked import Form, chunk_shape
 from ..graph import Node

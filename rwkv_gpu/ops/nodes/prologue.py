@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...gpu.shader import Constant
-from ...kernels.gemm_config import fragments_of
+from ...kernels.matrix_tiles import fragments_of
 from ...kernels.parts import (
     ADAPTER_COLUMNS,
     COMPUTE_STATISTICS,

@@ -1,0 +1,140 @@
+"""Tiles on matrix units: what kernels are specialised by, and the memory of their workgroups."""
+
+from typing import Protocol
+
+from ..gpu.shader import Constant
+from .gemm_config import LINE, GemmConfig
+
+SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile may have for its sums to leave at once
+
+
+class MatrixConfig(Protocol):
+    """What products and products with experts say alike of their tiles on matrix units."""
+
+    @property
+    def wg(self) -> int: ...
+    @property
+    def r(self) -> int: ...
+    @property
+    def tb(self) -> int: ...
+    @property
+    def subgroup_width(self) -> int: ...
+    @property
+    def fragment(self) -> int: ...
+    @property
+    def fragments_of_w(self) -> int: ...
+    @property
+    def fragments_of_x(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def prefetch_depth(self) -> int: ...
+
+
+def fragments_of(rows: int, fragment: int) -> int:
+    """How many so high hold as many rows: one, two or fours, as products take them."""
+    least = -(-rows // fragment)
+    return least if least <= 2 else -(-least // 4) * 4
+
+
+def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What subgroup_gemm is specialised by."""
+    return {**_by_subgroups(config), "STEP": config.columns // subgroups_along_k(config) // 2}
+
+
+def subgroup_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, scales, bounds."""
+    of_w = config.wg // config.subgroup_width * config.fragment * 80
+    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + _words_bytes(config)
+
+
+def line_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What line_gemm is specialised by."""
+    return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth}
+
+
+def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
+    """The same of both kernels whose subgroups have rows of W of their own."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": config.fragments_of_w,
+        "FT": config.fragments_of_x,
+        "ALONG_K": subgroups_along_k(config),
+        "STAGE": config.columns,
+        "PARTS": config.joined_parts,
+        "AT_ONCE": 1,
+    }
+
+
+def line_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: 32 columns of W, a unit of x and sums, with gaps, scales, whether it is needed."""
+    of_w = config.r * subgroups_along_k(config) * 80
+    of_x = config.columns // LINE * config.pairs * config.prefetch_depth * (config.tb * 144 + 16)
+    return of_w + of_x + _fragment_bytes(config) + _words_bytes(config)
+
+
+def _words_bytes(config: GemmConfig) -> int:
+    """Of scales of x, of whether a workgroup is needed, and of whether it is the last of those that have parts."""
+    return 4 * config.tb + (16 if config.joined_parts == 1 else 32)
+
+
+def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
+    """What a kernel on matrix units is specialised by: fragments as types, and the lanes that have one together."""
+    side = f"coop_mat{fragment}x{fragment}"
+    types = {"Sums": f"{side}<f32, C>", "Left": f"{side}<f16, A>", "Right": f"{side}<f16, B>"}
+    return {"S": fragment, "SUBGROUP": subgroup_width, **types}
+
+
+def matrix_tile(config: MatrixConfig) -> dict[str, Constant]:
+    """The same for a kernel of tiles."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": config.fragments_of_w,
+        "FT": config.fragments_of_x,
+        "ALONG_K": subgroups_along_k(config),
+        "COLUMNS": config.columns,
+        "DEPTH": config.prefetch_depth,
+        "AT_ONCE": _fragments_at_once(config, _staged_bytes(config)),
+    }
+
+
+def matrix_tile_bytes(config: MatrixConfig) -> int:
+    """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
+    staged = _staged_bytes(config)
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
+
+
+def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What skinny_gemm_matrix is specialised by."""
+    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
+
+
+def skinny_matrix_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
+    staged = _own_staged_bytes(config)
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
+
+
+def _own_staged_bytes(config: GemmConfig) -> int:
+    return 2 * config.prefetch_depth * subgroups_along_k(config) * (config.r + config.tb) * (config.columns + 8)
+
+
+def _fragments_at_once(config: MatrixConfig, staged: int) -> int:
+    """Of each subgroup, how many have their sums leave together: all that it has, or one where these want much room."""
+    every = config.fragments_of_w * config.fragments_of_x
+    return every if staged + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
+
+
+def _fragment_bytes(config: MatrixConfig) -> int:
+    """Of the sums of a fragment of each subgroup."""
+    return 4 * config.wg // config.subgroup_width * config.fragment**2
+
+
+def _staged_bytes(config: MatrixConfig) -> int:
+    return 2 * (config.r + config.tb) * (config.columns // 64 * 72)
+
+
+def subgroups_along_k(config: MatrixConfig) -> int:
+    """How many subgroups share out columns."""
+    sides = config.fragments_of_w * config.fragments_of_x * config.fragment**2
+    return config.wg // config.subgroup_width * sides // (config.r * config.tb)

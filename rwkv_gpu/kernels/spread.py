@@ -1,0 +1,137 @@
+"""How workgroups share the rows and columns of matrices on matrix units, so that all have about the same work."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from .gemm_config import LINE, MANY, Fitted, GemmConfig, Matrices
+from .matrix_tiles import subgroups_along_k
+
+MOST_PARTS = 8
+
+
+class Waits(NamedTuple):
+    """What takes as long as an H200 decodes and multiplies so many fragments of W by 256 columns, 0.17 us each."""
+
+    stage: float  # each stage, whatever its subgroups do
+    x: float  # and each further x of it, where subgroups share out columns
+    joining: float = 0  # parts, for each fragment of x
+    part: float = 0  # and each part
+    fragment: float = 0  # and each fragment of W in a workgroup
+
+
+def fit_subgroups(config: GemmConfig, matrices: Matrices) -> Fitted:
+    """A config of subgroup_gemm for some matrices."""
+    rows = [shard.rows for shard in matrices.shards]
+    return spread_rows(config, rows, max(matrices.widths), matrices.memory), None
+
+
+def fit_lines(config: GemmConfig, matrices: Matrices) -> Fitted:
+    """A config of line_gemm for some matrices."""
+    rows, run = [shard.rows for shard in matrices.shards], matrices.shards[0].run
+    return spread_lines(config, rows, max(matrices.widths), run, matrices.memory), None
+
+
+def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:
+    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+
+    Where these are few, several subgroups share out the columns of each.
+    """
+    most = config.wg // config.subgroup_width
+    stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns of a subgroup, in two steps
+
+    def shapes(high: int) -> Iterator[GemmConfig]:
+        for along_k in (4, 2, 1):
+            lanes = config.subgroup_width * high * along_k
+            found = replace(config, wg=lanes, r=high * config.fragment, columns=stage * along_k)
+            if high * along_k <= most and found.workgroup_bytes <= memory:
+                yield found
+
+    return _spread(config, rows, width, Waits(stage=3.75, x=0.25, part=10), shapes)
+
+
+def _spread(
+    config: GemmConfig,
+    rows: Sequence[int],
+    width: int,
+    waits: Waits,
+    shapes: Callable[[int], Iterator[GemmConfig]],
+) -> GemmConfig:
+    """The best for so many rows; `shapes` are those for so many fragments of W in a workgroup, the best first."""
+    blocks = [-(-count // config.fragment) for count in rows]
+    found = []
+    for parts in (config.joined_parts,) if config.joined_parts else range(1, MOST_PARTS + 1):
+        for rounds in range(1, parts * sum(blocks) + 1):
+            high = _high(blocks, config.max_workgroups * rounds // parts)
+            shape = next(shapes(high), None) if high else None
+            if shape is not None:
+                found.append((_work(shape, high, width, parts, rounds, waits), parts, shape))
+                break
+    assert found, f"{config} wants too much memory"
+    _, parts, shape = min(found, key=lambda one: one[:2])
+    return replace(shape, joined_parts=parts, max_workgroups=MANY)
+
+
+def _high(blocks: Sequence[int], workgroups: int) -> int:
+    """The fewest fragments of W for each of so many workgroups, none of which has some of two matrices; or 0."""
+    if workgroups < len(blocks):
+        return 0
+    high = -(-sum(blocks) // workgroups)
+    while sum(-(-count // high) for count in blocks) > workgroups:
+        high += 1
+    return high
+
+
+def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, waits: Waits) -> float:
+    """What a multiprocessor has to do, in the unit of `Waits`, so that ways to share can be compared."""
+    along_k = subgroups_along_k(config)
+    stages = -(-width // (config.columns * parts))
+    a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
+    joining = waits.joining + waits.part * parts + waits.fragment * high if parts > 1 else 0
+    return rounds * (stages * a_stage + joining * config.fragments_of_x)
+
+
+# How the subgroups of a workgroup share up to so many fragments of W, the best first: how many share out columns, how
+# many fragments each has, and how many pairs of fours of x are staged at a time, in so many copies.
+SHARES = (
+    (1, 4, 1, 4, 1),
+    (1, 4, 1, 2, 1),
+    (2, 2, 1, 4, 2),
+    (2, 2, 1, 4, 1),
+    (3, 4, 1, 2, 1),
+    (5, 2, 1, 4, 1),
+    (MANY, 1, 1, 4, 2),
+    (MANY, 1, 1, 4, 1),
+    (MANY, 1, 2, 4, 1),
+    (MANY, 1, 1, 2, 1),
+    (MANY, 1, 1, 1, 1),
+)
+MOST_EIGHTS = 16  # vec4s of x of a lane: with more, registers spill
+
+
+def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, memory: int) -> GemmConfig:
+    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+
+    Two fragments of W want many registers, above all in short runs, and gain where they share several of x.
+    """
+    most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
+    most = config.wg // config.subgroup_width
+
+    def shapes(high: int) -> Iterator[GemmConfig]:
+        for highest, along_k, own, pairs, copies in SHARES:
+            subgroups = high // own * along_k
+            found = replace(
+                config,
+                wg=config.subgroup_width * subgroups,
+                r=high * config.fragment,
+                fragments_of_w=own,
+                columns=LINE * along_k,
+                pairs=pairs,
+                prefetch_depth=copies,
+            )
+            eights = along_k * 8 * pairs * config.tb  # of x, that all lanes have on their way
+            fits = high <= highest and high % own == 0 and own <= most_own and subgroups <= most
+            if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
+                yield found
+
+    return _spread(config, rows, width, Waits(stage=1, x=0.9, joining=3, fragment=1), shapes)

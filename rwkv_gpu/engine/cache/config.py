@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -57,47 +57,29 @@ class CacheConfig:
     rewind: int = 0  # tokens that a sequence may go back, to any length on the way
 
     @classmethod
-    def of(
-        cls,
-        model: Model,
-        *,
-        slots: int = 1,
-        context: int | None = None,
-        kv: KVType = "f16",
-        tokens: int | None = None,
-        cache_bytes: int | None = None,
-        look_ahead: int = DEFAULT_LOOK_AHEAD,
-        checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
-        chunk_size: int = DEFAULT_CHUNK,
-        drafts: int = 0,
-        initial: int = 0,
-        rewind: int = 0,
-    ) -> "CacheConfig":
-        """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
-        if not isinstance(kv, str) or kv not in KV_FORMATS:
-            raise BadInput(f"kv is {kv!r}; known: {', '.join(KV_FORMATS)}")
+    def of(cls, model: Model, *, chunk_size: int = DEFAULT_CHUNK, **options: Unpack[CacheOptions]) -> "CacheConfig":
+        """CacheConfig for a model; what is not asked for is as it was trained, and as is usual."""
+        kind, asked = options.get("kv", "f16"), options.get("cache_bytes")
+        if not isinstance(kind, str) or kind not in KV_FORMATS:
+            raise BadInput(f"kv is {kind!r}; known: {', '.join(KV_FORMATS)}")
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
-        room = _default_cache(state_bytes) if cache_bytes is None else cache_bytes
-        if room < 0:
-            raise BadInput(f"cache_bytes is {room:,}; it must be at least 0")
-        if look_ahead < 0:
-            raise BadInput(f"look_ahead is {look_ahead}; it must be at least 0")
-        if checkpoint_interval < 1:
-            raise BadInput(f"checkpoint_interval is {checkpoint_interval:,}; it must be at least 1")
-        trained = model.context or 0
-        if context is None:
-            context = min(trained, DEFAULT_CONTEXT)
-        elif context < 1 or (trained and context > trained):
-            limit = f"between 1 and the {trained:,} that the model was trained on" if trained else "at least 1"
-            raise BadInput(f"context is {context:,}; it must be {limit}")
+        room = _default_cache(state_bytes) if asked is None else asked
+        look_ahead = options.get("look_ahead", DEFAULT_LOOK_AHEAD)
+        interval = options.get("checkpoint_interval", DEFAULT_CHECKPOINT_INTERVAL)
+        named = ("cache_bytes", room, 0), ("look_ahead", look_ahead, 0), ("checkpoint_interval", interval, 1)
+        for name, value, least in named:
+            if value < least:
+                raise BadInput(f"{name} is {value:,}; it must be at least {least}")
+        context, tokens = _context_of(model, options.get("context")), options.get("tokens")
         if tokens is not None and tokens < context and model.caches:
             raise BadInput(
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
         checkpoints = min(MOST_CHECKPOINTS, room // state_bytes) if state_bytes else 0
-        options = look_ahead, checkpoints, room, checkpoint_interval, chunk_size, drafts, initial, rewind
-        config = cls(context, slots, kv, tokens or 0, *options)
-        if cache_bytes is not None:
+        counts = options.get("drafts", 0), options.get("initial", 0), options.get("rewind", 0)
+        slots = options.get("slots", 1)
+        config = cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, room, interval, chunk_size, *counts)
+        if asked is not None:
             return config
         # Pages are allocated in any case: those of a whole talk may stay, or a long one is computed anew at every turn.
         page_bytes, _ = config.each(model.caches, model.states)
@@ -182,6 +164,17 @@ class CacheConfig:
         """Bytes of all layers."""
         pages = sum(len(cache.stored) * self.nbytes(cache) for cache in caches)
         return pages + sum(self.state_bytes(state) for state in states)
+
+
+def _context_of(model: Model, asked: int | None) -> int:
+    """Positions of a sequence: as many as are asked for, which the model must have been trained on."""
+    trained = model.context or 0
+    if asked is None:
+        return min(trained, DEFAULT_CONTEXT)
+    if asked < 1 or (trained and asked > trained):
+        limit = f"between 1 and the {trained:,} that the model was trained on" if trained else "at least 1"
+        raise BadInput(f"context is {asked:,}; it must be {limit}")
+    return asked
 
 
 def _default_cache(state_bytes: int) -> int:

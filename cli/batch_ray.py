@@ -38,7 +38,7 @@ def results_on_ray(
     check_extra("data")
     import ray
 
-    from rwkv_gpu.ray.lines import results
+    from rwkv_gpu.ray.stage import results
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""A stage of Ray Data that answers rows with a model.
+"""A stage of Ray Data that answers rows with a model, and the pipeline of `rwkv-gpu batch --ray`.
 
 questions = ray.data.read_json("questions.jsonl", lines=True)
 answers = questions.map_batches(rwkv_gpu.ray.Answer, fn_constructor_args=["model.gguf"], batch_size=32,
@@ -6,7 +6,7 @@ answers = questions.map_batches(rwkv_gpu.ray.Answer, fn_constructor_args=["model
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -91,3 +91,33 @@ def resources(device: str) -> dict[str, Any]:
     if "wgpu" in ray.cluster_resources():
         return {"num_cpus": 1, "resources": {"wgpu": 1}}
     return {"num_cpus": 1, "num_gpus": 1}
+
+
+class Lines(Answer):
+    """Answers lines of a batch file."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The results as texts, by the ids of lines."""
+        results = [json.dumps(self.answer(str(line)), ensure_ascii=False) for line in batch["line"]]
+        return {"name": batch["name"], "result": results}
+
+
+def results(
+    left: Sequence[tuple[str, str]], actors: int | None, model: str, job: Job, loading: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The id and the result of each line of a batch file, as they are ready: a pool of actors, each with a model."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    rows = [{"name": name, "line": line} for name, line in left]
+    options = {**loading, "settings": job.settings, "template": job.template, "sequences": job.sequences}
+    lines = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        Lines,
+        batch_size=1,
+        compute=actor_pool(job.sequences, actors),
+        fn_constructor_args=[model],
+        fn_constructor_kwargs=options,
+        **resources(loading["device"]),
+    )
+    for row in lines.iter_rows():
+        yield row["name"], row["result"]

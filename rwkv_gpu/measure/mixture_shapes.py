@@ -1,59 +1,51 @@
-"""The true shapes of well-known models with experts, and of Gemma 4."""
+"""The true shapes of well-known models with experts, with layers of several kinds, and of Gemma 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..gguf.header import Value
-from .hybrid_shapes import Experts, Heads
-from .quants import EXPERTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
+from .quants import Quant, Shape, Tensors, byte_vocabulary, keyed, rows
 
-ROUTED_TOP = """
-token_embd              V,D          embedding
-output_norm             D
-output                  V,D          head
-"""
-ROUTED_ATTENTION = """
-attn_norm               D
-attn_q                  Q,D          matrices+
-attn_{k,v}              KV,D         matrices+
-attn_output             D,Q          matrices
-attn_output.bias        oss*D
-attn_sinks              oss*heads
-post_attention_norm     D
-"""
-DENSE = """
-ffn_{gate,up}           I,D          matrices
-ffn_down                D,I          matrices
-"""
-GEMMA4_TOP = """
-token_embd              V,D          head
-output_norm             D
-rope_freqs              F
-per_layer_token_embd    V,L*P        embedding
-per_layer_model_proj    L*P,D        F16
-per_layer_proj_norm     P
-"""
-GEMMA4_LAYER = """
-{attn_norm,post_attention_norm,ffn_norm,post_ffw_norm} D
-attn_k_norm             own*size
-attn_q_norm             size
-attn_q                  heads*size,D matrices
-attn_k                  own*kv*size,D  matrices
-attn_v                  values*kv*size,D  matrices
-attn_output             D,heads*size matrices
-ffn_{gate,up}           I,D          matrices
-ffn_down                D,I          matrices
-layer_output_scale      1
-inp_gate                P,D          matrices
-proj                    D,P          matrices
-post_norm               deep*D
-{post_ffw_norm_1,post_ffw_norm_2,pre_ffw_norm_2} routed*D
-ffn_gate_inp            E,D
-ffn_gate_inp.scale      routed*D
-ffn_gate_up_exps        E,2*X,D      matrices
-ffn_down_exps           E,D,X        matrices
-ffn_down_exps.scale     E
-"""
+MIXERS = {
+    "m": "mamba", "a": "hybrid attention", "p": "mamba, hybrid attention", "c": "convolution", "e": "experts",
+}  # fmt: skip
+FEEDS = {"": "", "f": ", hybrid norm, feed", "e": ", hybrid norm, experts"}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The sizes of attention."""
+
+    count: int = 0
+    kv: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """The sizes of Mamba-2 mixers."""
+
+    heads: int = 0
+    size: int = 0
+    state: int = 0
+    groups: int = 1
+    normed: bool = True
+
+    @property
+    def width(self) -> int:
+        """Of x, z and y."""
+        return self.heads * self.size
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The sizes of mixtures of experts."""
+
+    count: int = 0
+    used: int = 0
+    inner: int = 0
+    shared: int = 0
+
 
 NO_EXPERTS = Experts()
 
@@ -78,12 +70,13 @@ class Routed:
         sizes = {
             "V": self.vocabulary, "D": self.width, "I": self.inner, "Q": heads.count * heads.size,
             "KV": heads.kv * heads.size, "heads": heads.count, "E": experts.count, "X": experts.inner,
-            "shared": experts.shared, "oss": int(oss), "scored": int(not oss), "gated": 1,
+            "shared": experts.shared, "oss": int(oss), "scored": int(not oss), "gated": 1, "untied": 1,
         }  # fmt: skip
-        formats = vars(quant) | {"experts": "MXFP4" if oss else quant.matrices}
-        yield from rows(ROUTED_TOP, formats, sizes)
+        formats = vars(quant) | {"first": quant.embedding, "experts": "MXFP4" if oss else quant.matrices}
+        yield from rows("top", formats, sizes)
         for i in range(self.layers):
-            yield from rows(ROUTED_ATTENTION + (DENSE if i < self.leading else EXPERTS), formats, sizes, f"blk.{i}.")
+            feed = "feed" if i < self.leading else "experts"
+            yield from rows(f"biased attention, {feed}", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -126,13 +119,13 @@ class Gemma4:
             "F": self.full_size // 2, "heads": self.heads, "E": self.experts.count, "X": self.experts.inner,
             "deep": int(self.per_layer > 0), "routed": int(self.experts.count > 0),
         }  # fmt: skip
-        yield from rows(GEMMA4_TOP, vars(quant), sizes)
+        yield from rows("gemma4", vars(quant), sizes)
         for i in range(self.layers):
             full, own = self._is_full(i), i < self.layers - self.shared
             size, kv = (self.full_size, self.full_kv) if full else (self.size, self.kv)
             values = own and (self.values or not full)
             of_layer = {"size": size, "kv": kv, "own": int(own), "values": int(values)}
-            yield from rows(GEMMA4_LAYER, vars(quant), sizes | of_layer, f"blk.{i}.")
+            yield from rows("gemma4 layer", vars(quant), sizes | of_layer, f"blk.{i}.")
 
     def _is_full(self, i: int) -> bool:
         return i % self.period == self.period - 1
@@ -160,6 +153,78 @@ class Gemma4:
         return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 
+@dataclass(frozen=True)
+class Hybrid:
+    """The sizes of a model with recurrent layers.
+
+    `layers` has a letter for each: m for Mamba-2, a for attention, p for both in parallel, c for a short convolution,
+    e for experts alone. `then` says what follows in each layer: f, a gated feed-forward; e, experts; or nothing.
+    """
+
+    arch: str
+    width: int
+    vocabulary: int
+    layers: str
+    then: str = ""
+    inner: int = 0
+    heads: Heads = Heads()
+    mamba: Mamba = Mamba()
+    experts: Experts = Experts()
+    gated: bool = True  # feed-forwards
+    tied: bool = True
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        heads, ssm, experts = self.heads, self.mamba, self.experts
+        liquid, falcon = self.arch.startswith("lfm2"), self.arch == "falcon-h1"
+        convolved = ssm.width + 2 * ssm.groups * ssm.state
+        sizes = {
+            "V": self.vocabulary, "D": self.width, "I": self.inner, "untied": int(not self.tied), "liquid": int(liquid),
+            "other": int(not liquid), "bare": int(falcon), "named": int(not falcon),
+            "Q": heads.count * heads.size, "KV": heads.kv * heads.size, "size": heads.size,
+            "inputs": ssm.width + convolved + ssm.heads, "convolved": convolved, "H": ssm.heads, "S": ssm.width,
+            "groups": ssm.groups * ssm.normed, "grouped": ssm.width // ssm.groups, "E": experts.count,
+            "X": experts.inner, "shared": experts.shared, "oss": 0, "gated": int(self.gated),
+            "scored": int(not self.gated),
+        }  # fmt: skip
+        formats = vars(quant) | {"experts": quant.matrices, "first": quant.head if self.tied else quant.embedding}
+        yield from rows("hybrid", formats, sizes)
+        for i, kind in enumerate(self.layers):
+            yield from rows(f"attention norm, {MIXERS[kind]}{FEEDS[self.then]}", formats, sizes, f"blk.{i}.")
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        ssm, experts, heads = self.mamba, self.experts, self.heads
+        attends = [kind in "ap" for kind in self.layers]
+        feeds = [bool(self.then) or kind in "ef" for kind in self.layers]
+        inner = experts.inner if "e" in self.layers + self.then else self.inner
+        sizes: dict[str, Value] = {
+            "context_length": 131072, "embedding_length": self.width, "block_count": len(self.layers),
+            "attention.layer_norm_rms_epsilon": 1e-5, "attention.head_count": heads.count,
+            "attention.head_count_kv": [heads.kv * one for one in attends],
+            "feed_forward_length": [inner * one for one in feeds] if not self.then else inner,
+            "rope.freq_base": 10000.0, "rope.scaling.finetuned": False, "shortconv.l_cache": 3,
+        }  # fmt: skip
+        if self.arch == "falcon-h1":
+            sizes["attention.head_count_kv"] = heads.kv
+        if heads.size:
+            sizes |= {"attention.key_length": heads.size, "attention.value_length": heads.size}
+        if ssm.heads:
+            sizes |= {
+                "ssm.conv_kernel": 4, "ssm.inner_size": ssm.width, "ssm.state_size": ssm.state,
+                "ssm.time_step_rank": ssm.heads, "ssm.group_count": ssm.groups,
+            }  # fmt: skip
+        if experts.count:
+            sizes |= {
+                "expert_count": experts.count, "expert_used_count": experts.used,
+                "expert_feed_forward_length": experts.inner, "expert_shared_feed_forward_length": experts.shared,
+                "expert_weights_norm": True,
+            }  # fmt: skip
+        if self.arch.startswith("nemotron"):
+            sizes["attention.layer_norm_epsilon"] = 1e-5  # which llama.cpp reads for its norms without a mean, too
+        return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
+
+
 _GPT_OSS: dict[str, Value] = {
     "attention.sliding_window": 128, "rope.freq_base": 150000.0, "rope.scaling.type": "yarn",
     "rope.scaling.factor": 32.0, "rope.scaling.original_context_length": 4096,
@@ -179,3 +244,24 @@ MIXTURES: dict[str, Shape] = {
     "gemma-4-26b-a4b": Gemma4(30, 2816, 2112, 16, 8, 2, experts=Experts(128, 8, 704)),
     "gemma-4-31b": Gemma4(60, 5376, 21504, 32, 16, 4),
 }
+
+HYBRIDS: dict[str, Shape] = {
+    "mamba2-2.7b": Hybrid("mamba2", 2560, 50288, "m" * 64, mamba=Mamba(80, 64, 128)),
+    "granite4-h-tiny-7b": Hybrid(
+        "granitehybrid", 1536, 100352, "".join("a" if i % 10 == 5 else "m" for i in range(40)), "e",
+        heads=Heads(12, 4, 128), mamba=Mamba(48, 64, 128), experts=Experts(64, 6, 512, shared=1024),
+    ),
+    "falcon-h1-3.1b": Hybrid(
+        "falcon-h1", 2560, 65536, "p" * 32, "f", 6144,
+        heads=Heads(10, 2, 128), mamba=Mamba(32, 128, 256, normed=False), tied=False,
+    ),
+    "nemotron3-nano-32b": Hybrid(
+        "nemotron_h_moe", 2688, 131072, "mememaemememaemememaemememaemememaememememaememememe",
+        heads=Heads(32, 2, 128), mamba=Mamba(64, 64, 128, groups=8),
+        experts=Experts(128, 6, 1856, shared=3712), gated=False, tied=False,
+    ),
+    "lfm2-1.2b": Hybrid(
+        "lfm2", 2048, 65536, "".join("a" if i in (2, 5, 8, 10, 12, 14) else "c" for i in range(16)), "f", 8192,
+        heads=Heads(32, 8, 64),
+    ),
+}  # fmt: skip

@@ -1,10 +1,11 @@
-"""What every synthetic model says of itself, the formats that llama.cpp gives to its tensors, and tables of these."""
+"""What every synthetic model says of itself, the formats that llama.cpp gives to its tensors, and their tables."""
 
 import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from ..gguf.header import Value
@@ -83,30 +84,16 @@ def keyed(arch: str, sizes: Mapping[str, Value]) -> dict[str, Value]:
     return {f"{arch}.{key}": value for key, value in sizes.items()}
 
 
-EXPERTS = """
-ffn_gate_inp            E,D
-ffn_gate_inp.bias       oss*E
-exp_probs_b.bias        scored*E
-ffn_gate_exps           gated*E,X,D     experts
-ffn_up_exps             E,X,D           experts
-ffn_down_exps           E,D,X           experts
-ffn_{gate,up}_exps.bias oss*E,X
-ffn_down_exps.bias      oss*E,D
-ffn_gate_shexp          gated*shared,D  matrices
-ffn_up_shexp            shared,D        matrices
-ffn_down_shexp          D,shared        matrices
-"""
-
-
-def rows(table: str, formats: Mapping[str, str], sizes: Mapping[str, int], at: str = "") -> Tensors:
-    """The tensors of a table, which has a line for each: its name, its dimensions and its format.
+def rows(sections: str, formats: Mapping[str, str], sizes: Mapping[str, int], at: str = "") -> Tensors:
+    """The tensors of sections of tensors.txt, in which a line is a tensor: its name, dimensions and format.
 
     - `at` stands before each name, and `.weight` behind it, unless it has a suffix; a name that ends in a dot has none.
       `{a,b}` in a name is several tensors.
     - A dimension is a number, a size, or products and sums of these. A tensor with a dimension of 0 is left out.
     - The format is one of `formats`, or as it is called; without one F32. One that ends in + has a bias, too.
     """
-    for names, dimensions, kind, biased in _parsed(table):
+    every = (line for section in sections.split(", ") for line in _sections()[section])
+    for names, dimensions, kind, biased in every:
         shape = tuple(sum(math.prod(_size(one, sizes) for one in term) for term in each) for each in dimensions)
         for name in names if 0 not in shape else ():
             yield f"{at}{name}", shape, whole(formats.get(kind, kind), shape[-1])
@@ -118,16 +105,25 @@ def _size(text: str, sizes: Mapping[str, int]) -> int:
     return int(text) if text.isdigit() else sizes[text]
 
 
+Line = tuple[list[str], list[list[list[str]]], str, bool]  # names, dimensions as sums of products, format, bias
+
+
 @functools.cache
-def _parsed(table: str) -> list[tuple[list[str], list[list[list[str]]], str, bool]]:
-    """Of each line: the names, the dimensions as sums of products, the format, and whether there is a bias."""
-    lines = []
-    for line in filter(None, table.splitlines()):
-        name, dimensions, *rest = line.split()
-        head, *several = re.split(r"[{}]", name)
-        names = [head + one + several[1] for one in several[0].split(",")] if several else [head]
-        whole_names = [one.removesuffix(".") if "." in one else f"{one}.weight" for one in names]
-        sums = [[term.split("*") for term in each.split("+")] for each in dimensions.split(",")]
-        kind = rest[0] if rest else "F32"
-        lines.append((whole_names, sums, kind.removesuffix("+"), kind.endswith("+")))
-    return lines
+def _sections() -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in Path(__file__).with_name("tensors.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            lines = found[line.strip("[]")] = []
+        elif line and not line.startswith("#"):
+            lines.append(_parsed(line))
+    return found
+
+
+def _parsed(line: str) -> Line:
+    name, dimensions, *rest = line.split()
+    head, *several = re.split(r"[{}]", name)
+    names = [head + one + several[1] for one in several[0].split(",")] if several else [head]
+    whole_names = [one.removesuffix(".") if "." in one else f"{one}.weight" for one in names]
+    sums = [[term.split("*") for term in each.split("+")] for each in dimensions.split(",")]
+    kind = rest[0] if rest else "F32"
+    return whole_names, sums, kind.removesuffix("+"), kind.endswith("+")

@@ -6,86 +6,6 @@ from dataclasses import dataclass
 from ..gguf.header import Value
 from .quants import Quant, Shape, Tensors, byte_vocabulary, keyed, rows, rwkv_vocabulary
 
-RWKV_TOP = """
-token_embd                              V,D          embedding
-{token_embd,output}_norm                D            F32+
-output                                  V,D          head
-"""
-RWKV7_LAYER = """
-{attn_norm,attn_norm_2}                 D            F32+
-time_mix_lerp_fused                     6,1,1,D
-time_mix_w1                             decay,D
-time_mix_w2                             D,decay
-time_mix_w0                             D
-time_mix_a1                             iclr,D       lora
-time_mix_a2                             D,iclr       lora
-time_mix_a0                             D
-time_mix_v1                             value,D      lora
-time_mix_v2                             D,value      lora
-time_mix_v0                             D
-time_mix_g1                             gate,D       lora
-time_mix_g2                             D,gate       lora
-time_mix_{k_k,k_a,r_k}                  D
-time_mix_ln                             D            F32+
-time_mix_{receptance,key,value,output}  D,D          matrices
-channel_mix_lerp_k                      1,1,D
-channel_mix_key                         4*D,D        matrices
-channel_mix_value                       D,4*D        matrices
-"""
-RWKV6_LAYER = """
-{attn_norm,attn_norm_2}                 D            F32+
-time_mix_lerp_x                         1,1,D
-time_mix_lerp_fused                     5,1,1,D
-time_mix_w1                             5*mix,D
-time_mix_w2                             5,D,mix
-time_mix_decay                          D
-time_mix_decay_w1                       decay,D
-time_mix_decay_w2                       D,decay
-time_mix_first                          H,64
-time_mix_ln                             D            F32+
-time_mix_{receptance,key,value,gate,output}  D,D     matrices
-channel_mix_lerp_{k,r}                  1,1,D
-channel_mix_key                         I,D          matrices
-channel_mix_value                       D,I          matrices
-channel_mix_receptance                  D,D          matrices
-"""
-DELTA_TOP = """
-token_embd                              V,D          embedding
-output_norm                             D
-output                                  V,D          head
-"""
-DELTA_ATTENTION = """
-attn_norm                               D
-attn_{q,k}_norm                         size
-attn_q                                  2*Q,D        matrices
-attn_k                                  KV,D         matrices
-attn_v                                  KV,D         head
-attn_output                             D,Q          matrices
-"""
-DELTA_NET = """
-attn_norm                               D
-attn_qkv                                channels,D   matrices
-attn_gate                               S,D          matrices
-ssm_ba                                  next*2*H,D   matrices
-ssm_{beta,alpha}                        apart*H,D    matrices
-ssm_conv1d                              channels,4
-ssm_dt.bias                             H
-ssm_a.                                  H
-ssm_norm                                state
-ssm_out                                 D,S          matrices
-"""
-DELTA_FEED = """
-post_attention_norm                     D
-ffn_{gate,up}                           dense*I,D    matrices
-ffn_down                                D,dense*I    head
-ffn_gate_inp                            E,D
-ffn_gate_inp_shexp                      routed*D
-ffn_{gate,up}_exps                      E,I,D        matrices
-ffn_down_exps                           E,D,I        head
-ffn_{gate,up}_shexp                     routed*I,D   matrices
-ffn_down_shexp                          D,routed*I   head
-"""
-
 
 @dataclass(frozen=True)
 class RWKV7:
@@ -103,11 +23,11 @@ class RWKV7:
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
         sizes = {"D": self.width, "V": self.vocabulary, "decay": self.decay, "iclr": self.iclr, "gate": self.gate}
-        yield from rows(RWKV_TOP, vars(quant), sizes)
+        yield from rows("rwkv", vars(quant), sizes)
         for i in range(self.layers):
             # The first layer has no value residual; llama.cpp's converter puts a copy of a there.
             value = self.value if i else self.iclr
-            yield from rows(RWKV7_LAYER, vars(quant), sizes | {"value": value}, f"blk.{i}.")
+            yield from rows("rwkv7 layer", vars(quant), sizes | {"value": value}, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -141,9 +61,9 @@ class RWKV6:
         """All of them, in the order of a file."""
         sizes = {"D": self.width, "V": self.vocabulary, "I": self.inner, "H": self.width // 64}
         sizes |= {"mix": self.mix, "decay": self.decay}
-        yield from rows(RWKV_TOP, vars(quant), sizes)
+        yield from rows("rwkv", vars(quant), sizes)
         for i in range(self.layers):
-            yield from rows(RWKV6_LAYER, vars(quant), sizes, f"blk.{i}.")
+            yield from rows("rwkv6 layer", vars(quant), sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -184,13 +104,13 @@ class DeltaNets:
             "Q": self.heads * self.size, "KV": self.kv_heads * self.size, "H": self.value_heads, "S": inner,
             "state": self.state, "channels": inner + 2 * self.key_heads * self.state,
             "next": int(is_next), "apart": int(not is_next),
-            "routed": int(self.experts > 0), "dense": int(not self.experts),
+            "routed": int(self.experts > 0), "dense": int(not self.experts), "untied": 1,
         }  # fmt: skip
-        yield from rows(DELTA_TOP, vars(quant), sizes)
+        formats = vars(quant) | {"first": quant.embedding}
+        yield from rows("top", formats, sizes)
         for i in range(self.layers):
-            yield from rows(
-                (DELTA_ATTENTION if i % 4 == 3 else DELTA_NET) + DELTA_FEED, vars(quant), sizes, f"blk.{i}."
-            )
+            mixer = "gated attention" if i % 4 == 3 else "delta net"
+            yield from rows(f"{mixer}, delta feed", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""

@@ -4,62 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..gguf.header import Value
-from .encoder_shapes import ENCODERS, MEAN
-from .hybrid_shapes import HYBRIDS
-from .mixture_shapes import MIXTURES
-from .quants import EXPERTS, QUANTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
+from .mixture_shapes import HYBRIDS, MIXTURES
+from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
 from .recurrent_shapes import RECURRENT, RWKV7
 
-TOP = """
-token_embd              V,D          first
-output_norm             D
-output                  untied*V,D   head
-"""
-ATTENTION = """
-attn_norm               D
-attn_{q,k}_norm         normed*size
-attn_qkv                fused*Q+fused*2*KV,D  fine
-attn_q                  parts*Q,D    matrices
-attn_k                  parts*KV,D   matrices
-attn_v                  parts*KV,D   fine
-attn_output             D,Q          matrices
-post_attention_norm     after*D
-"""
-FEED = """
-ffn_norm                D
-ffn_up                  fused*2*I,D  matrices
-ffn_{gate,up}           parts*I,D    matrices
-ffn_down                D,I          fine
-post_ffw_norm           after*D
-"""
-ROUTED = """
-ffn_norm                D
-ffn_gate_inp            E,D
-ffn_{gate,up}_exps      E,I,D        matrices
-ffn_down_exps           E,D,I        fine
-post_ffw_norm           after*D
-"""
-PROJECTION = """
-dense_2                 P,D          matrices
-dense_3                 D,P          matrices
-"""
-LATENT_ATTENTION = """
-attn_norm               D
-attn_q_a                R,D          matrices
-attn_q_a_norm           R
-attn_q_b                H*key*ranked,R  matrices
-attn_q                  H*key*direct,D  matrices
-attn_kv_a_mqa           C+rotary,D   matrices
-attn_kv_a_norm          C
-attn_k_b                H,C,nope     matrices
-attn_v_b                H,value,C    matrices
-attn_output             D,H*value    matrices
-ffn_norm                D
-"""
-LATENT_DENSE = """
-ffn_{gate,up}           I,D          matrices
-ffn_down                D,I          matrices
-"""
+MEAN, FIRST = 1, 2  # of `pooling_type`
 
 
 @dataclass(frozen=True)
@@ -92,11 +41,12 @@ class Transformer:
             "parts": int(not self.fused), "after": int(self.after),
         }  # fmt: skip
         formats = vars(quant) | {"first": quant.head if self.tied else quant.embedding}
-        yield from rows(TOP, formats, sizes)
+        yield from rows("top", formats, sizes)
         for i in range(self.layers):
+            feed = "transformer experts" if self.experts else "transformer feed"
             fine = {"fine": quant.head if self._finer(i) else quant.matrices}
-            yield from rows(ATTENTION + (ROUTED if self.experts else FEED), formats | fine, sizes, f"blk.{i}.")
-        yield from rows(PROJECTION, formats, sizes)
+            yield from rows(f"attention, {feed}", formats | fine, sizes, f"blk.{i}.")
+        yield from rows("projection", formats, sizes)
 
     def _finer(self, layer: int) -> bool:
         """Where llama.cpp's mixes spend more bits: the first and last eighth, and every third between."""
@@ -150,10 +100,9 @@ class Latent:
             "ranked": int(self.q_rank > 0), "direct": int(not self.q_rank), "untied": 1,
         }  # fmt: skip
         formats = vars(quant) | {"first": quant.embedding, "experts": quant.matrices}
-        yield from rows(TOP, formats, sizes)
+        yield from rows("top", formats, sizes)
         for i in range(self.layers):
-            feed = EXPERTS if i else LATENT_DENSE
-            yield from rows(LATENT_ATTENTION + feed, formats, sizes, f"blk.{i}.")
+            yield from rows(f"latent attention, {'experts' if i else 'feed'}", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -171,6 +120,49 @@ class Latent:
         if self.q_rank:
             sizes["attention.q_lora_rank"] = self.q_rank
         return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
+
+
+@dataclass(frozen=True)
+class Bert:
+    """The sizes of a BERT: each position has a row, and all matrices have biases."""
+
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    vocabulary: int
+    context: int = 512
+    types: int = 2  # of tokens
+    pooling: int = FIRST
+    eps: float = 1e-12
+    arch = "bert"
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        turns = self.arch == "nomic-bert"
+        sizes = {"V": self.vocabulary, "D": self.width, "I": self.inner, "types": self.types}
+        yield from rows("encoder", vars(quant), sizes | {"C": 0 if turns else self.context})
+        for i in range(self.layers):
+            yield from rows(f"{self.arch} layer", vars(quant), sizes, f"blk.{i}.")
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        sizes: dict[str, Value] = {
+            "context_length": self.context, "embedding_length": self.width, "block_count": self.layers,
+            "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.causal": False,
+            "attention.layer_norm_epsilon": self.eps, "pooling_type": self.pooling,
+        }  # fmt: skip
+        if self.arch == "nomic-bert":
+            sizes["rope.freq_base"] = 1000.0
+        types: dict[str, Value] = {"tokenizer.ggml.token_type_count": self.types}
+        return keyed(self.arch, sizes) | types | byte_vocabulary(self.vocabulary)
+
+
+@dataclass(frozen=True)
+class NomicBert(Bert):
+    """The same where positions turn: one matrix for q, k and v, a gate, and no biases."""
+
+    arch = "nomic-bert"
 
 
 GEMMA3_KEYS: Mapping[str, Value] = {
@@ -192,6 +184,13 @@ def gemma3(layers: int, width: int, inner: int, heads: int, kv_heads: int, size:
     sizes = layers, width, inner, heads, kv_heads, size, 262144
     return Transformer("gemma3", *sizes, tied=True, head_norms=True, after=True, keys=GEMMA3_KEYS)
 
+
+ENCODERS: dict[str, Shape] = {
+    "all-minilm-l6-v2": Bert(6, 384, 1536, 12, 30522, pooling=MEAN),
+    "bge-large-en-v1.5": Bert(24, 1024, 4096, 16, 30522),
+    "bge-m3": Bert(24, 1024, 4096, 16, 250002, 8192, types=1, eps=1e-5),
+    "nomic-embed-text-v1.5": NomicBert(12, 768, 3072, 12, 30522, 2048, pooling=MEAN),
+}
 
 SHAPES: dict[str, Shape] = {
     **RECURRENT,

@@ -9,11 +9,9 @@ import pytest
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
-from rwkv_gpu.measure.encoder_shapes import ENCODERS, Bert, NomicBert
-from rwkv_gpu.measure.hybrid_shapes import Experts, Heads, Hybrid, Mamba
-from rwkv_gpu.measure.mixture_shapes import Gemma4, Routed
+from rwkv_gpu.measure.mixture_shapes import Experts, Gemma4, Heads, Hybrid, Mamba, Routed
 from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
-from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Latent, Transformer
+from rwkv_gpu.measure.shapes import ENCODERS, QUANTS, RWKV7, SHAPES, Bert, Latent, NomicBert, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
 from rwkv_gpu.models.registry import is_encoder, load_model
 

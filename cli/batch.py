@@ -20,9 +20,8 @@ from .batch_answer import Job, answer
 from .batch_devices import Pipe, Workers, answer_lines
 from .batch_files import Line, Output, read_lines
 from .batch_ray import Cluster, results_on_ray
-from .chat_options import template_option
 from .load_model import load_model, load_quietly
-from .options import loading_options, model_arguments
+from .options import loading_options, model_arguments, shared
 from .page import Page
 from .sampling import chosen, sampling_options
 from .screen import Screen
@@ -45,7 +44,7 @@ EPILOG = "Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --seq
     "--ray-actors", "actors", type=click.IntRange(1), metavar="N",
     help="Processes that answer on the cluster. Default: as many as it has GPUs, or CPUs, for.",
 )  # fmt: skip
-@template_option
+@shared("template")
 @sampling_options(GREEDY)
 @loading_options
 @click.pass_context

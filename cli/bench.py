@@ -1,7 +1,8 @@
 """`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size; of encoders, texts per second."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any, Unpack
 
 import click
@@ -36,33 +37,19 @@ from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder
-from .options import (
-    device_option,
-    kv_option,
-    matrix_units_option,
-    model_arguments,
-    numbers,
-    placement_options,
-    split_option,
-    synthetic_option,
-)
-from .page import Page, variable
+from .options import counts_option, model_arguments, placement_options, shared
+from .page import Page
 from .tables import print_text
 
 TOKENS = 128  # that are generated, unless others are asked for
 
 
-def counts(*names: str, help: str, default: str | None = None, shown: str | bool = True) -> Callable[..., Any]:
-    """An option of `bench` that is a list of counts. The name in the environment is its own: others mean one number."""
-    name = "RWKV_GPU_BENCH_" + variable(next(name for name in names if name.startswith("--")))
-    return click.option(
-        *names, type=numbers, default=default, show_default=shown, metavar="N,...", envvar=name, help=help
-    )
+counts = partial(counts_option, "bench")
 
 
 @click.command("bench", cls=Page, epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
 @model_arguments(default=None)
-@synthetic_option
+@shared("synthetic")
 @counts("-p", "--prompt", "--n-prompt", default="512", help="Lengths of prompts or texts, in tokens; 0 skips prompts.")
 @counts("-n", "--tokens", "--n-gen", shown=str(TOKENS), help="Tokens to generate; 0 skips generation.")
 @counts("-d", "--depth", "--n-depth", default="0", help="Tokens in the context before the measurement.")
@@ -74,10 +61,7 @@ def counts(*names: str, help: str, default: str | None = None, shown: str | bool
     "--chunk-size", shown=f"{DEFAULT_CHUNK}; of an encoder {ENCODER_CONTEXT}",
     help="Tokens per step of a prompt, or of texts; llama-bench calls it -b.",
 )  # fmt: skip
-@click.option(
-    "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
-    help="Times that each measurement is repeated.",
-)  # fmt: skip
+@shared("repeats")
 @click.option(
     "--layers-per-submit", type=click.IntRange(0), default=0, show_default=True, metavar="N",
     help="Layers per command buffer; 0 is all.",
@@ -88,11 +72,9 @@ def counts(*names: str, help: str, default: str | None = None, shown: str | bool
 )  # fmt: skip
 @click.option("--tuned/--untuned", default=True, show_default=True, help="Use the settings that `rwkv-gpu tune` found.")
 @click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True, help="Output format.")
-@kv_option
-@matrix_units_option
-@device_option
+@shared("kv", "matrix_units", "device")
 @placement_options
-@split_option
+@shared("split")
 def command(
     model: str | None,
     synthetic: str | None,

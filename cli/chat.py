@@ -14,11 +14,10 @@ from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
 from .bars import checking_bar
-from .chat_options import system_option, template_option
 from .conversation import Conversation
 from .keyboard import Piped, Source, source
 from .load_model import load_model
-from .options import loading_options, model_arguments
+from .options import loading_options, model_arguments, shared
 from .page import Page
 from .repl import Repl
 from .sampling import chosen, sampling_options
@@ -33,9 +32,9 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are b
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
 @model_arguments("[QUESTION]...")
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
-@system_option
+@shared("system")
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
-@template_option
+@shared("template")
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(TALKING)

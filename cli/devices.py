@@ -10,13 +10,12 @@ from rwkv_gpu.gpu.matrix_units import fragment_of
 from rwkv_gpu.ops.open_device import wants_matrix_units
 
 from .folders import tuned_folder
-from .options import device_option, json_option
+from .options import shared
 from .page import Page
 
 
 @click.command("devices", cls=Page, epilog="Example: rwkv-gpu devices --device 0 --json")
-@json_option
-@device_option
+@shared("as_json", "device")
 def command(device: str, as_json: bool) -> None:
     """List the devices, and say which one --device chooses and why."""
     adapters = list_adapters()

@@ -23,7 +23,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bars import Bar, lines_bar
 from .folders import tuned_folder
-from .options import device_option, json_option, matrix_units_option
+from .options import shared
 from .page import Page
 from .screen import Screen
 from .signals import Signals
@@ -45,9 +45,7 @@ from .signals import Signals
     help="Also write FILE: adapter, driver, limits, features and every test, to attach to an issue.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
-@json_option
-@matrix_units_option
-@device_option
+@shared("as_json", "matrix_units", "device")
 @click.pass_context
 def command(
     ctx: click.Context,

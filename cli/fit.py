@@ -24,36 +24,14 @@ from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .folders import tuned_folder
-from .model_name import ModelName
-from .options import (
-    chunk_option,
-    context_option,
-    device_option,
-    draft_option,
-    draft_tokens_option,
-    json_option,
-    kv_option,
-    lora_option,
-    model_arguments,
-    named_adapters,
-    placement_options,
-    split_option,
-)
+from .options import model_arguments, placement_options, shared
 from .page import Page
 from .sizes import context_text, sized
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
 @model_arguments()
-@json_option
-@device_option
-@split_option
-@context_option
-@chunk_option
-@kv_option
-@lora_option
-@draft_option
-@draft_tokens_option
+@shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "draft_tokens")
 @placement_options
 @click.pass_context
 def command(
@@ -76,11 +54,10 @@ def command(
     """
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
-        adapters = adapters_of(named_adapters(lora), file)
+        adapters = adapters_of(lora, file)
         file.apart = adapters.apart
         target = load_model(file)
-        draft_path = ModelName.path(draft)
-        wanted_drafts = DraftOptions(path=None if draft_path is None else Path(draft_path), tokens=draft_tokens)
+        wanted_drafts = DraftOptions(path=None if draft is None else Path(draft), tokens=draft_tokens)
         drafts = stack.enter_context(drafts_of(wanted_drafts, file, target))
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)

@@ -10,10 +10,9 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar, tokens_bar
-from .chat_options import system_option, template_option
 from .load_model import load_model
 from .model_name import FileName
-from .options import json_option, loading_options, model_arguments
+from .options import loading_options, model_arguments, shared
 from .page import Page
 from .sampling import chosen, sampling_options
 from .screen import Screen
@@ -28,10 +27,9 @@ from .truncation import truncation
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_GENERATE_FILE", help="Read the prompt from a file."
 )
 @click.option("--chat", is_flag=True, help="Apply the chat template: the prompt is a user's message.")
-@system_option
-@template_option
+@shared("system", "template")
 @click.option("--echo", is_flag=True, help="Print the prompt before the text.")
-@json_option
+@shared("as_json")
 @sampling_options(GREEDY)
 @loading_options
 @click.pass_context

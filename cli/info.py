@@ -18,7 +18,7 @@ from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.models.registry import load_model
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
-from .options import device_option, json_option, model_arguments
+from .options import model_arguments, shared
 from .page import Page
 from .sizes import context_text, sized
 
@@ -26,8 +26,7 @@ from .sizes import context_text, sized
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
 @model_arguments()
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@json_option
-@device_option
+@shared("as_json", "device")
 def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
     """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory."""
     with GGUFFile.open(model) as file:

@@ -4,14 +4,14 @@ import json
 
 import click
 
-from .options import json_option
+from .options import shared
 from .page import Page
 from .pulling import store
 from .sizes import sized
 
 
 @click.command("list", cls=Page, epilog="Example: rwkv-gpu list")
-@json_option
+@shared("as_json")
 def command(*, as_json: bool) -> None:
     """List the models that were pulled: name, size and file. Each name works in all commands in place of a file."""
     models = store().models()

@@ -11,9 +11,12 @@ from click.core import ParameterSource
 from rwkv_gpu.engine.offload import Offload, memory_size
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
+from rwkv_gpu.text.builtin_templates import BUILT_IN
 
 from .model_name import BUILTIN, FileName, ModelName, looks_like_model
-from .page import Loading
+from .page import PREFIX, Grouped, variable
+
+Command = Callable[..., Any]
 
 
 def numbers(text: str) -> list[int]:
@@ -31,94 +34,6 @@ def chunk_size(text: str) -> int | Literal["auto"]:
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 16:
         raise click.BadParameter(f"'{text}' is neither auto nor a whole number from 1 to {1 << 16}")
     return int(text)
-
-
-device_option = click.option(
-    "--device",
-    cls=Loading,
-    default="auto",
-    show_default=True,
-    metavar="auto|cpu|INDEX|NAME",
-    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. Several, such as 0,1 or all, "
-    "run one model together; with `serve` and `batch` each has a copy, unless --split is given.",
-)
-
-split_option = click.option(
-    "--split",
-    "--tensor-split",
-    "-ts",
-    cls=Loading,
-    metavar="N,N...|auto",
-    help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by memory and speed.",
-)
-
-chunk_option = click.option(
-    "--chunk-size",
-    cls=Loading,
-    type=chunk_size,
-    default="512",
-    show_default=True,
-    metavar="N|auto",
-    help="Prompt tokens per step; auto uses what `rwkv-gpu tune` found.",
-)
-
-context_option = click.option(
-    "-c",
-    "--context",
-    "--ctx-size",
-    cls=Loading,
-    type=click.IntRange(0),
-    metavar="N",
-    callback=lambda _ctx, _option, value: value or None,
-    help="Context size in tokens, for transformers. Default (and 0): the trained context, or as much of it as fits.",
-)
-
-kv_option = click.option(
-    "--kv",
-    cls=Loading,
-    type=click.Choice(["f16", "q8", "q4", "f32"]),
-    default="f16",
-    show_default=True,
-    help="Precision of the KV cache, for transformers; q8 and q4 take half and a quarter of the memory.",
-)
-
-
-matrix_units_option = click.option(
-    "--matrix-units",
-    cls=Loading,
-    type=click.Choice(CHOICES),
-    default="auto",
-    show_default=True,
-    help="Use the GPU's matrix units (experimental): auto where `rwkv-gpu tune` found them right and faster.",
-)
-
-
-lookup_option = click.option(
-    "--lookup",
-    cls=Loading,
-    is_flag=True,
-    help="Draft tokens from what followed the same words earlier in the text; answers stay the same.",
-)
-
-draft_option = click.option(
-    "-md",
-    "--draft",
-    "--model-draft",
-    cls=Loading,
-    metavar="MODEL.gguf",
-    type=ModelName(),
-    help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
-)
-
-draft_tokens_option = click.option(
-    "--draft-tokens",
-    "--draft-max",
-    cls=Loading,
-    type=click.IntRange(1, 15),
-    show_default="15, or 7 with a recurrent state",
-    metavar="N",
-    help="Most tokens of a draft, which one step verifies.",
-)
 
 
 def adapter(text: str) -> tuple[str, float]:
@@ -139,35 +54,6 @@ def named_adapters(adapters: Sequence[tuple[str, float]]) -> list[tuple[str, flo
     return [(ModelName.path(name) or name, scale) for name, scale in adapters]
 
 
-lora_option = click.option(
-    "--lora",
-    cls=Loading,
-    multiple=True,
-    type=adapter,
-    metavar="FILE[:SCALE]",
-    help="LoRA adapter in a GGUF file. Can be repeated; a request to the server may scale each by its name.",
-)
-
-initial_state_option = click.option(
-    "--initial-state",
-    cls=Loading,
-    type=FileName(),
-    metavar="FILE",
-    help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
-)
-
-context_shift_option = click.option(
-    "--context-shift",
-    cls=Loading,
-    type=click.IntRange(0),
-    is_flag=False,
-    flag_value=0,
-    metavar="[KEEP]",
-    help="Go on when the context is full: keep the first KEEP tokens and drop half of the others; "
-    "a chat leaves out its oldest turns.",
-)
-
-
 def gpu_layers(text: str) -> int | None:
     """A number of layers; all is -1, auto is None."""
     if text in ("auto", "all"):
@@ -186,94 +72,136 @@ def size(text: str) -> int:
         raise click.BadParameter(f"'{text}' is no size such as 8G or 7500M") from None
 
 
+def _loading(*flags: str, **more: Any) -> Callable[[Command], Command]:
+    """An option that says how a model is loaded."""
+    return click.option(*flags, cls=Grouped, group="Device and memory", **more)
+
+
+# The options by the names of their parameters: of LOADING how a model is loaded, of PLACEMENT what lies where.
 PLACEMENT = {
-    "gpu_layers": click.option(
-        "-ngl",
-        "--gpu-layers",
-        "--n-gpu-layers",
-        cls=Loading,
-        type=gpu_layers,
-        metavar="N|auto|all",
+    "gpu_layers": _loading(
+        "-ngl", "--gpu-layers", "--n-gpu-layers", type=gpu_layers, metavar="N|auto|all",
         help="Layers on the GPU, the last ones; the output counts as one. The GPU reads the others from main memory. "
         "Default: as many as fit.",
     ),
-    "cpu_moe": click.option(
-        "-cmoe",
-        "--cpu-moe",
-        cls=Loading,
-        is_flag=True,
+    "cpu_moe": _loading(
+        "-cmoe", "--cpu-moe", is_flag=True,
         help="Keep the experts of all layers in main memory, and those that were used last on the GPU.",
     ),
-    "n_cpu_moe": click.option(
-        "-ncmoe",
-        "--n-cpu-moe",
-        cls=Loading,
-        type=click.IntRange(0),
-        default=0,
-        metavar="N",
+    "n_cpu_moe": _loading(
+        "-ncmoe", "--n-cpu-moe", type=click.IntRange(0), default=0, metavar="N",
         help="The same for the experts of the first N layers.",
     ),
-    "gpu_memory": click.option(
-        "--gpu-memory",
-        cls=Loading,
-        type=size,
-        metavar="SIZE",
+    "gpu_memory": _loading(
+        "--gpu-memory", type=size, metavar="SIZE",
         help="GPU memory that the model may take, such as 8G. Default: what is free.",
     ),
-}
-
-
+}  # fmt: skip
 LOADING = {
-    "device": device_option,
-    "split": split_option,
-    "context": context_option,
-    "chunk_size": chunk_option,
-    "kv": kv_option,
-    "matrix_units": matrix_units_option,
-    "lookup": lookup_option,
-    "draft": draft_option,
-    "draft_tokens": draft_tokens_option,
-    "context_shift": context_shift_option,
-    "lora": lora_option,
-    "initial_state": initial_state_option,
+    "device": _loading(
+        "--device", default="auto", show_default=True, metavar="auto|cpu|INDEX|NAME",
+        help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. Several, such as 0,1 or "
+        "all, run one model together; with `serve` and `batch` each has a copy, unless --split is given.",
+    ),
+    "split": _loading(
+        "--split", "--tensor-split", "-ts", metavar="N,N...|auto",
+        help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by memory and speed.",
+    ),
+    "context": _loading(
+        "-c", "--context", "--ctx-size", type=click.IntRange(0), metavar="N",
+        callback=lambda _ctx, _option, value: value or None,
+        help="Context size in tokens, for transformers. Default (and 0): the trained context, or as much of it as "
+        "fits.",
+    ),
+    "chunk_size": _loading(
+        "--chunk-size", type=chunk_size, default="512", show_default=True, metavar="N|auto",
+        help="Prompt tokens per step; auto uses what `rwkv-gpu tune` found.",
+    ),
+    "kv": _loading(
+        "--kv", type=click.Choice(["f16", "q8", "q4", "f32"]), default="f16", show_default=True,
+        help="Precision of the KV cache, for transformers; q8 and q4 take half and a quarter of the memory.",
+    ),
+    "matrix_units": _loading(
+        "--matrix-units", type=click.Choice(CHOICES), default="auto", show_default=True,
+        help="Use the GPU's matrix units (experimental): auto where `rwkv-gpu tune` found them right and faster.",
+    ),
+    "lookup": _loading(
+        "--lookup", is_flag=True,
+        help="Draft tokens from what followed the same words earlier in the text; answers stay the same.",
+    ),
+    "draft": _loading(
+        "-md", "--draft", "--model-draft", metavar="MODEL.gguf", type=ModelName(),
+        help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
+    ),
+    "draft_tokens": _loading(
+        "--draft-tokens", "--draft-max", type=click.IntRange(1, 15), metavar="N",
+        show_default="15, or 7 with a recurrent state", help="Most tokens of a draft, which one step verifies.",
+    ),
+    "context_shift": _loading(
+        "--context-shift", type=click.IntRange(0), is_flag=False, flag_value=0, metavar="[KEEP]",
+        help="Go on when the context is full: keep the first KEEP tokens and drop half of the others; a chat leaves "
+        "out its oldest turns.",
+    ),
+    "lora": _loading(
+        "--lora", multiple=True, type=adapter, metavar="FILE[:SCALE]",
+        help="LoRA adapter in a GGUF file. Can be repeated; a request to the server may scale each by its name.",
+    ),
+    "initial_state": _loading(
+        "--initial-state", type=FileName(), metavar="FILE",
+        help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
+    ),
     **PLACEMENT,
-}
+}  # fmt: skip
+SHARED = {
+    **LOADING,
+    "as_json": click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    "synthetic": click.option(
+        "--synthetic", metavar="NAME",
+        help="Random weights in the shape of a known model, such as rwkv7-2.9b-q4_k_m, instead of a file.",
+    ),
+    "repeats": click.option(
+        "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
+        help="Times that each measurement is repeated.",
+    ),
+    "system": click.option("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt."),
+    "template": click.option(
+        "--template", "--chat-template", metavar="NAME|FILE",
+        help=f"Chat template: a jinja2 file, or one of {', '.join(BUILT_IN)}. Default: the model's own.",
+    ),
+}  # fmt: skip
+RESOLVED: dict[str, Callable[[Any], Any]] = {"draft": ModelName.path, "lora": named_adapters}
 
 
-def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of how a model is loaded; the function gets them as one dict, `loading`."""
+def shared(*names: str, into: Callable[..., dict[str, Any]] = dict) -> Callable[[Command], Command]:
+    """The options of these names. The function gets what `into` makes of their values; models are paths then."""
 
-    @functools.wraps(function)
-    def collected(*given: Any, **more: Any) -> Any:
-        loading = {name: more.pop(name) for name in LOADING}
-        loading |= {"draft": ModelName.path(loading["draft"]), "lora": named_adapters(loading["lora"])}
-        return function(*given, loading=loading, **more)
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def collected(*given: Any, **more: Any) -> Any:
+            values = {name: more.pop(name) for name in names}
+            values |= {name: resolve(values[name]) for name, resolve in RESOLVED.items() if name in values}
+            return function(*given, **into(**values), **more)
 
-    for option in reversed(LOADING.values()):
-        collected = option(collected)
-    return collected
+        for name in reversed(names):
+            collected = SHARED[name](collected)
+        return collected
 
-
-def placement_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of what lies where; the function gets them as one `offload`."""
-
-    @functools.wraps(function)
-    def collected(*given: Any, **more: Any) -> Any:
-        offload = Offload.of(**{name: more.pop(name) for name in PLACEMENT})
-        return function(*given, offload=offload, **more)
-
-    for option in reversed(PLACEMENT.values()):
-        collected = option(collected)
-    return collected
+    return decorate
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+loading_options = shared(*LOADING, into=lambda **values: {"loading": values})  # as one dict
+placement_options = shared(*PLACEMENT, into=lambda **values: {"offload": Offload.of(**values)})
+device_option = shared("device")
 
-synthetic_option = click.option(
-    "--synthetic",
-    metavar="NAME",
-    help="Random weights in the shape of a known model, such as rwkv7-2.9b-q4_k_m, instead of a file.",
-)
+
+def counts_option(
+    command: str, *flags: str, help: str, default: str | None = None, shown: str | bool = True
+) -> Callable[[Command], Command]:
+    """An option that is a list of counts, with an environment variable of this command: in others it is one number."""
+    name = f"{PREFIX}{command.upper()}_{variable(next(flag for flag in flags if flag.startswith('--')))}"
+    return click.option(
+        *flags, type=numbers, default=default, show_default=shown, metavar="N,...", envvar=name, help=help
+    )
 
 
 def model_arguments(

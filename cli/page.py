@@ -1,22 +1,19 @@
 """The help page of a command: its options by group, and how they are set in the environment."""
 
 import os
+from typing import Any
 
 import click
 
 PREFIX = "RWKV_GPU_"
 
 
-class Sampling(click.Option):
-    """An option that says how tokens are chosen."""
+class Grouped(click.Option):
+    """An option that the help shows under the title of its group."""
 
-    group = "Sampling"
-
-
-class Loading(click.Option):
-    """An option that says how a model is loaded."""
-
-    group = "Device and memory"
+    def __init__(self, *args: Any, group: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group = group
 
 
 class Page(click.Command):

@@ -8,7 +8,7 @@ import click
 from .bars import text_bar
 from .load_model import load_model
 from .model_name import FileName
-from .options import json_option, loading_options, model_arguments
+from .options import loading_options, model_arguments, shared
 from .page import Page
 from .screen import Screen
 from .texts import read_text
@@ -21,7 +21,7 @@ from .texts import read_text
     "--window", type=click.IntRange(2), metavar="N",
     help="Longest context per token. A longer text is evaluated in windows that overlap by half.",
 )  # fmt: skip
-@json_option
+@shared("as_json")
 @loading_options
 def command(
     model: str,

@@ -21,22 +21,14 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .bench import opened
 from .folders import tuned_folder
 from .model_name import ModelName
-from .options import (
-    context_option,
-    device_option,
-    json_option,
-    kv_option,
-    lora_option,
-    named_adapters,
-    synthetic_option,
-)
+from .options import shared
 from .page import Page
 from .sizes import sized
 
 
 @click.command("plan", cls=Page, epilog="Example: rwkv-gpu plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")
 @click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
-@synthetic_option
+@shared("synthetic")
 @click.option("--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Rows of the step.")
 @click.option(
     "--prefill", is_flag=True, help="All rows are of one sequence. Default: each is of a sequence of its own."
@@ -45,11 +37,7 @@ from .sizes import sized
 @click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")
 @click.option("--graph", is_flag=True, help="Print the graph after all passes instead of the dispatches.")
 @click.option("--shader", type=int, metavar="N", help="Print the WGSL of dispatch N and where it was written.")
-@lora_option
-@kv_option
-@context_option
-@device_option
-@json_option
+@shared("lora", "kv", "context", "device", "as_json")
 def command(
     model: str | None,
     synthetic: str | None,
@@ -59,7 +47,7 @@ def command(
     limits: str | None,
     graph: bool,
     shader: int | None,
-    lora: Sequence[tuple[str, float]] | None,
+    lora: Sequence[tuple[str, float]],
     kv: KVType,
     context: int | None,
     device: str,
@@ -75,8 +63,7 @@ def command(
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     can, tuning = _target(device, limits)
     with opened(ModelName.path(model), synthetic) as file:
-        adapters = adapters_of(named_adapters(lora or ()), file)
-        recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters
+        recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file)
         if shader is not None:
             click.echo(shader_of(*recorded, number=shader), nl=False)
             return

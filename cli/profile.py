@@ -21,15 +21,7 @@ from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .bench import opened, refuse_decode, runner_for, texts_of
-from .options import (
-    device_option,
-    json_option,
-    kv_option,
-    matrix_units_option,
-    model_arguments,
-    numbers,
-    synthetic_option,
-)
+from .options import counts_option, model_arguments, shared
 from .page import Page
 from .tables import print_text
 from .texts import write_text
@@ -37,32 +29,17 @@ from .texts import write_text
 
 @click.command("profile", cls=Page, epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 --trace trace.json")
 @model_arguments(default=None)
-@synthetic_option
-@click.option(
-    "-p", "--prompt", type=numbers, default="512", show_default=True, metavar="N,...",
-    envvar="RWKV_GPU_PROFILE_PROMPT", help="Tokens of a prefill step; 0 skips prefill.",
-)  # fmt: skip
-@click.option(
-    "-b", "--batch", type=numbers, show_default="1", metavar="N,...",
-    envvar="RWKV_GPU_PROFILE_BATCH", help="Sequences of a decode step; 0 skips decode.",
-)  # fmt: skip
-@click.option(
-    "-d", "--depth", type=numbers, default="0", show_default=True, metavar="N,...",
-    envvar="RWKV_GPU_PROFILE_DEPTH", help="Tokens in the context before the step.",
-)  # fmt: skip
-@click.option(
-    "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
-    help="Times that each measurement is repeated.",
-)  # fmt: skip
+@shared("synthetic")
+@counts_option("profile", "-p", "--prompt", default="512", help="Tokens of a prefill step; 0 skips prefill.")
+@counts_option("profile", "-b", "--batch", shown="1", help="Sequences of a decode step; 0 skips decode.")
+@counts_option("profile", "-d", "--depth", default="0", help="Tokens in the context before the step.")
+@shared("repeats")
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Write a timeline for ui.perfetto.dev.")
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="FOLDER", envvar="RWKV_GPU_PROFILE_SAVE",
     help="Write FOLDER/GPU/MODEL.json and .md.",
 )  # fmt: skip
-@json_option
-@kv_option
-@matrix_units_option
-@device_option
+@shared("as_json", "kv", "matrix_units", "device")
 def command(
     model: str | None,
     synthetic: str | None,

@@ -8,10 +8,9 @@ import click
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.ray.settings import Settings
 
-from .chat_options import template_option
 from .commands import in_one_line
 from .model_name import FileName
-from .options import loading_options
+from .options import loading_options, shared
 from .serve import Setup
 from .serve_options import by_parameter, keys_of, serving_options, store_of
 
@@ -29,7 +28,7 @@ LISTENING = frozenset({"host", "port", "tls_cert", "tls_key", "insecure", "root_
 @click.option("--amount", type=click.FloatRange(0, 1, min_open=True), default=1.0)
 @click.option("--cpus", type=click.FloatRange(0), default=1.0)
 @serving_options
-@template_option
+@shared("template")
 @loading_options
 def parsed(
     models: tuple[str, ...], loading: dict[str, Any], min_replicas: int, max_replicas: int, fronts: int,

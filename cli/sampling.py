@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from rwkv_gpu.engine.sampling_params import SPANS, SamplingParams, Span
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat_completion import settings_of
 
-from .page import Sampling
+from .page import Grouped
 from .texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,14 +44,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}  # what -1 means, where it is no value
 MIROSTAT_TAU = 5.0  # of `--mirostat 2` alone, as in llama.cpp
 
-NOT_OURS = (
-    "model",
-    "user",
-    "metadata",
-    "store",
-    "stream",
-    "stream_options",
-)  # of OpenAI's API, and of no effect in a batch
+NOT_OURS = ("model", "user", "metadata", "store", "stream", "stream_options")  # of OpenAI's API, without effect here
 
 FORMS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "schema": (("-j", "--json-schema"), "JSON|FILE", "Constrain the answer to a JSON schema; `json` is any JSON."),
@@ -67,31 +61,34 @@ ALIASES = {
 
 def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
     """An option for each setting, each form of an answer, and --stop; `chosen` gives those that were set."""
+    option = partial(click.option, cls=Grouped, group="Sampling")
+    options = [
+        option(
+            *short_first(field, others), field, type=Number(field), show_default=True, help=text,
+            default=defaults.get(field, getattr(SamplingParams, field)), metavar="N" if SPANS[field].whole else "X",
+        )
+        for field, (others, text) in SETTINGS.items()
+    ]  # fmt: skip
+    options += [
+        option(
+            "--mirostat", type=click.Choice(["0", "2"]),
+            help=f"2 turns mirostat 2 on, with a target entropy of {MIROSTAT_TAU:g} unless set; 0 is off.",
+        ),
+        option(
+            *short_first("stop", STOP), "stop", multiple=True, metavar="TEXT",
+            help="Stop at this text; can be repeated.",
+        ),
+        option(
+            "-l", "--logit-bias", multiple=True, metavar="ID=X", callback=_biases,
+            help="Add X to the logit of a token id; -inf bans it. Can be repeated; llama.cpp's ID+X and ID-X work too.",
+        ),
+    ]  # fmt: skip
+    for name, (others, metavar, text) in FORMS.items():
+        options.append(option(*short_first(name, others), name, metavar=metavar, callback=_form, help=text))
 
     def decorate(command: Command) -> Command:
-        for name, (others, metavar, text) in reversed(FORMS.items()):
-            command = click.option(
-                *short_first(name, others), name, cls=Sampling, metavar=metavar, callback=_form, help=text
-            )(command)
-        command = click.option(
-            "-l", "--logit-bias", cls=Sampling, multiple=True, metavar="ID=X", callback=_biases,
-            help="Add X to the logit of a token id; -inf bans it. Can be repeated; llama.cpp's ID+X and ID-X work too.",
-        )(command)  # fmt: skip
-        text = "Stop at this text; can be repeated."
-        command = click.option(
-            *short_first("stop", STOP), "stop", cls=Sampling, multiple=True, metavar="TEXT", help=text
-        )(command)
-        command = click.option(
-            "--mirostat", cls=Sampling, type=click.Choice(["0", "2"]),
-            help=f"2 turns mirostat 2 on, with a target entropy of {MIROSTAT_TAU:g} unless set; 0 is off.",
-        )(command)  # fmt: skip
-        for field, (others, text) in reversed(SETTINGS.items()):
-            default = defaults.get(field, getattr(SamplingParams, field))
-            span = SPANS[field]
-            command = click.option(
-                *short_first(field, others), field, cls=Sampling, type=Number(field), default=default,
-                show_default=True, metavar="N" if span.whole else "X", help=text,
-            )(command)  # fmt: skip
+        for one in reversed(options):
+            command = one(command)
         return command
 
     return decorate

@@ -19,11 +19,10 @@ from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.hub_names import PART, parts
 
-from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
 from .load_model import notes
 from .model_name import BUILTIN, FileName, ModelName
-from .options import loading_options
+from .options import loading_options, shared
 from .page import Page
 from .serve_options import checked_file, keys_of, serving_options, store_of
 from .texts import template_text
@@ -41,7 +40,7 @@ ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
 @click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=FileName())
 @serving_options
-@template_option
+@shared("template")
 @loading_options
 @click.pass_context
 def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, Any], **options: Any) -> None:

@@ -3,6 +3,7 @@
 import math
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,10 @@ import click
 
 from rwkv_gpu.errors import BadInput
 
+from .page import Grouped
 from .texts import read_text
 
 Command = Callable[..., Any]
-
-
-class Network(click.Option):
-    """An option that says who may call."""
-
-    group = "Network"
-
-
-class Requests(click.Option):
-    """An option that bounds requests."""
-
-    group = "Requests"
-
-
-class Models(click.Option):
-    """An option about the models that are served."""
-
-    group = "Models"
 
 
 class Seconds(click.FloatRange):
@@ -44,90 +28,88 @@ class Seconds(click.FloatRange):
         return number
 
 
-def seconds(*names: str, default: float, text: str, cls: type[click.Option] = Requests) -> Callable[[Command], Command]:
-    """An option that is a time."""
-    kind = Seconds(0)
-    return click.option(*names, cls=cls, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
-
-
+_network, _requests, _models = (
+    partial(click.option, cls=Grouped, group=title) for title in ("Network", "Requests", "Models")
+)
+_seconds = partial(_requests, type=Seconds(0), show_default=True, metavar="SECONDS")
 OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--config", type=click.Path(dir_okay=False), metavar="FILE", is_eager=True, expose_value=False,
         envvar=["RWKV_GPU_CONFIG"], callback=lambda ctx, _, path: _read_config(ctx, path),
         help="TOML file with options under the same names, and `models`. The command line and the environment win.",
     ),
-    click.option(
-        "--models-dir", cls=Models, type=click.Path(exists=True, file_okay=False), metavar="DIR",
+    _models(
+        "--models-dir", type=click.Path(exists=True, file_okay=False), metavar="DIR",
         help="Serve all GGUF files in this folder, too. They are loaded at their first use.",
     ),
-    click.option(
-        "-a", "--alias", cls=Models, multiple=True, metavar="NAME=MODEL",
+    _models(
+        "-a", "--alias", multiple=True, metavar="NAME=MODEL",
         help="Another name for a model, such as gpt-4o=qwen3. Can be repeated.",
     ),
-    click.option(
-        "--max-models", cls=Models, type=click.IntRange(1), metavar="N",
+    _models(
+        "--max-models", type=click.IntRange(1), metavar="N",
         help="Models that are loaded at a time. Default: as many as fit in memory.",
     ),
-    click.option(
-        "--keep-alive", cls=Models, type=Seconds(0), metavar="SECONDS",
+    _models(
+        "--keep-alive", type=Seconds(0), metavar="SECONDS",
         help="Unload a model that had no requests for so long. Default: only when memory is short.",
     ),
-    click.option(
-        "--warmup/--no-warmup", cls=Models, default=True, show_default=True,
+    _models(
+        "--warmup/--no-warmup", default=True, show_default=True,
         help="Prepare a loaded model for requests of all sizes while it is idle. Without "
         "this, the first of each size waits.",
     ),
-    click.option(
-        "--store", cls=Models, metavar="DIR|URL",
+    _models(
+        "--store", metavar="DIR|URL",
         help="Keep the states of conversations here, so that other servers, and this one after a restart, go on with "
         "them: a directory, valkey://HOST:PORT, or any URL of fsspec, such as s3://BUCKET/STATES.",
     ),
-    click.option(
-        "--store-key-file", cls=Models, metavar="FILE",
+    _models(
+        "--store-key-file", metavar="FILE",
         help="Secret of the store, the same for all who use it. Default: a file in the directory.",
     ),
-    click.option(
-        "--host", cls=Network, default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
+    _network(
+        "--host", default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
     ),
-    click.option(
-        "--port", cls=Network, type=click.IntRange(0, 65535), default=8080, show_default=True,
+    _network(
+        "--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
         help="Port; 0 takes a free one.",
     ),
-    click.option(
-        "--api-key", cls=Network, multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
+    _network(
+        "--api-key", multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
     ),
-    click.option("--api-key-file", cls=Network, metavar="FILE", help="File of keys, one a line; others cannot see it."),
-    click.option("--insecure", cls=Network, is_flag=True, help="Let other machines use the server without a key."),
-    click.option("--tls-cert", cls=Network, metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
-    click.option("--tls-key", cls=Network, metavar="FILE", help="Private key of the certificate (PEM)."),
-    click.option(
-        "--allowed-hosts", cls=Network, multiple=True, metavar="NAME",
+    _network("--api-key-file", metavar="FILE", help="File of keys, one a line; others cannot see it."),
+    _network("--insecure", is_flag=True, help="Let other machines use the server without a key."),
+    _network("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
+    _network("--tls-key", metavar="FILE", help="Private key of the certificate (PEM)."),
+    _network(
+        "--allowed-hosts", multiple=True, metavar="NAME",
         help="Host name that clients may call the server by, besides localhost and addresses; *.example.com, or *. "
         "Can be repeated.",
     ),
-    click.option(
-        "--cors", cls=Network, multiple=True, metavar="ORIGIN",
+    _network(
+        "--cors", multiple=True, metavar="ORIGIN",
         help="Origin whose web pages may call, such as https://example.com; * is any. Can be repeated.",
     ),
-    click.option("--root-path", cls=Network, default="", metavar="PATH", help="Path under which a proxy serves this."),
-    click.option(
-        "-np", "--sequences", "--parallel", cls=Requests, type=click.IntRange(1, 256), default=8, show_default=True,
+    _network("--root-path", default="", metavar="PATH", help="Path under which a proxy serves this."),
+    _requests(
+        "-np", "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True,
         help="Answers that a model generates at the same time; other requests wait.",
     ),
-    click.option(
-        "--max-queue", cls=Requests, type=click.IntRange(0), default=256, show_default=True,
+    _requests(
+        "--max-queue", type=click.IntRange(0), default=256, show_default=True,
         help="Requests that may wait for a model; more get 429.",
     ),
-    click.option(
-        "--max-queue-tokens", cls=Requests, type=click.IntRange(1), default=1 << 20, show_default=True,
+    _requests(
+        "--max-queue-tokens", type=click.IntRange(1), default=1 << 20, show_default=True,
         help="Prompt tokens of requests that may wait for a model.",
     ),
-    click.option(
-        "--max-body", cls=Requests, type=click.IntRange(1), default=10 << 20, show_default=True, metavar="BYTES",
+    _requests(
+        "--max-body", type=click.IntRange(1), default=10 << 20, show_default=True, metavar="BYTES",
         help="Largest body of a request.",
     ),
-    seconds("--timeout", default=600.0, text="Time that a request may take, waiting included."),
-    seconds("--drain", default=30.0, text="Time that running requests have to end after SIGTERM or Ctrl-C."),
+    _seconds("--timeout", default=600.0, help="Time that a request may take, waiting included."),
+    _seconds("--drain", default=30.0, help="Time that running requests have to end after SIGTERM or Ctrl-C."),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
                  help="Form of the log lines on standard error."),
     click.option("--log-prompts", is_flag=True, help="Log the text of prompts, too."),

@@ -9,7 +9,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
 from .model_name import FileName
-from .options import json_option, model_arguments
+from .options import model_arguments, shared
 from .page import Page
 from .texts import input_text
 
@@ -23,7 +23,7 @@ from .texts import input_text
 @click.option("--special", is_flag=True, help="Add the BOS and EOS tokens that the model expects.")
 @click.option("--parse", is_flag=True, help="Parse special tokens in the text, such as <|im_start|>.")
 @click.option("--decode", is_flag=True, help="Print the text of ids, which are separated by spaces or commas.")
-@json_option
+@shared("as_json")
 def command(
     model: str,
     arguments: tuple[str, ...],

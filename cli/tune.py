@@ -24,7 +24,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
-from .options import device_option, json_option, matrix_units_option, model_arguments, synthetic_option
+from .options import model_arguments, shared
 from .page import Page
 from .tables import print_text
 from .texts import write_text
@@ -34,7 +34,7 @@ SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune wi
 
 @click.command("tune", cls=Page, epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
 @model_arguments(default=None)
-@synthetic_option
+@shared("synthetic")
 @click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, metavar="X", help="Time limit.")
 @click.option(
     "--precision", type=click.Choice(PRECISIONS), default="float32", show_default=True,
@@ -46,9 +46,7 @@ SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune wi
 )  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Start from the defaults, not from earlier results.")
 @click.option("--show", is_flag=True, help="Show the settings in use on this device, and stop.")
-@json_option
-@matrix_units_option
-@device_option
+@shared("as_json", "matrix_units", "device")
 def command(
     model: str | None,
     synthetic: str | None,

@@ -49,17 +49,9 @@ EPILOG = "Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --seq
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    model: str,
-    arguments: tuple[str, str],
-    sequences: int,
-    address: str | None,
-    actors: int | None,
-    template: str | None,
-    loading: dict[str, Any],
-    **options: Any,
-) -> None:
+    ctx: click.Context, /, model: str, arguments: tuple[str, str], sequences: int, address: str | None,
+    actors: int | None, template: str | None, loading: dict[str, Any], **options: Any,
+) -> None:  # fmt: skip
     """Answer each line of IN.jsonl, and append results to OUT.jsonl as they are ready; - is standard input or output.
 
     A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number) and settings of

@@ -76,24 +76,10 @@ counts = partial(counts_option, "bench")
 @placement_options
 @shared("split")
 def command(
-    model: str | None,
-    synthetic: str | None,
-    prompt: list[int],
-    tokens: list[int] | None,
-    depth: list[int],
-    batch: list[int],
-    chunk_size: list[int] | None,
-    repeats: int,
-    layers_per_submit: int,
-    look_ahead: int,
-    tuned: bool,
-    output: str,
-    kv: KVType,
-    matrix_units: MatrixUnits,
-    device: str,
-    offload: Offload,
-    split: str | None,
-) -> None:
+    model: str | None, synthetic: str | None, prompt: list[int], tokens: list[int] | None, depth: list[int],
+    batch: list[int], chunk_size: list[int] | None, repeats: int, layers_per_submit: int, look_ahead: int, tuned: bool,
+    output: str, kv: KVType, matrix_units: MatrixUnits, device: str, offload: Offload, split: str | None,
+) -> None:  # fmt: skip
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
     An embedding model embeds batches of whole texts, and texts per second are shown, too.
@@ -136,13 +122,9 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
 
 
 def works_of(
-    model: Model,
-    prompt: Sequence[int],
-    tokens: Sequence[int] | None,
-    depth: Sequence[int],
-    batch: Sequence[int],
+    model: Model, prompt: Sequence[int], tokens: Sequence[int] | None, depth: Sequence[int], batch: Sequence[int],
     chunk_size: Sequence[int] | None,
-) -> list[Workload]:
+) -> list[Workload]:  # fmt: skip
     """What is measured of a model; an encoder embeds, and does nothing else."""
     if min(*(chunk_size or [1]), *batch) < 1:
         raise BadInput("a chunk size and a batch size must be at least 1")
@@ -187,17 +169,10 @@ def pool_of(file: GGUFFile, works: Sequence[Workload]) -> Pool:
 
 @contextmanager
 def runner_for(
-    file: GGUFFile,
-    works: list[Workload],
-    device: str,
-    *,
-    tuned: bool = True,
-    layers_per_submit: int = 0,
-    matrix_units: MatrixUnits = "auto",
-    offload: Offload = ON_GPU,
-    split: str | None = None,
+    file: GGUFFile, works: list[Workload], device: str, *, tuned: bool = True, layers_per_submit: int = 0,
+    matrix_units: MatrixUnits = "auto", offload: Offload = ON_GPU, split: str | None = None,
     **room: Unpack[CacheOptions],
-) -> Iterator[Runner]:
+) -> Iterator[Runner]:  # fmt: skip
     """The model, loaded with just the memory that the workloads need."""
     slots, context, tokens, rows = needed(works)
     room = {**room, "slots": slots, "context": context, "tokens": tokens}

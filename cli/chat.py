@@ -41,19 +41,10 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are b
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    model: str,
-    arguments: tuple[str, ...],
-    prompt: str | None,
-    system: str | None,
-    session: str | None,
-    template: str | None,
-    think: bool | None,
-    no_color: bool,
-    loading: dict[str, Any],
+    ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, system: str | None,
+    session: str | None, template: str | None, think: bool | None, no_color: bool, loading: dict[str, Any],
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Chat with MODEL, or with the built-in model.
 
     With a QUESTION, or with text on standard input, print the answer and exit. In the chat, /help lists the commands.

@@ -48,15 +48,9 @@ from .signals import Signals
 @shared("as_json", "matrix_units", "device")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    wanted: tuple[str, ...],
-    few: bool,
-    report_file: TextIO | None,
-    verbose: bool,
-    device: str,
-    matrix_units: MatrixUnits,
-    as_json: bool,
-) -> None:
+    ctx: click.Context, wanted: tuple[str, ...], few: bool, report_file: TextIO | None, verbose: bool, device: str,
+    matrix_units: MatrixUnits, as_json: bool,
+) -> None:  # fmt: skip
     """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
 
     Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of

@@ -35,19 +35,10 @@ from .sizes import context_text, sized
 @placement_options
 @click.pass_context
 def command(
-    ctx: click.Context,
-    model: str,
-    device: str,
-    split: str | None,
-    chunk_size: int | Literal["auto"],
-    context: int | None,
-    kv: KVType,
-    lora: Sequence[tuple[str, float]],
-    draft: str | None,
-    draft_tokens: int | None,
-    offload: Offload,
-    as_json: bool,
-) -> None:
+    ctx: click.Context, model: str, device: str, split: str | None, chunk_size: int | Literal["auto"],
+    context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, draft_tokens: int | None,
+    offload: Offload, as_json: bool,
+) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
 
     LoRA adapters and a draft model are counted, too.

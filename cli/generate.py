@@ -34,19 +34,9 @@ from .truncation import truncation
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    model: str,
-    prompt: str | None,
-    path: str | None,
-    chat: bool,
-    system: str | None,
-    template: str | None,
-    echo: bool,
-    loading: dict[str, Any],
-    as_json: bool,
-    **options: Any,
-) -> None:
+    ctx: click.Context, /, model: str, prompt: str | None, path: str | None, chat: bool, system: str | None,
+    template: str | None, echo: bool, loading: dict[str, Any], as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Generate text that continues a prompt, with MODEL or the built-in model.
 
     The text goes to standard output; statistics and progress go to standard error.
@@ -74,14 +64,9 @@ def command(
 
 
 def _generated(
-    llm: LLM,
-    text: str,
-    settings: dict[str, Any],
-    screen: Screen,
-    *,
-    chat: tuple[str | None, str | None] | None,
+    llm: LLM, text: str, settings: dict[str, Any], screen: Screen, *, chat: tuple[str | None, str | None] | None,
     shown: bool,
-) -> Completion:
+) -> Completion:  # fmt: skip
     """The completion, printed as it comes where it is shown. `chat` is the system prompt and the template."""
     hidden = not (shown and screen.out.is_terminal)
     with prompt_bar(screen) as prompt, tokens_bar(screen) as tokens:

@@ -24,13 +24,9 @@ from .texts import read_text
 @shared("as_json")
 @loading_options
 def command(
-    model: str,
-    arguments: tuple[str, ...],
-    path: str | None,
-    window: int | None,
-    loading: dict[str, Any],
+    model: str, arguments: tuple[str, ...], path: str | None, window: int | None, loading: dict[str, Any],
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Compute the perplexity of the text in FILE; - is standard input.
 
     Perplexity is exp of the mean negative log likelihood of the tokens: the lower, the better the model predicts them.

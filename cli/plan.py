@@ -39,20 +39,10 @@ from .sizes import sized
 @click.option("--shader", type=int, metavar="N", help="Print the WGSL of dispatch N and where it was written.")
 @shared("lora", "kv", "context", "device", "as_json")
 def command(
-    model: str | None,
-    synthetic: str | None,
-    rows: int,
-    prefill: bool,
-    without: tuple[str, ...],
-    limits: str | None,
-    graph: bool,
-    shader: int | None,
-    lora: Sequence[tuple[str, float]],
-    kv: KVType,
-    context: int | None,
-    device: str,
+    model: str | None, synthetic: str | None, rows: int, prefill: bool, without: tuple[str, ...], limits: str | None,
+    graph: bool, shader: int | None, lora: Sequence[tuple[str, float]], kv: KVType, context: int | None, device: str,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Show the dispatches of a step of MODEL, a synthetic model or the built-in model. Nothing is loaded or run.
 
     Below each dispatch is its op, with what passes have fused into it, and what it binds. The second table says how

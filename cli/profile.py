@@ -41,19 +41,10 @@ from .texts import write_text
 )  # fmt: skip
 @shared("as_json", "kv", "matrix_units", "device")
 def command(
-    model: str | None,
-    synthetic: str | None,
-    prompt: list[int],
-    batch: list[int] | None,
-    depth: list[int],
-    repeats: int,
-    trace_path: Path | None,
-    save: Path | None,
-    kv: KVType,
-    matrix_units: MatrixUnits,
-    device: str,
+    model: str | None, synthetic: str | None, prompt: list[int], batch: list[int] | None, depth: list[int],
+    repeats: int, trace_path: Path | None, save: Path | None, kv: KVType, matrix_units: MatrixUnits, device: str,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Time every dispatch of prefill and decode steps, compared with what the device can do.
 
     Of an embedding model it is a step that embeds one text.

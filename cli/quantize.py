@@ -36,16 +36,9 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
     help="Matrices whose names match the regular expression NAME as TYPE, such as attn_v=q8_0. Can be repeated.",
 )  # fmt: skip
 def command(
-    model: str,
-    target: str,
-    kind: str,
-    imatrix: Path | None,
-    pure: bool,
-    leave_output_tensor: bool,
-    output_tensor_type: str | None,
-    token_embedding_type: str | None,
-    tensor_type: tuple[str, ...],
-) -> None:
+    model: str, target: str, kind: str, imatrix: Path | None, pure: bool, leave_output_tensor: bool,
+    output_tensor_type: str | None, token_embedding_type: str | None, tensor_type: tuple[str, ...],
+) -> None:  # fmt: skip
     """Write the model IN.gguf to OUT.gguf with its matrices as TYPE. Best from F16, BF16 or F32.
 
     Types have the names of llama-quantize; Q4_K_M and the like give some tensors more bits:

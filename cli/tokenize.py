@@ -25,15 +25,9 @@ from .texts import input_text
 @click.option("--decode", is_flag=True, help="Print the text of ids, which are separated by spaces or commas.")
 @shared("as_json")
 def command(
-    model: str,
-    arguments: tuple[str, ...],
-    path: str | None,
-    only_ids: bool,
-    special: bool,
-    parse: bool,
-    decode: bool,
+    model: str, arguments: tuple[str, ...], path: str | None, only_ids: bool, special: bool, parse: bool, decode: bool,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Show the tokens of TEXT: the id of each, and its text or bytes.
 
     Without TEXT, standard input is read. The first argument is the model if it ends in .gguf, begins with hf.co/, is

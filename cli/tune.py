@@ -48,17 +48,9 @@ SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune wi
 @click.option("--show", is_flag=True, help="Show the settings in use on this device, and stop.")
 @shared("as_json", "matrix_units", "device")
 def command(
-    model: str | None,
-    synthetic: str | None,
-    minutes: float,
-    precision: str,
-    path: Path | None,
-    fresh: bool,
-    show: bool,
-    matrix_units: MatrixUnits,
-    device: str,
-    as_json: bool,
-) -> None:
+    model: str | None, synthetic: str | None, minutes: float, precision: str, path: Path | None, fresh: bool,
+    show: bool, matrix_units: MatrixUnits, device: str, as_json: bool,
+) -> None:  # fmt: skip
     """Find the fastest kernels and settings for a device, and save them for the other commands.
 
     Steps of MODEL are measured; without one, those of a synthetic model, since the built-in model is too small.

@@ -1,6 +1,7 @@
 """Progress bars on standard error, for work that takes time before the first word of an answer."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -10,16 +11,6 @@ from .screen import Screen
 from .sizes import sized
 
 PATIENCE = 0.4  # seconds without a bar: shorter work needs none
-
-
-class Rate(ProgressColumn):
-    """Tokens, and tokens a second."""
-
-    def render(self, task: Task) -> Text:
-        if not task.total:
-            return Text("")
-        rate = f"  {task.speed:,.0f} tok/s" if task.speed else ""
-        return Text(f"{int(task.completed):,} of {int(task.total):,} tokens{rate}")
 
 
 class Bar:
@@ -67,73 +58,54 @@ class Bar:
         with self._lock:
             if self._closed:
                 return
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(24),
-                *self._columns,
-                console=self._screen.err,
-                transient=True,
-            )
+            columns = TextColumn("{task.description}"), BarColumn(24), *self._columns
+            self._progress = Progress(*columns, console=self._screen.err, transient=True)
             self._progress.add_task(self._label, completed=self._done, total=self._total or None)
             self._progress.start()
 
 
-class Bytes(ProgressColumn):
-    """Bytes done and in all, once both are known."""
+class Column(ProgressColumn):
+    """A text that is made of the task."""
+
+    def __init__(self, shown: Callable[[Task], str]) -> None:
+        super().__init__()
+        self._shown = shown
 
     def render(self, task: Task) -> Text:
-        return Text(f"{sized(task.completed)} of {sized(task.total)}" if task.total else "")
+        return Text(self._shown(task))
 
 
-class TimeElapsed(ProgressColumn):
-    """Seconds since the beginning, where nobody knows how many are left."""
-
-    def render(self, task: Task) -> Text:
-        return Text("" if task.total or task.elapsed is None else f"{task.elapsed:.0f} s")
-
-
-class Counted(ProgressColumn):
-    """Items done and in all."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{int(task.completed):,} of {int(task.total):,}" if task.total else "")
+def _tokens(task: Task) -> str:
+    """Tokens done and in all, and tokens a second."""
+    rate = f"  {task.speed:,.0f} tok/s" if task.speed else ""
+    return f"{int(task.completed):,} of {int(task.total):,} tokens{rate}" if task.total else ""
 
 
-def lines_bar(screen: Screen) -> Bar:
-    """For prompts of a batch."""
-    return Bar(screen, "answered", Counted(), TimeRemainingColumn(compact=True))
+def _bytes(task: Task) -> str:
+    return f"{sized(task.completed)} of {sized(task.total)}" if task.total else ""
 
 
-def prompt_bar(screen: Screen) -> Bar:
-    """For a prompt that the model reads."""
-    return Bar(screen, "reading the prompt", Rate(), TimeRemainingColumn(compact=True))
+def _items(task: Task) -> str:
+    return f"{int(task.completed):,} of {int(task.total):,}" if task.total else ""
 
 
-def loading_bar(screen: Screen) -> Bar:
-    """For a model that is loaded."""
-    return Bar(screen, "opening the device", Bytes(), TimeElapsed())
+def _elapsed(task: Task) -> str:
+    """Seconds since the beginning, where it is unknown how many are left."""
+    return "" if task.total or task.elapsed is None else f"{task.elapsed:.0f} s"
 
 
-def download_bar(screen: Screen) -> Bar:
-    """For a model that is downloaded."""
-    return Bar(screen, "asking the hub", Bytes(), TimeRemainingColumn(compact=True))
+def _bar(label: str, shown: Callable[[Task], str], *, elapsed: bool = False) -> Callable[[Screen], Bar]:
+    """Makes bars that show how much is done, and the time that is left or has passed."""
+    return lambda screen: Bar(
+        screen, label, Column(shown), Column(_elapsed) if elapsed else TimeRemainingColumn(compact=True)
+    )
 
 
-def quantise_bar(screen: Screen) -> Bar:
-    """For a model that is written again."""
-    return Bar(screen, "quantising", Bytes(), TimeRemainingColumn(compact=True))
-
-
-def checking_bar(screen: Screen) -> Bar:
-    """For a session whose model file is compared."""
-    return Bar(screen, "comparing the model file with the session", TimeElapsed())
-
-
-def tokens_bar(screen: Screen) -> Bar:
-    """For tokens that are generated where nobody sees them come."""
-    return Bar(screen, "generating", Rate(), TimeRemainingColumn(compact=True))
-
-
-def text_bar(screen: Screen) -> Bar:
-    """For the tokens of a text that is evaluated."""
-    return Bar(screen, "evaluating", Rate(), TimeRemainingColumn(compact=True))
+lines_bar = _bar("answered", _items)
+prompt_bar = _bar("reading the prompt", _tokens)
+loading_bar = _bar("opening the device", _bytes, elapsed=True)
+download_bar = _bar("asking the hub", _bytes)
+quantise_bar = _bar("quantising", _bytes)
+checking_bar = _bar("comparing the model file with the session", _items, elapsed=True)
+tokens_bar = _bar("generating", _tokens)
+text_bar = _bar("evaluating", _tokens)

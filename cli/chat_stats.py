@@ -1,42 +1,34 @@
-"""Tokens and speeds of the answers in a chat, as lines to show."""
+"""Answers as lines to show: their tokens and speeds, and why they were cut off."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from rwkv_gpu import Completion
+from rwkv_gpu import Completion, Stats
+from rwkv_gpu.llm.completion import FORMS
 
 from .sizes import context_text
 
 
 @dataclass
 class Totals:
-    """The sums over all answers."""
+    """The answers of a chat, added up."""
 
-    answers: int = 0
-    prompt: int = 0
-    reused: int = 0
-    new: int = 0
-    decoded: int = 0  # new tokens without the first of each answer, which come with the prompt
-    prompt_seconds: float = 0.0
-    decode_seconds: float = 0.0
+    answers: list[Stats] = field(default_factory=list)
 
     def add(self, done: Completion) -> None:
         """Counts one more answer. One that was stopped before its first token is none: its prompt was not computed."""
-        if not done.tokens and done.finish_reason in ("abort", "error"):
-            return
-        self.answers += 1
-        self.decoded += max(done.stats.new_tokens - 1, 0)
-        self.prompt += done.stats.prompt_tokens
-        self.reused += done.stats.reused_tokens
-        self.new += done.stats.new_tokens
-        self.prompt_seconds += done.stats.prompt_seconds
-        self.decode_seconds += done.stats.decode_seconds
+        if done.tokens or done.finish_reason not in ("abort", "error"):
+            self.answers.append(done.stats)
 
     def lines(self) -> list[str]:
         """For /stats."""
-        computed = self.prompt - self.reused
+        names = ("prompt_tokens", "reused_tokens", "new_tokens", "prompt_seconds", "decode_seconds")
+        prompt, reused, new, reading, decoding = (sum(getattr(one, name) for one in self.answers) for name in names)
+        decoded = sum(max(one.new_tokens - 1, 0) for one in self.answers)  # the first of each comes with the prompt
         return [
-            f"answers  {self.answers:,}, {self.new:,} tokens" + _rate(self.decoded, self.decode_seconds),
-            f"prompts  {self.prompt:,} tokens, {self.reused:,} of them reused" + _rate(computed, self.prompt_seconds),
+            f"answers  {len(self.answers):,}, {new:,} tokens" + _rate(decoded, decoding),
+            f"prompts  {prompt:,} tokens, {reused:,} of them reused" + _rate(prompt - reused, reading),
         ]
 
 
@@ -61,3 +53,14 @@ def answer_line(done: Completion, max_tokens: int) -> str:
 
 def _rate(tokens: int, seconds: float) -> str:
     return f", {tokens / seconds:,.1f} tok/s" if tokens and seconds else ""
+
+
+def truncation(done: Completion, max_tokens: int, settings: Mapping[str, Any]) -> str | None:
+    """Why an answer ended too early, and the remedy; None where it came to its own end."""
+    if done.finish_reason != "length":
+        return None
+    if done.stats.new_tokens >= max_tokens:
+        text = f"the answer was cut off at {max_tokens:,} tokens; --max-tokens allows more, -1 any number"
+    else:
+        text = f"the answer was cut off after {done.stats.new_tokens:,} tokens: the context is full; see --context"
+    return text + ("; what there is may not match its format" if any(settings.get(name) for name in FORMS) else "")

@@ -34,13 +34,9 @@ def copy(text: str) -> str:
 def _run(command: list[str], text: str) -> bool:
     try:
         done = subprocess.run(
-            command,
-            input=text.encode("utf-8", "replace"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=5,
-            check=False,
-        )
+            command, input=text.encode("utf-8", "replace"), timeout=5, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return False
     return done.returncode == 0

@@ -46,20 +46,6 @@ def matrix_units_of(adapter: Adapter) -> str:
 
 
 def _as_data(adapters: list[Adapter], choice: Choice) -> dict[str, object]:
-    return {
-        "adapters": [
-            {
-                "index": a.index,
-                "name": a.name,
-                "backend": a.backend,
-                "kind": a.kind,
-                "driver": a.driver,
-                "abilities": list(a.abilities),
-                "max_binding": a.max_binding,
-                "matrix_units": matrix_units_of(a),
-            }
-            for a in adapters
-        ],
-        "chosen": choice.adapter.index if choice.adapter else "cpu",
-        "reason": choice.reason,
-    }
+    names = ("index", "name", "backend", "kind", "driver", "abilities", "max_binding")
+    rows = [{**{name: getattr(one, name) for name in names}, "matrix_units": matrix_units_of(one)} for one in adapters]
+    return {"adapters": rows, "chosen": choice.adapter.index if choice.adapter else "cpu", "reason": choice.reason}

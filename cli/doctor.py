@@ -1,5 +1,6 @@
 """`rwkv-gpu doctor`: whether a device computes correctly, and how fast."""
 
+import io
 import json
 import signal
 from collections import Counter
@@ -16,7 +17,7 @@ from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.device_report import DeviceReport
-from rwkv_gpu.measure.doctor import Report, Watcher, examine
+from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import Outcome, Trial
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
@@ -32,18 +33,13 @@ from .signals import Signals
 @click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
 @click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
 @click.option(
-    "--quick",
-    "few",
-    is_flag=True,
+    "--quick", "few", is_flag=True,
     help="Test each case with one kernel, and measure no speeds: a fraction of the time.",
-)
+)  # fmt: skip
 @click.option(
-    "--report",
-    "report_file",
-    type=click.File("w", encoding="utf-8"),
-    metavar="FILE",
+    "--report", "report_file", type=click.File("w", encoding="utf-8"), metavar="FILE",
     help="Also write FILE: adapter, driver, limits, features and every test, to attach to an issue.",
-)
+)  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @shared("as_json", "matrix_units", "device")
 @click.pass_context
@@ -56,43 +52,35 @@ def command(
     Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
     that. Exit code 3: a kernel is wrong.
     """
-    written = DeviceReport(report_file) if report_file else None
-    if written and ctx.obj is not None:
+    written = DeviceReport(report_file or io.StringIO())
+    if report_file and ctx.obj is not None:
         ctx.obj.on_signal = lambda number: _stop(written, ctx.obj, number)
     with _errors_reported(written):
         adapter = _adapter(device, written)
     with _errors_reported(written), open_device(adapter, matrix_units, tuned_folder()) as gpu:
         tuning = tuning_for(gpu, find_tuned(adapter, gpu.capabilities, tuned_folder()))
         trials = chosen(list(cases(gpu.capabilities, tuning)), wanted, few)
+        written.opened(gpu, tuning, len(trials), {"quick": few, "ops": wanted, "matrix_units": matrix_units})
         with lines_bar(Screen()) as bar:
-            watchers: list[Watcher] = [Progress(bar, len(trials))]
-            if written:
-                options = {"quick": few, "ops": wanted, "matrix_units": matrix_units}
-                written.opened(gpu, tuning, len(trials), options)
-                watchers.append(written)
-            report = examine(gpu, trials, watchers)
-        if written:
-            written.verdict(report)
+            report = examine(gpu, trials, [Progress(bar, len(trials)), written])
+        written.verdict(report)
     if as_json:
-        data: dict[str, object] = {"device": str(adapter), "wrong": len(report.wrong), "slow": report.slow}
-        click.echo(
-            json.dumps({**data, "trials": [_row(outcome) for outcome in map(asdict, report.outcomes)]}, indent=2)
-        )
+        trials_run = [_row(asdict(outcome)) for outcome in report.outcomes]
+        data = {"device": str(adapter), "wrong": len(report.wrong), "slow": report.slow, "trials": trials_run}
+        click.echo(json.dumps(data, indent=2))
     else:
         _show(adapter, report, verbose)
     ctx.exit(3 if report.wrong else 0)
 
 
-def _adapter(device: str, written: DeviceReport | None) -> Adapter:
+def _adapter(device: str, written: DeviceReport) -> Adapter:
     """The GPU that is examined."""
     adapters = list_adapters()
-    if written:
-        written.listed(adapters)
+    written.listed(adapters)
     adapter = choose(adapters, device).adapter
     if adapter is None:
         raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
-    if written:
-        written.opening(adapter)
+    written.opening(adapter)
     return adapter
 
 
@@ -125,13 +113,12 @@ def chosen(trials: list[Trial], wanted: tuple[str, ...], few: bool) -> list[Tria
 
 
 @contextmanager
-def _errors_reported(written: DeviceReport | None) -> Iterator[None]:
+def _errors_reported(written: DeviceReport) -> Iterator[None]:
     """An error that ends the command is in the report as well."""
     try:
         yield
     except Exception as error:
-        if written:
-            written.failed(error)
+        written.failed(error)
         raise
 
 

@@ -9,8 +9,8 @@ from rwkv_gpu.llm.hub_names import REPOSITORY
 from rwkv_gpu.llm.repository import RemoteFile
 
 from .bars import download_bar
+from .folders import hub
 from .page import Page
-from .pulling import hub
 from .screen import Screen
 
 

@@ -1,10 +1,13 @@
-"""The cache folder of this user."""
+"""The cache folder of this user, and the models in it."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from rwkv_gpu.llm.hub import default_folder
+from rwkv_gpu.llm.hub import Hub, default_folder
+from rwkv_gpu.llm.repository import ENDPOINT
+from rwkv_gpu.llm.store import Store
 
 
 def cache_folder() -> Path:
@@ -26,3 +29,23 @@ def tuned_folder() -> Path:
 def models_folder() -> Path:
     """Where `rwkv-gpu pull` keeps models."""
     return cache_folder() / "models"
+
+
+def store() -> Store:
+    """The folder of models."""
+    return Store(models_folder())
+
+
+def hub(revision: str = "main", progress: Callable[[str, int, int], None] | None = None) -> Hub:
+    """The hub that the environment names, with its token."""
+    endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
+    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), revision, progress)
+
+
+def pull(name: str, revision: str = "main") -> str:
+    """The path of a model of the hub, downloaded with a bar where it is not here."""
+    from .bars import download_bar  # a name alone needs no terminal
+    from .screen import Screen
+
+    with download_bar(Screen()) as bar:
+        return str(hub(revision, lambda file, done, total: bar.update(done, total, file)).pull(name))

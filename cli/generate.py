@@ -10,6 +10,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar, tokens_bar
+from .chat_stats import truncation
 from .load_model import load_model
 from .model_name import FileName
 from .options import loading_options, model_arguments, shared
@@ -17,7 +18,6 @@ from .page import Page
 from .sampling import chosen, sampling_options
 from .screen import Screen
 from .texts import input_text, template_text
-from .truncation import truncation
 
 
 @click.command("generate", cls=Page, epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')

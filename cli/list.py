@@ -4,9 +4,9 @@ import json
 
 import click
 
+from .folders import store
 from .options import shared
 from .page import Page
-from .pulling import store
 from .sizes import sized
 
 

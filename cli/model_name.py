@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.llm.hub_names import is_hub_name
 
-from .pulling import pull, store
+from .folders import pull, store
 
 BUILTIN = "builtin"  # the model that comes with the package
 

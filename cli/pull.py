@@ -4,8 +4,8 @@ import click
 
 from rwkv_gpu.llm.hub_names import is_hub_name
 
+from .folders import pull
 from .page import Page
-from .pulling import pull
 
 
 @click.command("pull", cls=Page, epilog="Example: rwkv-gpu pull hf.co/some-author/a-model-GGUF:Q4_K_M")

@@ -9,11 +9,10 @@ from rwkv_gpu.errors import DeviceError
 
 from . import slash
 from .bars import prompt_bar
-from .chat_stats import answer_line
+from .chat_stats import answer_line, truncation
 from .conversation import Ask, Conversation
 from .keyboard import Interrupted
 from .signals import Signals
-from .truncation import truncation
 
 GRACE = {signal.SIGINT: 0.7}  # seconds to save what was answered so far; for other signals 5
 FULL = (

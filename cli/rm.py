@@ -2,8 +2,8 @@
 
 import click
 
+from .folders import store
 from .page import Page
-from .pulling import store
 from .sizes import sized
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rwkv_gpu.errors import BadInput
 
@@ -37,6 +38,10 @@ def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
     return (COMMANDS[name].run if name in COMMANDS else FORCED[name])(conversation, rest)
 
 
+def leave(_conversation: Conversation, _: str) -> None:
+    raise Leave
+
+
 def show_help(conversation: Conversation, _: str) -> None:
     width = max(len(f"{name} {slash.takes}") for name, slash in COMMANDS.items())
     for name, slash in COMMANDS.items():
@@ -69,32 +74,12 @@ def undo(conversation: Conversation, _: str) -> None:
     )
 
 
-def regenerate(conversation: Conversation, _: str) -> Ask:
-    return conversation.chat.regenerate
-
-
 def edit(conversation: Conversation, text: str) -> Ask | None:
     last = conversation.last_question()
     if last is None:
         raise BadInput("the chat has no question yet; ask one first")
     text = text or conversation.source.ask("edit> ", last)
     return (lambda **how: conversation.chat.edit(text, **how)) if text.strip() else None
-
-
-def save(conversation: Conversation, path: str) -> None:
-    conversation.save(path)
-
-
-def save_over(conversation: Conversation, path: str) -> None:
-    conversation.save(path, replace=True)
-
-
-def load(conversation: Conversation, path: str) -> None:
-    conversation.load(path)
-
-
-def load_over(conversation: Conversation, path: str) -> None:
-    conversation.load(path, drop=True)
 
 
 def fork(conversation: Conversation, number: str) -> None:
@@ -166,10 +151,6 @@ def think(conversation: Conversation, which: str) -> None:
 NO_THINKING = "this model has no thinking mode: its chat template cannot switch one on or off; nothing changes"
 
 
-def leave(_conversation: Conversation, _: str) -> None:
-    raise Leave
-
-
 def switch(text: str, what: str, *others: str) -> bool:
     """on or off."""
     if text not in ("on", "off"):
@@ -192,20 +173,23 @@ def _short(text: str) -> str:
 
 COMMANDS = {
     "help": Slash("", "Show this list.", show_help),
-    "regen": Slash("", "Generate another answer to the last question.", regenerate),
+    "regen": Slash("", "Generate another answer to the last question.", lambda chat, _: chat.chat.regenerate),
     "edit": Slash("[TEXT]", "Change the last question, and ask it again.", edit),
     "undo": Slash("", "Remove the last question and its answer.", undo),
     "reset": Slash("", "Clear the chat.", reset),
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
-    "save": Slash("FILE", "Save the chat to a file, after every turn.", save),
-    "load": Slash("FILE", "Continue with the chat in a file.", load),
+    "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
+    "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
     "think": Slash("[on|off|auto]", "Whether the model thinks before it answers.", think),
     "stats": Slash("[on|off]", "Show totals; show or hide the line after answers.", stats),
     "exit": Slash("", "Leave.", leave),
 }
-FORCED: dict[str, Callable[[Conversation, str], Ask | None]] = {"save!": save_over, "load!": load_over}
+FORCED: dict[str, Callable[[Conversation, str], Ask | None]] = {
+    "save!": partial(Conversation.save, replace=True),
+    "load!": partial(Conversation.load, drop=True),
+}
 ALIASES = {"?": "help", "bye": "exit", "quit": "exit", "clear": "reset", "retry": "regen"}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from ..engine.request import Request
+from ..text.base import Tokenizer
 from ..text.template import ChatTemplate
-from ..text.tokenizer import Tokenizer
 from .chat_format import ChatFormat
 from .driver import Driver
 from .generation import Reading

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..text.base import Tokenizer
 from ..text.grammar import Form
-from ..text.tokenizer import Tokenizer
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
 from .completion import TALKING, Completion, Event, Stats, form, sampling, seeded

@@ -10,13 +10,13 @@ from typing import Any
 from ..engine.request import Grammar, Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
+from ..text.base import Tokenizer
 from ..text.budget import Limits
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, plain
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of, opens_thinking
-from ..text.tokenizer import Tokenizer
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
 from .reader import Ends, Reader

@@ -15,9 +15,9 @@ from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..models.registry import ENCODER
+from ..text.base import Tokenizer
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
-from ..text.tokenizer import Tokenizer
 from . import measures, validate
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing

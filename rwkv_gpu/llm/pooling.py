@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..models.tensors import RANK
-from ..text.tokenizer import Tokenizer
+from ..text.base import Tokenizer
 from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]

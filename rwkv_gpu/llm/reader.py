@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..text.base import Tokenizer
 from ..text.stops import StopStrings
 from ..text.thinking import Part, Splitter
-from ..text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..text.base import Tokenizer
 from ..text.grammar import Form
-from ..text.tokenizer import Tokenizer
 from .chat_completion import Json, common_fields, settings_of, usage
 from .completion import Completion, Event, Settings, Stats, form, sampling
 from .measures import Score

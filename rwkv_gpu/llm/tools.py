@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInput
+from ..text.base import Tokenizer
 from ..text.grammar import Form
 from ..text.messages import plain
-from ..text.tokenizer import Tokenizer
 from ..text.tool_calls import Piece, ToolForm, ToolParser
 from .unique import unique
 from .validate import truth

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..text.tokenizer import Tokenizer
+from ..text.base import Tokenizer
 
 
 @dataclass(frozen=True)

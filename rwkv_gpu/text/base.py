@@ -1,4 +1,4 @@
-"""What all tokenizers share: special tokens around and inside the text, and decoding."""
+"""Text to token ids and back: the interface of all tokenizers, and what they share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -11,8 +11,12 @@ from rwkv_gpu.text.vocabulary import SPACE, Kind, Vocabulary, byte_of
 _HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
 
 
-class BaseTokenizer(ABC):
-    """A tokenizer; a subclass defines how plain bytes become ids, and how one id becomes bytes."""
+class Tokenizer(ABC):
+    """A vocabulary in use. Ids out of range raise BadInput; any text and any bytes can be encoded.
+
+    A subclass defines how plain bytes become ids, and how one id becomes bytes. `eot` ends a turn; for RWKV it is the
+    text "\\n\\n", which does not end generation by itself. Any of `stop_ids` does; none of `suppressed` is sampled.
+    """
 
     strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
     clean_spaces = False

@@ -8,12 +8,12 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.pretokenizers import DEFAULT, PRE, PreTokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
-from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, read_name, read_strings, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, read_merges, read_name, read_vocabulary
 
 
 class PreTokenizerWarning(UserWarning):
@@ -35,7 +35,7 @@ BYTE_LETTERS = _byte_letters()
 _LETTER_BYTES = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
 
 
-class BpeTokenizer(BaseTokenizer):
+class BpeTokenizer(Tokenizer):
     """Merges by rank within the words that the file's `tokenizer.ggml.pre` cuts out."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class BpeTokenizer(BaseTokenizer):
         vocabulary = read_vocabulary(metadata, Defaults(add_bos=pre.add_bos))
         super().__init__(vocabulary)
         self.clean_spaces = pre.clean_spaces
-        merges = _read_merges(metadata, vocabulary.ids)
+        merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, ignore_merges=pre.ignore_merges)
         self._words = tokenizers.Tokenizer(self._merger)
         self._words.pre_tokenizer = pre_tokenizers.Sequence(
@@ -127,13 +127,3 @@ def _find_pre(name: str | None) -> PreTokenizer:
     if name not in PRE:
         raise UnsupportedModel(f"{PREFIX}pre {shown(name)} is not supported: how it cuts words is not known; {REMEDY}")
     return PRE[name]
-
-
-def _read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    merges: list[tuple[str, str]] = []
-    for line in read_strings(metadata, "merges"):
-        left, _, right = line.partition(" ")
-        if left not in ids or right not in ids or left + right not in ids:
-            raise BadFile(f"{PREFIX}merges: {shown(line)} names a token that {PREFIX}tokens does not have")
-        merges.append((left, right))
-    return merges

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rwkv_gpu.errors import BadGrammar, BadInput
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.gbnf import to_lark
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
-from rwkv_gpu.text.tokenizer import Tokenizer
 
 Kind = Literal["schema", "regex", "lark", "gbnf"]
 Words = npt.NDArray[np.uint32]

@@ -19,16 +19,13 @@ from itertools import count
 from multiprocessing import spawn
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import NamedTuple
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadGrammar, Forked, MissingExtra
 from rwkv_gpu.text.grammar_worker import Reply, read, write
 
 PROCESSES = 4  # at most; further answers share them
-MEMORY = 1 << 30  # bytes of each
-COMPILING = 10.0  # seconds of the processor that a grammar may take to compile
-MASKING = 2.0  # and the mask of one token
 PATIENCE = 0.1 if os.name == "nt" else None  # Windows does not interrupt who waits without end
 PROGRAM = "import sys; sys.path += sys.argv[2:]; from rwkv_gpu.text.grammar_worker import main; main(int(sys.argv[1]))"
 CLOSED = "cannot be used: the model was closed"
@@ -38,13 +35,12 @@ CLOSED = "cannot be used: the model was closed"
 class Limits:
     """What one grammar may take."""
 
-    memory: int = MEMORY
-    compiling: float = COMPILING
-    masking: float = MASKING
+    memory: int = 1 << 30  # bytes of a process
+    compiling: float = 10.0  # seconds of the processor to compile it
+    masking: float = 2.0  # and for the mask of one token
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """The bytes of all tokens; what begins with \\xff is no text."""
 
     tokens: list[bytes]
@@ -167,7 +163,7 @@ class Helper:
     def _run(self) -> None:
         try:
             self._process = start(self._limits.memory)
-            reply = self._talk(self._limits.compiling, "vocabulary", *_fields(self._vocabulary()))
+            reply = self._talk(self._limits.compiling, "vocabulary", *self._vocabulary())
             error = reply[0]
         except (OSError, EOFError) as failure:
             error = f"structured output needs a helper process, and it could not be started: {failure}"
@@ -324,10 +320,6 @@ def start(memory: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=flags
     )
-
-
-def _fields(vocabulary: Vocabulary) -> tuple[Any, ...]:
-    return vocabulary.tokens, vocabulary.eos, vocabulary.bos
 
 
 def _stop(helpers: Sequence[Helper], owner: int) -> None:

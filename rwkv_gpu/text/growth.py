@@ -101,12 +101,7 @@ def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
 
 
 def dumped(
-    budget: Budget,
-    value: Any,
-    ensure_ascii: Any = False,
-    indent: Any = None,
-    separators: Any = None,
-    sort_keys: Any = False,  # noqa: ARG001
+    budget: Budget, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, **_: Any
 ) -> int:
     """JSON: every entry may be on a line of its own, as far in as it is deep, and every letter six."""
     weight, depth = budget.weigh(value)
@@ -118,34 +113,23 @@ def dumped(
 
 Size = Callable[..., int]
 FILTERS: Mapping[str, Size] = {
-    "batch": widened,
-    "center": widened,
+    **dict.fromkeys(("batch", "center", "slice"), widened),
     "format": percent,
     "indent": indented,
     "join": joined,
     "replace": replaced,
     "round": rounded,
-    "slice": widened,
     "sum": summed,
     "tojson": dumped,
     "trim": searched,
 }
 METHODS: Mapping[str, Size] = {
-    "center": widened,
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), widened),
+    **dict.fromkeys(("lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip"), searched),
     "expandtabs": tabbed,
     "format": braces,
-    "join": lambda budget, separator, items=(): joined(budget, items, separator),
-    "ljust": widened,
-    "lstrip": searched,
     "replace": replaced,
-    "rfind": searched,
-    "rindex": searched,
-    "rjust": widened,
-    "rpartition": searched,
-    "rsplit": searched,
-    "rstrip": searched,
-    "strip": searched,
-    "zfill": widened,
+    "join": lambda budget, separator, items=(): joined(budget, items, separator),
 }
 
 

@@ -1,5 +1,6 @@
-"""Puts a budget into a parsed template: filters that no template can name, which the sandbox supplies.
+"""Changes a parsed template: puts a budget into it, and a mark before what opens an answer at its end.
 
+The budget is in filters that no template can name, which the sandbox supplies:
 `step` counts, `made` weighs a value, `concat` joins texts.
 """
 
@@ -13,6 +14,7 @@ from jinja2.visitor import NodeTransformer
 
 from rwkv_gpu.text.budget import STEP
 
+WANTED = "add_generation_prompt"  # the variable that asks for what opens an answer
 NESTING = 16  # Python's own limit for loops is 20; and the time to compile goes up with it
 STATEMENTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends, nodes.Block, nodes.EvalContextModifier)
 
@@ -81,6 +83,21 @@ class Instrument(NodeTransformer):
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         """a[b:c] makes a value, a[b] does not."""
         return self.visit_List(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
+
+
+def mark_opening(template: nodes.Template, mark: str) -> bool:
+    """Puts a mark before `{% if add_generation_prompt %}...{% endif %}`, where a template ends with that.
+
+    False where that cannot be told from the template: it has more of it, or something else depends on the variable.
+    """
+    last = template.body[-1] if template.body else None
+    if not (isinstance(last, nodes.If) and isinstance(last.test, nodes.Name) and last.test.name == WANTED):
+        return False
+    uses = [one for one in template.find_all(nodes.Name) if one.name == WANTED]
+    if len(uses) > 1 or last.elif_ or last.else_:
+        return False
+    template.body.insert(-1, nodes.Output([nodes.TemplateData(mark)], lineno=last.lineno))
+    return True
 
 
 def _filter(node: nodes.Expr, name: str) -> nodes.Filter:

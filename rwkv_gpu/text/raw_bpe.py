@@ -8,10 +8,9 @@ from typing import Any
 from tokenizers import models
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
-from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_name, read_strings, read_vocabulary
+from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_merges, read_name, read_vocabulary
 
 _LINES = re.compile(r"\n+|[^\n]+")  # no merge crosses the end of a line
 
@@ -36,7 +35,7 @@ RAW = {
 }
 
 
-class RawBpeTokenizer(BaseTokenizer):
+class RawBpeTokenizer(Tokenizer):
     """Merges by rank within a line or word. Characters without a token become byte tokens where there are any."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -53,7 +52,7 @@ class RawBpeTokenizer(BaseTokenizer):
         self._known = (
             re.compile(f"[{re.escape(letters)}]+") if letters else None
         )  # others are dropped: no merge spans one
-        merges = _read_merges(metadata, vocabulary.ids)
+        merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=has_bytes)
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
@@ -93,15 +92,3 @@ def read_bytes(ids: Mapping[str, int]) -> list[int]:
     if missing:
         raise BadFile(f"{PREFIX}tokens: no token {missing[0]}, which stands for a byte")
     return [ids[name] for name in names]
-
-
-def _read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Two tokens a line, with a space between. The first of them may be, or begin with, a space or a line end."""
-    merges: list[tuple[str, str]] = []
-    for line in read_strings(metadata, "merges"):
-        at = line.find(" ", 1)
-        left, right = line[:at], line[at + 1 :]
-        if at < 0 or left not in ids or right not in ids or left + right not in ids:
-            raise BadFile(f"{PREFIX}merges: {shown(line)} names a token that {PREFIX}tokens does not have")
-        merges.append((left, right))
-    return merges

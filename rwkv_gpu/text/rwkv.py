@@ -7,7 +7,7 @@ from typing import Any
 
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 
 # Id 0 ends generation. The usual end of turn, "\n\n", is ordinary text and so no stop token.
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([^x]))", re.DOTALL)
 _NAMED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
-class RwkvTokenizer(BaseTokenizer):
+class RwkvTokenizer(Tokenizer):
     """Greedy longest match in a sorted list of tokens. Memory is linear in the size of the vocabulary.
 
     The last token at or before the text in sorted order begins with the longest match: the match is that token, or

@@ -22,8 +22,7 @@ from jinja2.utils import Namespace
 
 from rwkv_gpu.text import growth
 from rwkv_gpu.text.budget import STEP, Budget, Exceeded, Limits
-from rwkv_gpu.text.instrument import Generation, Instrument
-from rwkv_gpu.text.opening import mark_opening
+from rwkv_gpu.text.instrument import Generation, Instrument, mark_opening
 
 
 def _names(text: str) -> frozenset[str]:

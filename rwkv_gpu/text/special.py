@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 
 Part = bytes | int  # text still to be tokenised, or the id of a special token
+Place = tuple[int, int, int]  # where a special token begins and ends in a text, and its id
 
 _ALWAYS = frozenset({Kind.USER_DEFINED})
 MATCHED = _ALWAYS | {Kind.CONTROL, Kind.UNKNOWN}
@@ -24,21 +24,12 @@ class SpecialTokens:
         """`text` as runs of plain bytes and special token ids, in order."""
         parts: list[Part] = []
         start = 0
-        for found in (self._all if parse else self._always).find(text):
-            if found.at > start:
-                parts.append(text[start : found.at])
-            parts.append(found.token)
-            start = found.end
+        for at, end, token in (self._all if parse else self._always).find(text):
+            if at > start:
+                parts.append(text[start:at])
+            parts.append(token)
+            start = end
         return [*parts, text[start:]] if start < len(text) else parts
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A place in a text where a special token stands."""
-
-    at: int
-    end: int
-    token: int
 
 
 class _Finder:
@@ -54,18 +45,22 @@ class _Finder:
         first = b"".join(re.escape(bytes([byte])) for byte in sorted({text[0] for text in self._ids}))
         self._starts = re.compile(b"[" + first + b"]" if first else b"(?!)", re.DOTALL)
 
-    def find(self, text: bytes) -> list[_Found]:
+    def find(self, text: bytes) -> list[Place]:
         """The tokens in order. A longer one goes before shorter ones, wherever they stand; then the lower id."""
-        found = sorted(self._everywhere(text), key=lambda one: (one.at - one.end, one.token, one.at))
+        found = sorted(self._everywhere(text), key=lambda one: (one[0] - one[1], one[2], one[0]))
         taken = bytearray(len(text))
         chosen = []
-        for one in found:  # what was taken before is as long or longer: where it overlaps this one, it covers an end
-            if not taken[one.at] and not taken[one.end - 1]:
-                taken[one.at : one.end] = b"\1" * (one.end - one.at)
-                chosen.append(one)
-        return sorted(chosen, key=lambda one: one.at)
+        for (
+            at,
+            end,
+            token,
+        ) in found:  # what was taken is as long or longer: where it overlaps this one, it covers an end
+            if not taken[at] and not taken[end - 1]:
+                taken[at:end] = b"\1" * (end - at)
+                chosen.append((at, end, token))
+        return sorted(chosen)
 
-    def _everywhere(self, text: bytes) -> Iterator[_Found]:
+    def _everywhere(self, text: bytes) -> Iterator[Place]:
         """Every place where a token stands, also those that overlap."""
         for match in self._starts.finditer(text):
             at = match.start()
@@ -73,4 +68,4 @@ class _Finder:
                 for length in self._lengths.get(start, ()):
                     token = self._ids.get(text[at : at + length])
                     if token is not None and at + length <= len(text):
-                        yield _Found(at, at + length, token)
+                        yield at, at + length, token

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.special import MATCHED
 from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_numbers, read_vocabulary
 
@@ -18,7 +18,7 @@ _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
-class SpmTokenizer(BaseTokenizer):
+class SpmTokenizer(Tokenizer):
     """Merges by score over the whole text, word by word where no token can cross the boundary."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:

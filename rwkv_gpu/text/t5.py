@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.charsmap import CharacterMap
 from rwkv_gpu.text.matches import Matches
 from rwkv_gpu.text.utf8 import is_utf8
@@ -42,7 +42,7 @@ _SIZES = [1] * 192 + [2] * 32 + [3] * 16 + [4] * 16  # of a character by its fir
 MASKS_TAKE_SPACES = ("nomic-bert-moe", "jina-bert-v3")
 
 
-class T5Tokenizer(BaseTokenizer):
+class T5Tokenizer(Tokenizer):
     """The best path through the bytes of a text, character by character. Unknown characters in a row are one token."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:

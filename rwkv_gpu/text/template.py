@@ -22,18 +22,12 @@ from rwkv_gpu.text.messages import check_messages, plain
 from rwkv_gpu.text.sandbox import Refused, Sandbox
 from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
 
+Messages = Sequence[Mapping[str, object]]
 KEY = "tokenizer.chat_template"
 # All that a template, or Python compiling it, can come to.
 _FAULTS = (
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    AssertionError,
-)
+    TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError, AssertionError,
+)  # fmt: skip
 _COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
 _TURNS = ("user", "assistant", "user")
@@ -81,10 +75,10 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Mapping[str, object]],
+        messages: Messages,
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, object]] | None = None,
+        tools: Messages | None = None,
         limits: Limits | None = None,
         **variables: object,
     ) -> str:
@@ -92,30 +86,24 @@ class ChatTemplate:
 
         Raises `Exceeded` where that takes more than `limits`, or another thread renders.
         """
-        return "".join(self._parts(messages, tools, variables, limits, add_generation_prompt=add_generation_prompt))
+        return "".join(self._parts(messages, tools, variables, limits, add_generation_prompt))
 
     def prompt(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        *,
-        tools: Sequence[Mapping[str, object]] | None = None,
-        limits: Limits | None = None,
-        **variables: object,
+        self, messages: Messages, *, tools: Messages | None = None, limits: Limits | None = None, **variables: object
     ) -> tuple[str, str]:
         """The prompt for these messages, and what it is without that which opens the answer."""
-        before, opening = self._parts(messages, tools, variables, limits, add_generation_prompt=True)
+        before, opening = self._parts(messages, tools, variables, limits, True)
         if self._sandbox.marks_opening:
             return before + opening, before
         return before, self.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
 
     def _parts(
         self,
-        messages: Sequence[Mapping[str, object]],
-        tools: Sequence[Mapping[str, object]] | None,
+        messages: Messages,
+        tools: Messages | None,
         variables: Mapping[str, object],
         limits: Limits | None,
-        *,
-        add_generation_prompt: bool,
+        opened: bool,
     ) -> tuple[str, str]:
         """The prompt in two parts, before and after the mark of what opens the answer, where that was found."""
         given: dict[str, Any] = {
@@ -123,7 +111,7 @@ class ChatTemplate:
             **plain(variables, "the variables"),
             "messages": check_messages(messages),
             "tools": plain(tools, "tools"),
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": opened,
         }
         if not self._lock.acquire(blocking=limits is None):
             raise Exceeded("is rendered by another thread")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.raw_bpe import read_bytes
 from rwkv_gpu.text.utf8 import decode_leniently
 from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_numbers, read_vocabulary
@@ -17,7 +17,7 @@ MARK = "\ufeff"  # of the order of bytes, which is no text
 _CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # what plain text never becomes
 
 
-class UnigramTokenizer(BaseTokenizer):
+class UnigramTokenizer(Tokenizer):
     """The cheapest path through a text, found from its end."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:

@@ -41,42 +41,26 @@ class Role:
     stops: bool = False
 
 
-EOT = Role(
-    "eot",
-    (
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<EOT>",
-        "_<EOT>",
-        "[EOT]",
-        "<｜end▁of▁sentence｜>",
-        "<end_of_utterance>",
-    ),
-    stops=True,
-)
+EOT = Role("eot", (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
+    "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+), stops=True)  # fmt: skip
 ROLES = (
     EOT,
     Role("eom", ("<|eom_id|>",), stops=True),
-    Role(
-        "fim_pre",
-        ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"),
-    ),
-    Role(
-        "fim_suf",
-        ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"),
-    ),
-    Role(
-        "fim_mid",
-        ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
-    ),
+    Role("fim_pre", (
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+    )),
+    Role("fim_suf", (
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+    )),
+    Role("fim_mid", (
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+    )),
     Role("fim_pad", ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"), stops=True),
     Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
     Role("fim_sep", ("<|file_sep|>",), stops=True),
-)
+)  # fmt: skip
 # A token of such a name ends an answer, whatever the file says of its kind.
 STOP_TEXTS = frozenset(EOT.texts) | {
     "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
@@ -160,6 +144,18 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     if not isinstance(value, list) or not {type(text) for text in value} <= {str}:
         raise BadFile(f"{PREFIX}{name} must be an array of strings")
     return value
+
+
+def read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Two tokens a line, with a space between. The first of them may be, or begin with, a space or a line end."""
+    merges: list[tuple[str, str]] = []
+    for line in read_strings(metadata, "merges"):
+        at = line.find(" ", 1)
+        left, right = line[:at], line[at + 1 :]
+        if at < 0 or left not in ids or right not in ids or left + right not in ids:
+            raise BadFile(f"{PREFIX}merges: {shown(line)} names a token that {PREFIX}tokens does not have")
+        merges.append((left, right))
+    return merges
 
 
 def read_numbers(metadata: Mapping[str, Any], name: str, count: int) -> NDArray[Any]:

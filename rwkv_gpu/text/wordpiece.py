@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rwkv_gpu.errors import BadFile
-from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.matches import Matches
 from rwkv_gpu.text.spm import pieces
 from rwkv_gpu.text.utf8 import decode_leniently
@@ -27,7 +27,7 @@ _CHINESE = re.compile(
 _SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space in Python, control characters here
 
 
-class WordPieceTokenizer(BaseTokenizer):
+class WordPieceTokenizer(Tokenizer):
     """A word that tokens do not cover from its start to its end is one unknown token. [CLS] and [SEP] stand around."""
 
     clean_spaces = True

@@ -21,7 +21,7 @@ const W_SCALE = f32(1u << W_EXPONENT);
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * (C4 / BLOCK4)>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * (C4 / BLOCK4)>;
-// Steps, from and to, and to where with those of adapters. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
+// Steps, from and to, and to where with those of adapters; then the fragment that is stored. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
 var<workgroup> bounds: vec4u;
 
 // Neighbouring lanes have neighbouring runs of a row.

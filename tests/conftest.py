@@ -25,6 +25,8 @@ from rwkv_gpu.kernels.tuning import Tuning
 from tests.process import alive_on_gpus, give_back_freed_memory, peak
 from tests.recording import KERNEL_OF
 
+HERE = Path(__file__).resolve().parent
+
 # fast is what users get, but with small tiles on software Vulkan; checked keeps naga's bounds checks, so an index out
 # of bounds shows as a wrong number; portable pretends to the WebGPU defaults, so the plain variants are tested
 # wherever tests run.
@@ -41,6 +43,17 @@ settings.load_profile("patient")
 
 # Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.
 LONGEST = {"test_own_golden.py", "test_linear.py", "test_attention.py", "test_experts.py", "test_doctor_shaders.py"}
+# These need no GPU, but some ten seconds of CPU time each: `make test` leaves them to `make test-all`.
+LONG = {
+    "cli/test_batch_devices.py",
+    "cli/test_habits.py",  # starts every command several times
+    "engine/test_context_shift.py",
+    "engine/test_draft_rule.py",
+    "engine/test_faults.py",
+    "fuzz/test_beside.py",
+    "fuzz/test_fuzz.py",
+    "gguf/test_bad_files.py",
+}
 END = "test_session_translates.py"  # over what all others compiled
 
 MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
@@ -64,7 +77,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks what `make test` runs: every test that needs no GPU, and those on a GPU that are marked `quick` already."""
     if uses_gpu(item):
         item.add_marker("gpu")
-    elif not {"slow", "long"} & item.keywords.keys():
+    elif item.path.relative_to(HERE).as_posix() in LONG:
+        item.add_marker("long")
+    elif "slow" not in item.keywords:
         item.add_marker("quick")
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cases import each, slow_unless
-from tests.conftest import MODES, pytest_itemcollected, repeated, sampled_out
+from tests.conftest import HERE, LONG, MODES, pytest_itemcollected, repeated, sampled_out
 
 
 class Case(SimpleNamespace):
@@ -82,7 +82,6 @@ def test_a_loop_over_cases_names_each_that_fails():
     [
         ([], {}, [], {"quick"}),
         ([], {}, ["slow"], set()),
-        ([], {}, ["long"], set()),
         ([], {}, ["gpu"], {"gpu"}),
         (["adapter"], {}, [], {"gpu"}),
         (["adapter"], {}, ["quick"], {"gpu"}),
@@ -94,7 +93,15 @@ def test_make_test_runs_what_needs_no_gpu_and_what_is_marked(fixtures, params, m
     found = set()
     callspec = SimpleNamespace(params=params)
     item = SimpleNamespace(
-        fixturenames=fixtures, callspec=callspec, keywords=dict.fromkeys(marks), add_marker=found.add
+        fixturenames=fixtures,
+        callspec=callspec,
+        keywords=dict.fromkeys(marks),
+        add_marker=found.add,
+        path=HERE / "test_any.py",
     )
     pytest_itemcollected(item)
     assert found == added
+
+
+def test_files_that_make_test_leaves_out_are_there():
+    assert all((HERE / name).exists() for name in LONG)

@@ -1,13 +1,12 @@
 """What the doctor's trials link for a device, recorded without compiling anything."""
 
 import functools
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
+from benchmarks.offline.variants import ShaderCollector, record
+from rwkv_gpu.gpu.device import Capabilities
+from rwkv_gpu.gpu.shader import Linked
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure import trials
 from rwkv_gpu.measure.cases import cases
@@ -29,25 +28,11 @@ CLAIMS = {  # of a device, beside those of the one that is at hand
 }
 
 
-def linked_by_trials(device: Device, monkeypatch: pytest.MonkeyPatch, claims: dict[str, int]) -> list[Linked]:
-    """What a device with such capabilities would run: each shader once, where a stand-in compiles."""
-    every: list[Linked] = []
-
-    def compiled(self: PipelineCache, linked: Linked) -> Pipeline:
-        every.append(linked)
-        bindings = linked.bindings()
-        group, _ = self._layout(linked)
-        return Pipeline(linked.name, SimpleNamespace(_internal=None), group, bindings)
-
-    can = replace(device.capabilities, **claims)
-    monkeypatch.setattr(device, "capabilities", can)
-    monkeypatch.setattr(PipelineCache, "_compile", compiled)
-    monkeypatch.setattr(trials.Stored, "random", staticmethod(functools.lru_cache(64)(trials.Stored.random)))
-    device.pipelines.clear()
-    try:
+def linked_by_trials(can: Capabilities) -> list[Linked]:
+    """What a device with such capabilities would run: each shader once."""
+    device = ShaderCollector(can)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials.Stored, "random", staticmethod(functools.lru_cache(64)(trials.Stored.random)))
         for trial in cases(can, default_tuning(can)):
-            trials._recorded(device, trial)
-            device.submit([])  # else what was uploaded waits for a submission, in memory
-    finally:
-        device.pipelines.clear()
-    return every
+            record(device, trial)
+    return list(device.linked.values())

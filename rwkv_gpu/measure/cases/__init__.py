@@ -8,7 +8,6 @@ from ..trials import Trial
 from . import (
     adapters,
     attention,
-    conv,
     dense,
     latent,
     linear,
@@ -18,7 +17,6 @@ from . import (
     rwkv,
     sampling,
     ssm,
-    streams,
 )
 
 CHOSEN = linear.CHOSEN
@@ -29,10 +27,10 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from dense.cases(can)
     yield from linear.cases(can)
     yield from adapters.cases(can)
-    yield from conv.cases(can)
+    yield from ssm.convolutions(can)
     yield from rwkv.cases(can)
     yield from ssm.cases(can)
-    yield from streams.cases(can)
+    yield from dense.streams(can)
     yield from recurrence.cases(can)
     yield from attention.cases(can)
     yield from latent.cases(can)

@@ -1,6 +1,6 @@
 """Numbers and formats that all trials draw from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..trials import Array, Stored, Trial
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
 SOME = ("F16", "Q4_K", "Q6_K")  # floats, and runs of 32 and of 16
+RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -50,3 +51,13 @@ def read_on_units(trial: Trial, width: int, can: Capabilities) -> Iterator[Trial
 def decode_batch(sequences: int) -> Batch:
     """One token of each sequence, some way into it."""
     return Batch.of([(slot, 7, [0]) for slot in range(sequences)])
+
+
+def ragged(segments: Iterable[tuple[int, int, int]] = RAGGED) -> Batch:
+    """Prompts of unlike lengths, some of which go on."""
+    return Batch.of([(slot, start, [0] * count) for slot, start, count in segments])
+
+
+def batches() -> dict[str, Batch]:
+    """Prompts of unlike lengths, and a token for each of four sequences."""
+    return {"prefill": ragged(), "decode": decode_batch(4)}

@@ -13,7 +13,7 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...ops.batch import Batch
 from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms, Xielu
-from ..trials import Past, Stored, Trial
+from ..trials import Array, Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
 
@@ -141,3 +141,28 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         yield Trial("excess", what, name, tuning, lambda g, _, x: g.excess(x, 0.7), {"x": x}, allowed=EXACT.result)
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})
+
+
+def streams(can: Capabilities) -> Iterator[Trial]:
+    """Of several residual streams."""
+    tuning, allowed = default_tuning(can), EXACT.result
+    xs_of = {f"x{n}": normal(3, 132, seed=n) for n in range(4)}
+
+    def predicted(g: Any, _: Any, coefs: Array, **xs: Array) -> Any:
+        first, *others = g.predict_streams(list(xs.values()), coefs)
+        return g.add(g.add(first, others[0]), g.mul(others[1], others[2]))
+
+    def corrected(g: Any, _: Any, y: Array, coefs: Array, add: Array, **xs: Array) -> Any:
+        [first] = g.correct_streams([xs["x0"]], y, coefs)
+        _, second, third, last = g.correct_streams(list(xs.values()), y, coefs, add=add)
+        return g.add(g.add(first, second), g.mul(third, last))
+
+    coefs, rows = normal(3, 16, seed=5), {"y": normal(3, 132, seed=6), "add": normal(3, 132, seed=7)}
+    yield Trial("predict_streams", "", "map", tuning, predicted, {"coefs": coefs} | xs_of, allowed=allowed)
+    inputs = {"coefs": coefs[:, :4].copy()} | rows | xs_of
+    yield Trial("correct_streams", "", "map", tuning, corrected, inputs, allowed=allowed)
+    for name, reduction in reductions(can).items():
+        yield Trial(
+            "match_length", "rows of 132", name, reduction, lambda g, _, x, z: g.match_length(x, z),
+            {"x": normal(3, 132), "z": 7 * normal(3, 132, seed=1)}, allowed=allowed,
+        )  # fmt: skip

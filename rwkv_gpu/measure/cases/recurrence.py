@@ -14,17 +14,16 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Activation, DeltaRule, State
 from ..trials import Past, Stored, Trial
-from .common import BY_NAME, F32, decode_batch, normal, read_as_integers, read_on_units
+from .common import BY_NAME, F32, batches, decode_batch, normal, read_as_integers, read_on_units
 
-RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS, KEY_HEADS = 4, 2
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
-    prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
-    batches = {"prefill": prefill, "decode": decode_batch(4)}
-    for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
+    every = batches()
+    prefill = every["prefill"]
+    for (name, tuning), (step, batch) in product(reductions(can).items(), every.items()):
         yield from _wkv6(name, tuning, step, batch)
         yield _lightning(name, tuning, step, batch)
         for size in (32, 128):
@@ -38,18 +37,18 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
         yield _lightning(name, tuning, "prefill", prefill)
-    yield from _mixes(can, batches)
+    yield from _mixes(can, every)
     tuning = next(iter(reductions(can).values()))
-    for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning, 32)):
+    for trial in (*_wkv6("", tuning, "decode", every["decode"]), _convolved("", tuning, 32)):
         yield from read_as_integers(trial, HEADS * 32, can)
         yield from read_on_units(trial, HEADS * 32, can)
 
 
-def _mixes(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
+def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
     """What mixes a row with the one before it."""
     tuning, width, shift = next(iter(reductions(can).values())), 96, State("shift", (1, 96))
     weights = {"mix": Stored.of(normal(3, width))}
-    for step, batch in batches.items():
+    for step, batch in every.items():
         x = {"x": normal(batch.rows, width, seed=2)}
         past = Past(batch, {"shift": normal(4, 1, width, seed=3)})
         yield Trial("shift", step, "", tuning, lambda g, _, x: g.shift(x, shift), x, past=past)

@@ -15,22 +15,20 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import Mixed, State
 from ..trials import Array, Past, Stored, Trial
-from .common import BY_NAME, decode_batch, normal
+from .common import BY_NAME, decode_batch, normal, ragged
 
-RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 OUTER = "decay", "sigmoid", "none", "sigmoid"  # what becomes of the products of w, a, gate, v_gate
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
-    prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
-    batches = {"prefill": prefill, "decode": decode_batch(4), "one row": decode_batch(1)}
+    batches = {"prefill": ragged(), "decode": decode_batch(4), "one row": decode_batch(1)}
     for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
         yield _shift(name, tuning, step, batch)
         for size in (64, 128):
             yield from _time_mix(name, tuning, step, batch, size)
     for name, tuning in in_chunks(can).items():
-        yield from _time_mix(name, tuning, "prefill", prefill, 64)
+        yield from _time_mix(name, tuning, "prefill", batches["prefill"], 64)
     tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # one lane without subgroups
     for step in ("decode", "one row"):
         yield from _time_mix("lanes share rows", tuning, step, batches[step], 64)

@@ -1,4 +1,4 @@
-"""Trials of state space models over ragged segments, in prefill and in decode."""
+"""Trials of convolutions and state space models over ragged segments, in prefill and in decode."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,32 +12,58 @@ from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import State, StateSpace
 from ..trials import Past, Stored, Trial
-from .common import decode_batch, normal, read_as_integers, read_on_units
+from .common import batches, decode_batch, normal, ragged, read_as_integers, read_on_units
 
-RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
 ON_MATRIX_UNITS = ((4, 2, 64, 128), (3, 1, 32, 256))
 CHANNELS, COLUMNS = 150, 16
+CONVOLVED, FIRST, WIDE = 75, 6, 90  # channels of a convolution, the first of x's columns, and all
+
+
+def convolutions(can: Capabilities) -> Iterator[Trial]:
+    """Of a causal convolution by itself, gated or not."""
+    every = {"prefill": ragged(((3, 0, 9), (0, 5, 1), (1, 9, 3), (2, 1, 2))), "decode": decode_batch(4)}
+    for width, (step, batch) in product((2, 4), every.items()):
+        state = State("past", (width - 1, CONVOLVED))
+        yield Trial(
+            "conv1d", f"{step}, width {width}", "", default_tuning(can),
+            lambda g, w, x, state=state: g.conv1d(x, w["w"], state, then="silu", bias=w["b"], first=FIRST),
+            {"x": normal(batch.rows, WIDE)},
+            {"w": Stored.of(normal(CONVOLVED * width, seed=1)), "b": Stored.of(normal(CONVOLVED, seed=2))},
+            EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+        )  # fmt: skip
+        yield Trial(
+            "conv1d", f"{step}, width {width}, gated", "", default_tuning(can),
+            lambda g, w, x, state=state: g.conv1d(x, w["w"], state, gated=True),
+            {"x": normal(batch.rows, 3 * CONVOLVED)}, {"w": Stored.of(normal(CONVOLVED * width, seed=1))},
+            EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+        )  # fmt: skip
+    state, batch = State("past", (2, 64)), every["decode"]
+    plain = Trial(
+        "conv1d", "decode, gated", "", default_tuning(can), lambda g, w, x: g.conv1d(x, w["w"], state, gated=True),
+        {"x": normal(batch.rows, 3 * 64)}, {"w": Stored.of(normal(64 * 3, seed=1))},
+        EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+    )  # fmt: skip
+    yield from read_on_units(plain, 64, can)
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
-    prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
     by_token = default_tuning(can).changed(state_space_on_matrix_units=False)
-    batches = {"prefill": prefill, "decode": decode_batch(4)}
-    for sizes, (step, batch) in product(HEADS, batches.items()):
+    every = batches()
+    for sizes, (step, batch) in product(HEADS, every.items()):
         yield _ssd("", by_token, sizes, step, batch)
     for name, tuning in in_chunks(can).items():
-        yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
+        yield _ssd(name, tuning, HEADS[0], "prefill", every["prefill"])
     for read in (read_as_integers, read_on_units):
-        yield from read(_ssd("", by_token, HEADS[0], "decode", batches["decode"]), 256, can)
+        yield from read(_ssd("", by_token, HEADS[0], "decode", every["decode"]), 256, can)
     yield _convolved(can)
     if can.fragment:
-        long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])
+        long = ragged(((3, 0, 70), (0, 5, 130), (1, 9, 9)))
         on_units = default_tuning(can).changed(state_space_on_matrix_units=True)
         for sizes in ON_MATRIX_UNITS:
             yield replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
-    for step, batch in batches.items():
+    for step, batch in every.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):
         yield Trial(

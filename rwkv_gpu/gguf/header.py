@@ -34,9 +34,12 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def write_header(metadata: Mapping[str, Value], tensors: Sequence[Described]) -> bytes:
-    """A header of version 3, padded to the alignment. The data follow in the same order, each padded too."""
-    parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
+def write_header(metadata: Mapping[str, Value], tensors: Sequence[Described], written: Sequence[bytes] = ()) -> bytes:
+    """A header of version 3, padded to the alignment. The data follow in the same order, each padded too.
+
+    `written` are keys with their values, as another header has them; they come first.
+    """
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(written) + len(metadata)), *written]
     parts += [_string(key) + _value(value) for key, value in metadata.items()]
     offset = 0
     for tensor in tensors:

@@ -4,7 +4,7 @@ The blocks are laid out as ggml has them. `weights` says how much an error count
 column, as an imatrix has it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,9 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, quants
 
 from .formats import Format
-from .quantise_codebooks import FORMS, quantise_by_codebook
-from .quantise_ternary import FORMS as TERNARY
-from .quantise_ternary import quantise_ternary
-
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+from .quantise_codebooks import FORMS, TERNARY, TINY, Bytes, Floats, least, quantise_by_codebook
 
 SEARCH = [*np.linspace(0.7, 1.15, 19, dtype=np.float32)]  # scales to try, by the one that just reaches the ends
-TINY = np.float32(1e-12)
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 PLAIN = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")  # whose scale follows from the largest weight
 
@@ -41,17 +35,17 @@ def quantise_rows(fmt: Format, values: Floats, weights: Floats | None = None) ->
 def affine(x: Floats, w: Floats, top: int) -> tuple[Floats, Floats]:
     """Scales s and offsets m >= 0 of runs [R, n] such that s q - m errs least for some whole q from 0 to `top`."""
     low, high = np.minimum(x.min(1), 0), x.max(1)
-    best_s, best_m = np.zeros_like(low), -low
-    best = np.full(len(x), np.inf, np.float32)
-    for factor in SEARCH:
-        s, m = np.maximum((high - low) / top * factor, TINY), -low
-        for _ in range(2):
-            q = np.clip(np.rint((x + m[:, None]) / s[:, None]), 0, top)
-            s, m = _fitted(x, w, q, s)
-        error = (w * (s[:, None] * q - m[:, None] - x) ** 2).sum(1)
-        better = error < best
-        best, best_s, best_m = (np.where(better, new, old) for new, old in ((error, best), (s, best_s), (m, best_m)))
-    return best_s, best_m
+
+    def tries() -> Iterator[tuple[Floats, Floats]]:
+        for factor in SEARCH:
+            s, m = np.maximum((high - low) / top * factor, TINY), -low
+            for _ in range(2):
+                q = np.clip(np.rint((x + m[:, None]) / s[:, None]), 0, top)
+                s, m = _fitted(x, w, q, s)
+            yield (w * (s[:, None] * q - m[:, None] - x) ** 2).sum(1), np.stack([s, m], axis=1)
+
+    both = least(tries())
+    return both[:, 0], both[:, 1]
 
 
 def _fitted(x: Floats, w: Floats, q: Floats, s: Floats) -> tuple[Floats, Floats]:
@@ -80,14 +74,14 @@ def _searched(
     x: Floats, w: Floats, start: Floats, nearest: Callable[[Floats], Floats], factors: Sequence[float] = SEARCH
 ) -> Floats:
     """The best of the scales around `start`, each fitted to the levels that it makes the nearest."""
-    best_s, best = np.zeros(len(x), np.float32), np.full(len(x), np.inf, np.float32)
-    for factor in factors:
-        q = nearest(start * factor)
-        s = (w * x * q).sum(1) / np.maximum((w * q * q).sum(1), TINY)
-        error = (w * (s[:, None] * q - x) ** 2).sum(1)
-        better = error < best
-        best_s, best = np.where(better, s, best_s), np.where(better, error, best)
-    return best_s
+
+    def tries() -> Iterator[tuple[Floats, Floats]]:
+        for factor in factors:
+            q = nearest(start * factor)
+            s = (w * x * q).sum(1) / np.maximum((w * q * q).sum(1), TINY)
+            yield (w * (s[:, None] * q - x) ** 2).sum(1), s
+
+    return least(tries())
 
 
 def _whole(x: Floats, by: Floats, top: int, low: int = 0) -> Floats:
@@ -255,13 +249,14 @@ def _nvfp4(x: Floats, w: Floats) -> Bytes:
     known = quants.NVFP4.ue4m3_to_fp32(np.arange(LARGEST_SCALE + 1)).astype(np.float32)
     x, w = x.reshape(-1, 16), w.reshape(-1, 16)
     start = np.searchsorted(known, np.abs(x).max(1) / E2M1[-1])
-    best, best_scale = np.full(len(x), np.inf, np.float32), np.zeros(len(x), np.uint8)
-    for more in SCALES_AROUND:
-        scale = np.clip(start + more, 0, LARGEST_SCALE)
-        by = known[scale][:, None]
-        error = (w * (by * E2M1[_sizes(x, by)] - np.abs(x)) ** 2).sum(1)
-        best_scale = np.where(error < best, scale, best_scale).astype(np.uint8)
-        best = np.minimum(best, error)
+
+    def tries() -> Iterator[tuple[Floats, Bytes]]:
+        for more in SCALES_AROUND:
+            scale = np.clip(start + more, 0, LARGEST_SCALE)
+            by = known[scale][:, None]
+            yield (w * (by * E2M1[_sizes(x, by)] - np.abs(x)) ** 2).sum(1), scale.astype(np.uint8)
+
+    best_scale = least(tries())
     codes = _sizes(x, known[best_scale][:, None]).astype(np.uint8)
     codes |= np.where((x < 0) & (codes > 0), 8, 0).astype(np.uint8)
     return _joined(best_scale.reshape(-1, 4), (codes[:, :8] | codes[:, 8:] << 4).reshape(-1, 32))
@@ -287,6 +282,5 @@ WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "Q1_0": _signs,
     "Q2_0": _two_0,
     "NVFP4": _nvfp4,
-    **{name: partial(quantise_by_codebook, name) for name in FORMS},
-    **{name: partial(quantise_ternary, name) for name in TERNARY},
+    **{name: partial(quantise_by_codebook, name) for name in (*FORMS, *TERNARY)},
 }

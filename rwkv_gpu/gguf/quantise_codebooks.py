@@ -1,10 +1,15 @@
-"""Float32 weights to blocks of IQ2 and IQ3: sizes of 4 or 8 neighbours by the nearest entry of a codebook, and signs.
+"""Float32 weights to blocks of IQ formats: 4 or 8 neighbours by the nearest entry of a codebook.
 
-A run has a scale d · (k + 1/2) · factor, k of 4 bits. Each scale is searched for among several, each fitted to the
-entries that it makes the nearest. Where signs have 7 bits for 8 weights, an even number of them is negative: if that is
-wrong, the sign of the weight is turned that costs least.
+Each scale of a run is searched for among several, each fitted to the entries that it makes the nearest.
+
+- IQ2 and IQ3: entries are sizes, stored apart from the signs. A run has a scale d · (k + 1/2) · factor, k of 4 bits.
+  Where signs have 7 bits for 8 weights, an even number of them is negative: if that is wrong, the sign of the weight is
+  turned that costs least.
+- IQ1: entries are of -1, 0 and 1, moved by 1/8. A run has a scale d · (2 k + 1), k of 3 bits, and all of it, or each
+  eight in it, are moved up or down. The step of scales of a block is searched for, too.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,11 +26,15 @@ SEARCH = [*np.linspace(0.6, 1.2, 9, dtype=np.float32)]  # scales to try, by the 
 NEAR = 16  # entries that are compared
 AT_ONCE = 1024  # blocks
 TINY = np.float32(1e-12)
+TERNARY_SEARCH = [*np.linspace(0.8, 1.8, 6, dtype=np.float32)]  # scales to try, by the root of the mean square
+STEPS = [*np.linspace(0.85, 1.05, 3, dtype=np.float32)]  # the same of the step, by what just reaches the largest
+DELTA = np.float32(0.125)
+LARGEST = 7  # of k in IQ1
 
 
 @dataclass(frozen=True)
 class Form:
-    """What differs between the formats."""
+    """What differs between the formats of sizes."""
 
     run: int  # weights that share a scale
     factor: float
@@ -39,6 +48,25 @@ FORMS = {
     "IQ2_XS": Form(16, 0.25, True),
     "IQ2_S": Form(16, 0.25, False),
 }
+TERNARY = {"IQ1_S": (32, 32), "IQ1_M": (16, 8)}  # weights that share a scale, and those that are moved together
+
+
+def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
+    """Of several tries, each its errors and what it found: by place what errs least; zeros where no error is finite."""
+    best: Any = np.inf
+    kept: Any = 0
+    for error, found in tries:
+        better = error < best
+        kept = np.where(better.reshape(better.shape + (1,) * (found.ndim - better.ndim)), found, kept)
+        kept = kept.astype(found.dtype, copy=False)
+        best = np.where(better, error, best)
+    return np.asarray(kept)
+
+
+def _fitted(x: Floats, w: Floats, levels: Floats, axes: tuple[int, ...]) -> Floats:
+    """The scales of levels that err least for x, by weights w"""
+    found: Floats = (w * x * levels).sum(axes) / np.maximum((w * levels**2).sum(axes), TINY)
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,8 +104,10 @@ def entries(name: str) -> Entries:
 
 def quantise_by_codebook(name: str, x: Floats, w: Floats) -> Bytes:
     """Blocks [N, 256] with the weight of each error to blocks of a format."""
-    parts = [_blocks(name, x[at : at + AT_ONCE], w[at : at + AT_ONCE]) for at in range(0, len(x), AT_ONCE)]
-    return np.concatenate(parts)
+    blocks = _ternary_blocks if name in TERNARY else _blocks
+    return np.concatenate(
+        [blocks(name, x[at : at + AT_ONCE], w[at : at + AT_ONCE]) for at in range(0, len(x), AT_ONCE)]
+    )
 
 
 def _blocks(name: str, x: Floats, w: Floats) -> Bytes:
@@ -86,16 +116,34 @@ def _blocks(name: str, x: Floats, w: Floats) -> Bytes:
     n = book.sizes.shape[1]
     shape = count, 256 // form.run, form.run // n, n
     sizes, w = sizes.reshape(shape), w.reshape(shape)
-    scales = _scales(book, sizes, w)
+
+    def nearest(s: Floats) -> Floats:
+        by = np.maximum(s, TINY)[:, :, None, None]
+        return book.sizes[book.nearest(np.asarray(sizes / by, np.float32), w)]
+
+    scales = _scales(sizes, w, np.maximum(sizes.max((2, 3)), 0) / book.sizes.max(), SEARCH, nearest)
     largest = scales.max(1, keepdims=True)
     step = np.maximum(largest / 15.5, TINY)
     k = np.clip(np.rint(scales / step - 0.5), 0, 15)
-    by = ((k + 0.5) * step)[:, :, None, None]
-    codes = book.nearest(sizes / by, w)
-    levels = (k + 0.5).astype(np.float32)[:, :, None, None] * form.factor * book.sizes[codes]
-    d = (w * sizes * levels).sum((1, 2, 3)) / np.maximum((w * levels**2).sum((1, 2, 3)), TINY)
+    by = (k + 0.5) * step
+    codes = book.nearest(np.asarray(sizes / by[:, :, None, None], np.float32), w)
+    d = _fitted(sizes, w, (k + 0.5).astype(np.float32)[:, :, None, None] * form.factor * book.sizes[codes], (1, 2, 3))
     half = np.where(largest[:, 0] > 0, np.clip(d, 0, 65504), 0).astype(np.float16)[:, None]
     return _packed(name, half, codes.reshape(count, -1), negative, k.astype(np.uint8))
+
+
+def _scales(
+    x: Floats, w: Floats, start: Floats, factors: Sequence[float], nearest: Callable[[Floats], Floats]
+) -> Floats:
+    """The best scale of each run found, [N, runs]; `nearest` gives the levels at such scales."""
+
+    def tries() -> Iterator[tuple[Floats, Floats]]:
+        for factor in factors:
+            levels = nearest(start * factor)
+            s = np.maximum(_fitted(x, w, levels, (2, 3)), 0)
+            yield (w * (s[:, :, None, None] * levels - x) ** 2).sum((2, 3)), s
+
+    return np.asarray(least(tries()), np.float32)
 
 
 def _signs(x: Floats, w: Floats, *, even: bool) -> tuple[npt.NDArray[np.bool_], Floats]:
@@ -108,21 +156,6 @@ def _signs(x: Floats, w: Floats, *, even: bool) -> tuple[npt.NDArray[np.bool_], 
         negative.reshape(-1, 8)[turned] ^= True
         sizes.reshape(-1, 8)[turned] *= -1
     return negative, sizes
-
-
-def _scales(book: Entries, sizes: Floats, w: Floats) -> Floats:
-    """The best scale of each run found, [N, runs]"""
-    start = np.maximum(sizes.max((2, 3)), 0) / book.sizes.max()
-    best_s, best = np.zeros_like(start), np.full(start.shape, np.inf, np.float32)
-    for factor in SEARCH:
-        s = np.maximum(start * factor, TINY)
-        levels = book.sizes[book.nearest(sizes / s[:, :, None, None], w)]
-        fitted = (w * sizes * levels).sum((2, 3)) / np.maximum((w * levels**2).sum((2, 3)), TINY)
-        fitted = np.maximum(fitted, 0)
-        error = (w * (fitted[:, :, None, None] * levels - sizes) ** 2).sum((2, 3))
-        better = error < best
-        best_s, best = np.where(better, fitted, best_s), np.where(better, error, best)
-    return np.asarray(best_s, np.float32)
 
 
 def _packed(name: str, d: npt.NDArray[np.float16], codes: Codes, negative: npt.NDArray[np.bool_], k: Bytes) -> Bytes:
@@ -145,3 +178,67 @@ def _packed(name: str, d: npt.NDArray[np.float16], codes: Codes, negative: npt.N
         high = (codes >> 8).astype(np.uint8).reshape(-1, 8, 4) << np.arange(0, 8, 2, dtype=np.uint8)
         parts = [low, signs, np.bitwise_or.reduce(high, axis=2), scales]
     return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in (d, *parts)], axis=1)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Entries for eights of runs [N, runs, eights, 8] at a scale."""
+
+    codes: Codes  # [N, runs, eights]
+    down: npt.NDArray[np.bool_]  # [N, runs, eights], whether they are moved down
+    levels: Floats  # what they mean, without a scale
+
+
+def _ternary_blocks(name: str, x: Floats, w: Floats) -> Bytes:
+    (run, together), book, count = TERNARY[name], entries("IQ1_S"), len(x)
+    shape = count, 256 // run, run // 8, 8
+    x, w = x.reshape(shape), w.reshape(shape)
+    start = np.sqrt((w * x * x).sum((2, 3)) / np.maximum(w.sum((2, 3)), TINY))
+    scales = _scales(x, w, start, TERNARY_SEARCH, lambda s: _nearest_moved(book, together, x, w, s).levels)
+    largest = scales.max(1, keepdims=True)
+
+    def tries() -> Iterator[tuple[Floats, Bytes]]:
+        for factor in STEPS:
+            step = np.maximum(largest / (2 * LARGEST + 1) * factor, TINY)
+            k = np.clip(np.rint((scales / step - 1) / 2), 0, LARGEST)
+            chosen = _nearest_moved(book, together, x, w, (2 * k + 1) * step)
+            levels = (2 * k + 1).astype(np.float32)[:, :, None, None] * chosen.levels
+            d = np.maximum(_fitted(x, w, levels, (1, 2, 3)), 0)
+            half = np.where(largest[:, 0] > 0, np.minimum(d, 65504), 0).astype(np.float16)
+            error = (w * (half.astype(np.float32)[:, None, None, None] * levels - x) ** 2).sum((1, 2, 3))
+            yield error, _packed_ternary(name, half, chosen.codes.reshape(count, 32), chosen.down, k.astype(np.uint16))
+
+    return np.asarray(least(tries()), np.uint8)
+
+
+def _nearest_moved(book: Entries, together: int, x: Floats, w: Floats, scales: Floats) -> Chosen:
+    """The entries that err least at these scales [N, runs], and which way they are moved."""
+    by = np.maximum(scales, TINY)[:, :, None, None]
+    ways = []
+    for move in (DELTA, -DELTA):
+        codes = book.nearest(np.asarray(x / by - move, np.float32), w)
+        levels = book.sizes[codes] + move
+        errors = (w * (by * levels - x) ** 2).sum(3)
+        if together > 8:
+            errors = np.broadcast_to(errors.sum(2, keepdims=True), errors.shape)
+        ways.append((errors, codes, levels))
+    (up, up_codes, up_levels), (low, low_codes, low_levels) = ways
+    down = low < up
+    return Chosen(np.where(down, low_codes, up_codes), down, np.where(down[..., None], low_levels, up_levels))
+
+
+def _packed_ternary(
+    name: str, d: npt.NDArray[np.float16], codes: Codes, down: npt.NDArray[np.bool_], k: npt.NDArray[np.uint16]
+) -> Bytes:
+    """As ggml lays them out: codes [N, 32], which way [N, runs, eights], scales [N, runs]"""
+    low, high = (codes & 255).astype(np.uint8), (codes >> 8).astype(np.uint16)
+    threes = 3 * np.arange(4, dtype=np.uint16)
+    if name == "IQ1_S":
+        words = np.bitwise_or.reduce(high.reshape(-1, 8, 4) << threes, axis=2)
+        parts: list[npt.NDArray[Any]] = [d[:, None], low, words | k << 12 | down[:, :, 0].astype(np.uint16) << 15]
+    else:
+        nibbles = (high | down.reshape(-1, 32).astype(np.uint16) << 3).astype(np.uint8)
+        scales = np.bitwise_or.reduce(k.reshape(-1, 4, 4) << threes, axis=2)
+        bits = d.view(np.uint16)[:, None] >> np.arange(0, 16, 4, dtype=np.uint16) & 15
+        parts = [low, nibbles[:, 0::2] | nibbles[:, 1::2] << 4, scales | bits << 12]
+    return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=1)

@@ -3,7 +3,6 @@
 Metadata is copied byte by byte. Tensors are read, quantised and written some rows at a time.
 """
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -103,26 +102,10 @@ def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None
 
 def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
     """The header: all metadata of the source but what splits and formats say."""
-    kept = [
-        raw
-        for key, raw in _raw_metadata(file.paths[0])
-        if not key.startswith("split.")
-        and key not in ("general.file_type", "general.quantization_version", "general.alignment")
-    ]
     own = {"general.file_type": mix.file_type, "general.quantization_version": 2}
-    empty = write_header(own, [])
-    table = write_header({}, tensors)
-    # 4 bytes magic, 4 version, 8 tensors, 8 keys; then keys, then the table of tensors.
-    keys = empty[24 : 24 + sum(8 + len(key) + 8 for key in own)]
-    counts = struct.pack("<QQ", len(tensors), len(kept) + len(own))
-    rows = _table_bytes(tensors)
-    head = b"".join([table[:8], counts, *kept, keys, table[24 : 24 + rows]])
-    return head.ljust(aligned(len(head)), b"\0")
-
-
-def _table_bytes(tensors: list[Described]) -> int:
-    """Bytes of the table of tensors: name, dimensions, type, offset."""
-    return sum(8 + len(t.name.encode()) + 4 + 8 * len(t.shape) + 4 + 8 for t in tensors)
+    others = (*own, "general.alignment")
+    kept = [raw for key, raw in _raw_metadata(file.paths[0]) if not key.startswith("split.") and key not in others]
+    return write_header(own, tensors, kept)
 
 
 def _raw_metadata(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -16,7 +16,7 @@ from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, Rule, formats_of, mix_of, pure_m
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gguf.quantise import PLAIN, WRITERS, quantise_rows
 from rwkv_gpu.gguf.quantise_codebooks import FORMS as CODEBOOKS
-from rwkv_gpu.gguf.quantise_ternary import FORMS as TERNARY
+from rwkv_gpu.gguf.quantise_codebooks import TERNARY
 from rwkv_gpu.gguf.requantise import requantise
 from rwkv_gpu.gguf.scan import TensorInfo
 from tests.golden_files import OWN

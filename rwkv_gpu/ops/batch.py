@@ -42,6 +42,11 @@ class Segment(NamedTuple):
         return self.start + self.count
 
     @property
+    def rows(self) -> slice:
+        """Its rows of the step."""
+        return slice(self.first, self.first + self.count)
+
+    @property
     def keeps(self) -> bool:
         """Whether a state is written after each of its rows."""
         return bool(self.kept)

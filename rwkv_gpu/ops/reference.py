@@ -247,7 +247,7 @@ class Reference(Ops[Array]):
         for segment in self.batch.steps:
             states = self.states[state.name]  # [states, W - 1, C]
             past = states[segment.source] if segment.start else np.zeros_like(states[0])
-            rows = slice(segment.first, segment.first + segment.count)
+            rows = segment.rows
             seen = np.concatenate([past, x[rows]])  # [W - 1 + rows, C]
             y[rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(before + 1))
             states[segment.target] = seen[segment.count :]
@@ -264,7 +264,7 @@ class Reference(Ops[Array]):
         dt = softplus(projected[:, -heads:] + dt_bias)
         y = np.empty_like(x)
         for segment in self.batch.steps:
-            rows = slice(segment.first, segment.first + segment.count)
+            rows = segment.rows
             y[rows] = recur_heads(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
         y = (y + d[:, None] * x).reshape(-1, inner)
         gated: Array = y * FUNCTIONS["silu"](projected[:, :inner])
@@ -278,7 +278,7 @@ class Reference(Ops[Array]):
         dt, b, c, a = softplus(dt + dt_bias), bc[:, :columns], bc[:, columns:], a.reshape(channels, columns)
         y = np.empty_like(x)
         for segment in self.batch.steps:
-            rows = slice(segment.first, segment.first + segment.count)
+            rows = segment.rows
             y[rows] = recur_channels(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
         gated: Array = (y + d * x) * FUNCTIONS["silu"](projected[:, -channels:])
         return gated
@@ -390,7 +390,7 @@ class Reference(Ops[Array]):
         """`_recur` of every segment, from its state on."""
         y = np.empty_like(v)  # [T, H, N]
         for segment in self.batch.steps:
-            rows = slice(segment.first, segment.first + segment.count)
+            rows = segment.rows
             s = self._advanced(state, segment)  # [H, N, N]
             removal = None if a is None or b is None else (a[rows], b[rows])
             y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], removal, old)
@@ -521,7 +521,7 @@ class Reference(Ops[Array]):
         sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
-            mine = slice(segment.first, segment.first + segment.count)
+            mine = segment.rows
             past = segment.past(cache.window)
             y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks)
         return y.reshape(len(q), -1)
@@ -566,7 +566,7 @@ class Reference(Ops[Array]):
             q = q * warmth(how.temperature, positions)[:, None, None]
         y = np.empty((len(z), how.heads, inner), np.float32)
         for segment in self.batch.segments:
-            mine = slice(segment.first, segment.first + segment.count)
+            mine = segment.rows
             keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
             y[mine] = attend(q[mine], keys, keys[..., :inner], None)
         return y.reshape(len(z), -1)

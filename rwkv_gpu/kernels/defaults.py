@@ -1,5 +1,7 @@
 """The tuning that a device starts from: which profile it uses, and variants of it for trials."""
 
+from functools import lru_cache
+
 from ..gpu.device import Capabilities
 from .amd import is_amd
 from .profiles import tuning_of, with_profile
@@ -7,6 +9,7 @@ from .rwkv import BY_CHUNKS
 from .tuning import Tuning
 
 
+@lru_cache(64)
 def default_tuning(can: Capabilities) -> Tuning:
     """The tuning of a device that nobody has tuned."""
     if can.subgroup:

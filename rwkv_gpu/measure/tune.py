@@ -56,54 +56,84 @@ class Found:
     choices: tuple[Choice, ...]
 
 
+@dataclass(frozen=True)
+class Value:
+    """A value of the tuning that is tried: numbers, both ways of a switch, or else numbers of lanes."""
+
+    name: str
+    what: str
+    work: str  # the workload that decides: decode, prompt, or far, which decodes after a context
+    tried: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()  # only of models that have all of these
+    needs: str = ""  # only where this value is not 0
+
+
+CACHES, STATES = ("caches",), ("states",)
+VALUES = (
+    Value("row_lanes", "lanes of a norm", "decode"),
+    Value("map_lanes", "lanes by element", "prompt"),
+    Value("fuses_token_shift", "products that norm and mix what they read", "decode", (), STATES),
+    Value("fuses_routing", "products that rank experts", "decode", (), ("experts",)),
+    Value("merged_rows", "rows whose products of several formats share a dispatch", "decode", (0,)),
+    Value("prompts_on_matrix_units", "prompts that attend on matrix units", "prompt", (), ("caches", "matrix units")),
+    Value("run_length", "positions of a run", "far", (32, 64, 128, 256, 512), CACHES),
+    Value("workgroup_lanes", "lanes that attend", "far", (), CACHES),
+    Value("lanes_per_key", "lanes that share a key", "far", (8, 16), CACHES, "lanes_per_key"),
+    Value("prefetch_keys", "keys that they ask for at a time", "far", (2, 4, 8), CACHES, "lanes_per_key"),
+    Value("decode_lanes", "lanes that attend in decode", "far", (64, 128, 256), CACHES, "lanes_per_key"),
+    Value("decode_workgroups", "workgroups of decode", "far", (128, 264, 392, 512), CACHES, "lanes_per_key"),
+    Value("chunk_tokens", "tokens that a recurrence computes at once", "prompt", (0, 8, 16), STATES),
+    Value("chunk_state_rows", "rows of a state that chunks carry together", "prompt", (16, 32), STATES, "chunk_tokens"),
+    Value("chunk_rows_per_lane", "rows of such a state for a lane", "prompt", (1, 2, 4), STATES, "chunk_tokens"),
+    Value("chunk_lanes_per_row", "lanes that share such rows", "prompt", (4, 8, 16), STATES, "chunk_tokens"),
+    Value("chunks_without_removal", "recurrences that only add by chunks", "prompt", (), STATES, "chunk_tokens"),
+    Value("state_space_chunks", "those of Mamba-2 by chunks", "prompt", (), STATES, "chunk_tokens"),
+    Value("state_space_on_matrix_units", "Mamba-2 on matrix units", "prompt", (), ("states", "matrix units")),
+    Value("state_lanes_per_row", "lanes for a row of a state", "decode", (4, 8, 16), STATES, "state_lanes_per_row"),
+    Value("state_rows_per_lane", "rows of a state for these", "decode", (1, 2, 4), STATES, "state_lanes_per_row"),
+    Value("lora_rows", "rows whose LoRAs end within the time mix", "decode", (0,), STATES, "state_lanes_per_row"),
+)  # fmt: skip
+
+
 def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     """Kernels by rows, then lanes, then how steps are cut, and how far they run ahead of the host."""
     tuner = Tuner(runner, file, seconds=limits.seconds, precision=limits.precision, say=say)
-    attends, mixes = bool(runner.model.caches), any(len(weight.shape) > 2 for weight in runner.model.weights)
+    has = {
+        "states": bool(runner.model.states),
+        "caches": bool(runner.model.caches),
+        "experts": any(len(weight.shape) > 2 for weight in runner.model.weights),
+        "matrix units": runner.device.capabilities.fragment > 0,
+    }
     tuner.share = LADDERS
     tuner.linear(limits.chunk)
-    if mixes:
+    if has["experts"]:
         tuner.experts(limits.chunk)
-    decode, prompt = Workload("tg", 1, 0, 1, 1), Workload("pp", limits.chunk, 0, 1, limits.chunk)
     tuner.share = LANES
-    tuner.lanes("row_lanes", "lanes of a norm", decode)
-    tuner.lanes("map_lanes", "lanes by element", prompt)
-    if runner.model.states:
-        tuner.switch("fuses_token_shift", "products that norm and mix what they read", decode)
-    if mixes:
-        tuner.switch("fuses_routing", "products that rank experts", decode)
-    if tuner.tuning.fusion.merged_rows:
-        rows = tuner.tuning.fusion.merged_rows
-        tuner.number("merged_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
-    if runner.device.capabilities.fragment and attends:
-        tuner.switch("prompts_on_matrix_units", "prompts that attend on matrix units", prompt)
-    if attends:
-        far = Workload("tg", 1, limits.depth, 1, 1)
-        tuner.number("run_length", "positions of a run", (32, 64, 128, 256, 512), far)
-        tuner.lanes("workgroup_lanes", "lanes that attend", far)
-        if tuner.tuning.attention.lanes_per_key:
-            tuner.number("lanes_per_key", "lanes that share a key", (8, 16), far)
-            tuner.number("prefetch_keys", "keys that they ask for at a time", (2, 4, 8), far)
-            tuner.number("decode_lanes", "lanes that attend in decode", (64, 128, 256), far)
-            tuner.number("decode_workgroups", "workgroups that attend in decode", (128, 264, 392, 512), far)
-    if runner.model.states:
-        tuner.number("chunk_tokens", "tokens that a recurrence computes at once", (0, 8, 16), prompt)
-        if tuner.tuning.recurrence.chunk_tokens:
-            tuner.number("chunk_state_rows", "rows of a state that go from chunk to chunk together", (16, 32), prompt)
-            tuner.number("chunk_rows_per_lane", "rows of such a state for a lane", (1, 2, 4), prompt)
-            tuner.number("chunk_lanes_per_row", "lanes that share such rows", (4, 8, 16), prompt)
-            tuner.switch("chunks_without_removal", "recurrences that only add by chunks", prompt)
-            tuner.switch("state_space_chunks", "those of Mamba-2 by chunks", prompt)
-        if runner.device.capabilities.fragment:
-            tuner.switch("state_space_on_matrix_units", "prompts of Mamba-2 on matrix units", prompt)
-    if runner.model.states and tuner.tuning.recurrence.state_lanes_per_row:
-        tuner.number("state_lanes_per_row", "lanes that share a row of a state", (4, 8, 16), decode)
-        tuner.number("state_rows_per_lane", "rows of a state that lanes share", (1, 2, 4), decode)
-        tuner.number(
-            "lora_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.fusion.lora_rows), decode
-        )
+    works = {
+        "decode": Workload("tg", 1, 0, 1, 1),
+        "prompt": Workload("pp", limits.chunk, 0, 1, limits.chunk),
+        "far": Workload("tg", 1, limits.depth, 1, 1),
+    }
+    for value in VALUES:
+        needed = not value.needs or tuner.tuning.value(value.needs)
+        if needed and all(has[what] for what in value.models):
+            _try_value(tuner, value, works[value.work])
     tuner.share = 1.0
     runner.retune(tuner.tuning)
+    return _steps(tuner, runner, limits)
+
+
+def _try_value(tuner: Tuner, value: Value, work: Workload) -> None:
+    if value.tried:
+        tuner.number(value.name, value.what, value.tried, work)
+    elif isinstance(tuner.tuning.value(value.name), bool):
+        tuner.switch(value.name, value.what, work)
+    else:
+        tuner.lanes(value.name, value.what, work)
+
+
+def _steps(tuner: Tuner, runner: GpuRunner, limits: Limits) -> Found:
+    """How steps are cut, and how far they run ahead of the host."""
     longest = max(limits.chunks)
 
     def prefill(chunk: int) -> float:

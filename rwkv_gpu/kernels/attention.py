@@ -2,7 +2,7 @@
 
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import LANES, PLAIN, ROUNDING_IN_UNITS, SUM
+from .parts import LANES, LAST_WORKGROUP, PLAIN, ROUNDING_IN_UNITS, SUM
 
 BLOCK_PAGES = Tolerance(2e-2, 2e-2, "numbers between two quants go either way, and decode rounds queries to 8 bits")
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
@@ -33,6 +33,7 @@ RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "
 # Heads of q, k and v as the matrices leave them, and what becomes of them.
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
+SOFTEN = "attention/soften"  # the softmax of queries by lanes for each four
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
 CUT = Hole("cut", ("attention/partition", "attention/every_run"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
@@ -57,6 +58,7 @@ ATTENTION = Kernel(
         PLAIN,
     ),
     (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments"),
+    core=(SOFTEN,),
     tolerance=CLOSE,
 )
 ATTENTION_DECODE = Kernel(
@@ -79,7 +81,7 @@ ATTENTION_DECODE = Kernel(
         SUM.only("subgroup"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition", *ROUNDING_IN_UNITS),
+    (*HEADS, "attention/partition", LAST_WORKGROUP, *ROUNDING_IN_UNITS),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=CLOSE,
 )
@@ -159,6 +161,7 @@ LATENT_ATTENTION = Kernel(
         PLAIN,
     ),
     ("attention/eight", *LATENT_BLOCKS),
+    core=(SOFTEN,),
     tolerance=CLOSE,
 )
 LATENT_ATTENTION_MATRIX = Kernel(

@@ -23,6 +23,7 @@ from .parts import (
     DECODED_WEIGHTS,
     DECODING,
     FORMAT,
+    LANE_PRODUCTS,
     LANES,
     NORM,
     PACKED_FORMAT,
@@ -178,6 +179,7 @@ EXPERT_GEMM_LANE = ExpertKernel(
     trials=lambda _: {"expert_gemm_lane": expert_gemm_lane(2, 1), "expert_gemm_lane_sorted": expert_gemm_lane(2, 8)},
     candidates=_lane_candidates,
     block=lambda c: c.r * c.wg,
+    core=(LANE_PRODUCTS,),
     links=lambda _: ("lib/lanes/broadcast",),
 )
 EXPERT_GEMM_TILE = ExpertKernel(

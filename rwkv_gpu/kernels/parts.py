@@ -95,11 +95,14 @@ TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
 NEXT_OF_BLOCK = "moe/block_next/norm"  # the same, of experts summed where they are multiplied
 # Whether a workgroup has all columns of its rows, or parts of them are joined by the last one.
 SUMS_OF_WORKGROUP, SUMS_OF_PARTS = "lib/matrix_units/sums_of_workgroup", "lib/matrix_units/sums_of_parts"
+BLOCK = "linear/block"  # of a matrix, that a workgroup on matrix units has
+LAST_WORKGROUP = "lib/last_workgroup"  # which of several is done last
 COLUMNS_OF_SUMS = Hole("columns of sums", (SUMS_OF_WORKGROUP, SUMS_OF_PARTS), default=SUMS_OF_WORKGROUP)
 KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM), default=SUMS_LEFT)
 
 # How lanes of a workgroup come together.
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
+LANE_PRODUCTS = "lib/lanes/products"  # of lanes that have rows of W to themselves
 PLAIN = Hole("lanes", ("lib/lanes/plain",))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 

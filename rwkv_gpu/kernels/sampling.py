@@ -1,7 +1,7 @@
 """Sampling on the device: the winner of each block of a row, what may stay of it, then the row's token."""
 
 from .kernel import SAME, Hole, Kernel, Needs
-from .parts import LANES
+from .parts import LANES, LAST_WORKGROUP
 
 LOGITS = Hole("logits", ("sampling/unadjusted", "sampling/adjust"))
 MASK = Hole("mask", ("sampling/no_mask", "sampling/masked"), optional=True)  # of what adjusts logits
@@ -18,7 +18,7 @@ SAMPLE_BLOCKS = Kernel(
     "sampling/sample_blocks",
     "sample",
     (LOGITS, MASK, ROW, CHOICE, TRUNCATION.only("no_truncation").maybe(), LANES),
-    (*SHARED, REMEMBER),
+    (*SHARED, REMEMBER, LAST_WORKGROUP),
     tolerance=SAME,
     part_needs=dict.fromkeys(("sampling/choice", "sampling/no_truncation"), JOINED),
 )
@@ -26,7 +26,7 @@ SAMPLE_LIST = Kernel(
     "sampling/sample_list",
     "sample",
     (LOGITS.only("adjust"), MASK, ROW, CHOICE, LIST, TRUNCATION.only("truncate").maybe(), SUBTOTAL, LANES),
-    (*SHARED, REMEMBER, ORDER),
+    (*SHARED, REMEMBER, ORDER, LAST_WORKGROUP),
     tolerance=SAME,
     part_needs=dict.fromkeys(("sampling/choice", "sampling/truncate", *SUBTOTAL.parts), JOINED),
 )

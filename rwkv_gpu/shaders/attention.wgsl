@@ -173,3 +173,51 @@ fn value_scale(_start: u32) -> f32 { return 1.0; }
 //# value_norm/unit: Values are normed by head, without weights.
 // needs attention/heads: squares_from
 fn value_scale(start: u32) -> f32 { return inverseSqrt(squares_from(start) / f32(HEAD) + EPS); }
+
+//# soften: The running softmax of Q queries, whose scores with KEYS positions are in workgroup memory, by lanes for each 4.
+// needs kernel: put_top, put_total, top_at, total_at
+const LOWEST = -1e38;                       // the score of what is not seen
+
+var<workgroup> weights: array<vec4f, KEYS * Q4>;    // scores, then their exponentials
+var<workgroup> most: array<vec4f, Q4>;              // the largest score so far
+var<workgroup> sums: array<vec4f, Q4>;              // of the exponentials
+var<workgroup> fade: array<vec4f, Q4>;              // what a new maximum makes of the sums before it
+
+// Scores to exponentials, their sums and the new maxima.
+fn soften(count: u32, lane: u32) {
+    let i = lane % Q4;
+    let part = lane / Q4;
+    if part < SPREAD {
+        var top = vec4f(LOWEST);
+        for (var j = part; j < count; j += SPREAD) {
+            top = max(top, weights[j * Q4 + i]);
+        }
+        put_top(lane, top);
+    }
+    workgroupBarrier();
+    var top = most[i];
+    if part < SPREAD {
+        for (var other = i; other < SPREAD * Q4; other += Q4) {
+            top = max(top, top_at(other));
+        }
+        var total = vec4f();
+        for (var j = part; j < count; j += SPREAD) {
+            let s = weights[j * Q4 + i];
+            let e = select(exp(s - top), vec4f(), s <= vec4f(LOWEST));
+            weights[j * Q4 + i] = e;
+            total += e;
+        }
+        put_total(lane, total);
+    }
+    workgroupBarrier();
+    if lane < Q4 {
+        let faded = exp(most[i] - top);
+        var sum = sums[i] * faded;
+        for (var other = i; other < SPREAD * Q4; other += Q4) {
+            sum += total_at(other);
+        }
+        fade[i] = faded;
+        most[i] = top;
+        sums[i] = sum;
+    }
+}

@@ -57,3 +57,23 @@ fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm:
         }
     }
 }
+
+//# last_workgroup: Which of several workgroups is done last: it goes on with what the others wrote, and none waits.
+@group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // workgroups, by place; again 0 at the end
+
+var<workgroup> is_last: vec4u;      // of 16 bytes, as loads of fragments want multiples of 16
+
+// Counts a workgroup as done, of `count` that share a place, and says in `is_last` whether it is the last one.
+fn count_done(place: u32, count: u32, lane: u32) {
+    workgroupBarrier();
+    storageBarrier();
+    if lane == 0u {
+        let before = atomicAdd(&done[place], 1u);
+        is_last = vec4u(u32(before + 1u == count));
+        if is_last.x == 1u {
+            atomicStore(&done[place], 0u);
+        }
+    }
+    workgroupBarrier();
+    storageBarrier();
+}

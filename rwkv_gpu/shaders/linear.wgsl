@@ -28,3 +28,20 @@ const SEAM = 0u;        // chunks in front of another one
 
 // The number of a chunk of 32 columns of a row of W, where a row has so many.
 fn chunk_of_row(row: u32, chunk: u32, chunks: u32) -> u32 { return row * chunks + chunk; }
+
+//# block: The rows of a matrix and of x that a workgroup on matrix units has, and which part of the columns.
+// needs table: matrix_of
+var<private> matrix: Matrix;
+var<private> row0: u32;
+var<private> t0: u32;
+
+fn find_block(group: u32) {
+    t0 = group % table.t_blocks * TB;
+    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
+    part = group / table.t_blocks / table.blocks;
+    matrix = matrix_of(block);
+    row0 = (block - matrix.block) * R;
+}
+
+// Whether there are a row of W and a row of x at these places of its own.
+fn is_inside(m: u32, t: u32) -> bool { return t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts; }

@@ -1,24 +1,12 @@
 // Parts of sampling: masks, logits, lists and sums.
 
-//# last_workgroup: What blocks have found of a row is joined by the workgroup that is done last: none waits for another.
+//# last_workgroup: What blocks have found of a row is joined by the workgroup that is done last.
+// needs lib/last_workgroup: count_done
 @group(0) @binding(5) @coherent var<storage, read_write> parts: array<Part>;    // [R, BLOCKS]
-@group(0) @binding(9) var<storage, read_write> done: array<atomic<u32>>;        // [R] workgroups; again 0 at the end
 
-var<workgroup> last: u32;
-
-fn is_last(row: u32, lane: u32) -> bool {
-    workgroupBarrier();
-    storageBarrier();
-    if lane == 0u {
-        let before = atomicAdd(&done[row], 1u);
-        last = u32(before + 1u == BLOCKS);
-        if last == 1u {
-            atomicStore(&done[row], 0u);
-        }
-    }
-    workgroupBarrier();
-    storageBarrier();
-    return last == 1u;
+fn chooses(row: u32, lane: u32) -> bool {
+    count_done(row, BLOCKS, lane);
+    return is_last.x == 1u;
 }
 
 //# list: Of each row bounds, and what may be kept.
@@ -52,7 +40,7 @@ fn allowed(row: u32, token: u32) -> bool {
 @group(0) @binding(5) var<storage, read_write> parts: array<Part>;      // [R, BLOCKS]
 
 //# no_choice: No workgroup of this dispatch chooses.
-fn is_last(_row: u32, _lane: u32) -> bool { return false; }
+fn chooses(_row: u32, _lane: u32) -> bool { return false; }
 
 fn choose(_row: u32, _draw: Draw, _whole: Whole, _lane: u32) {}
 

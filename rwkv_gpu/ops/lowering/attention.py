@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.matrix_tiles import matrix_units
-from ...kernels.parts import ROUNDING_IN_UNITS
+from ...kernels.parts import LAST_WORKGROUP, ROUNDING_IN_UNITS
 from ..attention_partition import (
     MOST_FRAGMENTS,
     AttentionPartition,
@@ -276,6 +276,7 @@ def _attend(
             "attention/partition",
             partition.shares.counting,
             f"attention/result/{result}",
+            *([LAST_WORKGROUP] if partition.joins else []),
             "lib/lanes/plain",
         ),
         {

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import OF_FOURS, OF_NIBBLES, SUMS_OF_PARTS
+from ...kernels.parts import LAST_WORKGROUP, OF_FOURS, OF_NIBBLES, SUMS_OF_PARTS
 from ..nodes import Gemm
 from ..nodes.epilogue import AddAdapters
 from ..nodes.stage import Links
@@ -33,7 +33,7 @@ def _joined_sums(config: GemmConfig, blocks: int) -> Links:
     found = Value((blocks * config.tb, config.r * config.joined_parts))
     count = blocks * config.fragments_of_w * config.fragments_of_x
     none_done = CachedTensor(("none done", count), partial(np.zeros, count, np.uint32))
-    return Links([SUMS_OF_PARTS], {}, {"found": found, "done": none_done})
+    return Links([SUMS_OF_PARTS, LAST_WORKGROUP], {}, {"found": found, "done": none_done})
 
 
 def w_exponent(shard: Shard) -> int:

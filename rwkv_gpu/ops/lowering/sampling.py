@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from ...gpu.shader import Constant
+from ...kernels.parts import LAST_WORKGROUP
 from ..graph import Node
 from ..nodes import Sample
 from ..sampler_state import BIASES, RING
@@ -75,7 +76,8 @@ class Sampling:
         bound = ("logits", "draws", *(name for part in parts for name in BOUND.get(part, ())))
         own = {name: value for part in parts for name, value in OWN.get(part, {}).items()}
         constants = {"V": self.vocabulary, "BLOCKS": self.blocks, "SPAN": SPAN, "WG": lanes[1], **CONSTANTS, **own}
-        shader = (f"sampling/{kernel}", *(f"sampling/{part}" for part in parts), f"lib/lanes/{lanes[0]}")
+        joining = [LAST_WORKGROUP] if "last_workgroup" in parts else []
+        shader = (f"sampling/{kernel}", *(f"sampling/{part}" for part in parts), *joining, f"lib/lanes/{lanes[0]}")
         self.to.emit(self.node, "", shader, constants, {name: self.operands[name] for name in bound}, groups=groups)
 
 

@@ -2,8 +2,8 @@
 //
 // KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
 // then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
-// needs attention/partition: cut_of; logit: logits_of; queries: block_of, prepare; reach: last_seen, sees
-// needs read: key8, value4; result: write; rotation: rotated
+// needs attention/partition: cut_of; attention/soften: soften; logit: logits_of; queries: block_of, prepare
+// needs reach: last_seen, sees; read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -17,7 +17,6 @@ const COLUMNS = (N4 + WG - 1u) / WG;        // vec4s of a head for a lane
 const HEAD_LANES = min(N4, WG);                   // lanes that stand for a head
 const PARTS = WG / HEAD_LANES;                    // that share a column, each with every PARTS-th key
 const SPREAD = WG / Q4;                     // lanes that share 4 queries
-const LOWEST = -1e38;                       // the score of what is not seen
 
 const_assert N % 8u == 0u;
 const_assert Q4 <= WG;
@@ -27,12 +26,8 @@ const_assert GRAIN % PAGE == 0u;
 alias Scores = vec4f;
 
 var<workgroup> queries: array<vec4f, Q * N4>;       // at the end what the parts sum to
-var<workgroup> weights: array<vec4f, KEYS * Q4>;    // scores, then their exponentials
 var<workgroup> tops: array<vec4f, WG>;
 var<workgroup> totals: array<vec4f, WG>;
-var<workgroup> most: array<vec4f, Q4>;              // the largest score so far
-var<workgroup> sums: array<vec4f, Q4>;              // of the exponentials
-var<workgroup> fade: array<vec4f, Q4>;              // what a new maximum makes of the sums before it
 
 fn run(group: u32, lane: u32) {
     let block = block_of(group / (GROUPS * RUNS));
@@ -137,44 +132,10 @@ fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
     }
 }
 
-// Scores to exponentials, their sums and the new maxima.
-fn soften(count: u32, lane: u32) {
-    let i = lane % Q4;
-    let part = lane / Q4;
-    if part < SPREAD {
-        var top = vec4f(LOWEST);
-        for (var j = part; j < count; j += SPREAD) {
-            top = max(top, weights[j * Q4 + i]);
-        }
-        tops[lane] = top;
-    }
-    workgroupBarrier();
-    var top = most[i];
-    if part < SPREAD {
-        for (var other = i; other < SPREAD * Q4; other += Q4) {
-            top = max(top, tops[other]);
-        }
-        var total = vec4f();
-        for (var j = part; j < count; j += SPREAD) {
-            let s = weights[j * Q4 + i];
-            let e = select(exp(s - top), vec4f(), s <= vec4f(LOWEST));
-            weights[j * Q4 + i] = e;
-            total += e;
-        }
-        totals[lane] = total;
-    }
-    workgroupBarrier();
-    if lane < Q4 {
-        let faded = exp(most[i] - top);
-        var sum = sums[i] * faded;
-        for (var other = i; other < SPREAD * Q4; other += Q4) {
-            sum += totals[other];
-        }
-        fade[i] = faded;
-        most[i] = top;
-        sums[i] = sum;
-    }
-}
+fn put_top(lane: u32, top: vec4f) { tops[lane] = top; }
+fn top_at(lane: u32) -> vec4f { return tops[lane]; }
+fn put_total(lane: u32, total: vec4f) { totals[lane] = total; }
+fn total_at(lane: u32) -> vec4f { return totals[lane]; }
 
 // Adds V by the exponentials to what a lane holds of y.
 fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, lane: u32) {

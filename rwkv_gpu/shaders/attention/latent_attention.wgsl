@@ -4,8 +4,8 @@
 // KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
 // has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
 // latents, by lanes for each vec4 of 4 queries. The running maximum of a query scales down what was summed before.
-// needs attention/eight: Eight; attention/partition: cut_of; latent read: latent4, latent8; queries: part_of
-// needs query scale: query_scale; result: write
+// needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
+// needs queries: part_of; query scale: query_scale; result: write
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, WIDTH]
@@ -24,7 +24,6 @@ const PARTS = WG / TILES;                   // lanes that share a tile
 const SPREAD = 16u;                         // lanes that share the softmax of 4 queries
 const UNITS = Q4 * N4;                      // a vec4 of 4 queries each
 const MINE = (UNITS + WG - 1u) / WG;        // of a lane
-const LOWEST = -1e38;                       // the score of what is not seen
 
 const_assert Q % 4u == 0u;
 const_assert TILES <= WG;
@@ -35,10 +34,6 @@ const_assert CHUNK % 2u == 0u && SPREAD * Q4 <= CHUNK * Q;
 
 var<workgroup> k_tile: array<vec4f, CHUNK * STRIDE>;    // by column; also the maxima that lanes find
 var<workgroup> q_tile: array<vec4f, CHUNK * Q>;         // by column; also the sums that lanes find
-var<workgroup> weights: array<vec4f, KEYS * Q4>;        // scores, then their exponentials
-var<workgroup> most: array<vec4f, Q4>;                  // the largest score so far
-var<workgroup> sums: array<vec4f, Q4>;                  // of the exponentials
-var<workgroup> fade: array<vec4f, Q4>;                  // what a new maximum makes of the sums before it
 
 fn run(group: u32, lane: u32) {
     let own = part_of(group, lane);
@@ -152,44 +147,10 @@ fn query4(query: u32, column: u32) -> vec4f {
     return vec4f();
 }
 
-// Scores to exponentials, their sums and the new maxima.
-fn soften(count: u32, lane: u32) {
-    let i = lane % Q4;
-    let part = lane / Q4;
-    if part < SPREAD {
-        var top = vec4f(LOWEST);
-        for (var j = part; j < count; j += SPREAD) {
-            top = max(top, weights[j * Q4 + i]);
-        }
-        k_tile[lane] = top;
-    }
-    workgroupBarrier();
-    var top = most[i];
-    if part < SPREAD {
-        for (var other = i; other < SPREAD * Q4; other += Q4) {
-            top = max(top, k_tile[other]);
-        }
-        var total = vec4f();
-        for (var j = part; j < count; j += SPREAD) {
-            let s = weights[j * Q4 + i];
-            let e = select(exp(s - top), vec4f(), s <= vec4f(LOWEST));
-            weights[j * Q4 + i] = e;
-            total += e;
-        }
-        q_tile[lane] = total;
-    }
-    workgroupBarrier();
-    if lane < Q4 {
-        let faded = exp(most[i] - top);
-        var sum = sums[i] * faded;
-        for (var other = i; other < SPREAD * Q4; other += Q4) {
-            sum += q_tile[other];
-        }
-        fade[i] = faded;
-        most[i] = top;
-        sums[i] = sum;
-    }
-}
+fn put_top(lane: u32, top: vec4f) { k_tile[lane] = top; }
+fn top_at(lane: u32) -> vec4f { return k_tile[lane]; }
+fn put_total(lane: u32, total: vec4f) { q_tile[lane] = total; }
+fn total_at(lane: u32) -> vec4f { return q_tile[lane]; }
 
 // Adds latents by the exponentials to what a lane holds of y.
 fn gather(acc: ptr<function, array<vec4f, 4u * MINE>>, count: u32, row: u32, lane: u32) {

@@ -2,11 +2,9 @@
 
 //# last_workgroup
 // A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.
-// needs answer: answer; gate: gated; sink: sink_of
+// needs answer: answer; gate: gated; lib/last_workgroup: count_done; sink: sink_of
 @group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
-@group(0) @binding(10) var<storage, read_write> done: array<atomic<u32>>;       // [T, SHARES] workgroups; again 0 at the end
 
-var<workgroup> is_last: u32;
 var<workgroup> met: array<vec2f, SHARED * RUNS>;    // the maximum and the sum of exponentials of each run
 
 fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
@@ -27,18 +25,8 @@ fn finish(first: u32, lane: u32) {
     if run_count == 1u {
         return;
     }
-    workgroupBarrier();
-    storageBarrier();
-    if lane == 0u {
-        let before = atomicAdd(&done[first / SHARED], 1u);
-        is_last = u32(before + 1u == run_count);
-        if is_last == 1u {
-            atomicStore(&done[first / SHARED], 0u);
-        }
-    }
-    workgroupBarrier();
-    storageBarrier();
-    if is_last == 0u {
+    count_done(first / SHARED, run_count, lane);
+    if is_last.x == 0u {
         return;
     }
     for (var i = lane; i < SHARED * run_count; i += WG) {

@@ -38,3 +38,30 @@ fn main(
 ) {
     run(flat(group, groups), lane);
 }
+
+//# products: Adds the products of a chunk of R rows of W, which a lane has to itself, with row t of x.
+fn add_products(
+    acc: ptr<function, array<f32, R * TB>>,
+    q: ptr<function, array<array<vec4f, RUN / 4u>, R * PARTS>>,
+    scale: ptr<function, array<vec2f, R * PARTS>>,
+    values: ptr<function, array<vec4f, 8>>,
+    t: u32,
+) {
+    for (var p = 0u; p < PARTS; p++) {
+        var dots: array<f32, R>;
+        for (var j = 0u; j < R; j++) {
+            dots[j] = 0.0;
+        }
+        var sums = 0.0;
+        for (var n = 0u; n < RUN / 4u; n++) {
+            let part = (*values)[p * (RUN / 4u) + n];
+            sums += dot(part, vec4f(1.0));
+            for (var j = 0u; j < R; j++) {
+                dots[j] += dot((*q)[j * PARTS + p][n], part);
+            }
+        }
+        for (var j = 0u; j < R; j++) {
+            (*acc)[j * TB + t] += (*scale)[j * PARTS + p].x * dots[j] + (*scale)[j * PARTS + p].y * sums;
+        }
+    }
+}

@@ -1,7 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup is a subgroup of 8; each lane has R rows m to itself, for TB rows t
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
-// needs formats/runs: run_quants, run_scale; lanes: reduce_add; lib/lanes/broadcast: spread; linear/table: store
-// needs norm: gained, root; row statistics: find_statistics; rows: x4; table: matrix_of
+// needs formats/runs: run_quants, run_scale; lanes: reduce_add; lib/lanes/broadcast: spread
+// needs lib/lanes/products: add_products; linear/table: store; norm: gained, root; row statistics: find_statistics
+// needs rows: x4; table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -46,23 +47,7 @@ fn run(group: u32, lane: u32) {
             let plain = x4(start, k, matrix.k);
             var values = spread(gained(plain, k));
             squares[t] += dot(plain, plain);
-            for (var p = 0u; p < PARTS; p++) {
-                var dots: array<f32, R>;
-                for (var j = 0u; j < R; j++) {
-                    dots[j] = 0.0;
-                }
-                var sums = 0.0;
-                for (var n = 0u; n < RUN / 4u; n++) {
-                    let part = values[p * (RUN / 4u) + n];
-                    sums += dot(part, vec4f(1.0));
-                    for (var j = 0u; j < R; j++) {
-                        dots[j] += dot(q[j * PARTS + p][n], part);
-                    }
-                }
-                for (var j = 0u; j < R; j++) {
-                    acc[j * TB + t] += scale[j * PARTS + p].x * dots[j] + scale[j * PARTS + p].y * sums;
-                }
-            }
+            add_products(&acc, &q, &scale, &values, t);
         }
     }
     for (var t = 0u; t < TB; t++) {

@@ -1,19 +1,12 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units
 // needs fragments of a subgroup: multiply; lib/matrix_units/tile: padded4, scale_at; epilogue: store_with
-// needs table: matrix_of
+// needs linear/block: find_block, is_inside
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-var<private> matrix: Matrix;
-var<private> row0: u32;
-var<private> t0: u32;
 
 fn run(group: u32, lane: u32) {
-    t0 = group % table.t_blocks * TB;
-    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
-    part = group / table.t_blocks / table.blocks;
-    matrix = matrix_of(block);
-    row0 = (block - matrix.block) * R;
+    find_block(group);
     if lane == 0u {
         let steps = (matrix.k + COLUMNS - 1u) / COLUMNS;
         let on = t0 < step.rows && part < table.parts;
@@ -32,7 +25,7 @@ fn x_width4() -> u32 { return padded4(matrix.k); }
 fn x_place(row: u32, four: u32) -> u32 { return matrix.x + min(t0 + row, step.rows - 1u) * x_width4() + four; }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
-    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+    if is_inside(m, t) {
         let scale = scale_at(matrix.x + table.rows * padded4(matrix.k), t0 + t);
         store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
     }

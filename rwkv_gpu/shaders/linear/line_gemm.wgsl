@@ -12,7 +12,7 @@
 // Rows that are written side by side are four apart, so that they begin in different banks.
 // needs decoded four: four_of; format: run_raw, scale_of; barrier: meet; further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/halves: halves; lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs unit: find_scales, settle_scales; epilogue: store_with; table: matrix_of
+// needs unit: find_scales, settle_scales; epilogue: store_with; linear/block: find_block, is_inside
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -50,9 +50,6 @@ var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are mu
 // Whether there are such rows. Of 16 bytes, as loads of fragments want multiples of 16.
 var<workgroup> inside: vec4u;
 
-var<private> matrix: Matrix;
-var<private> row0: u32;
-var<private> t0: u32;
 var<private> own0: u32;     // the first row of a subgroup
 var<private> own_tile: u32; // its tile
 var<private> own_place: u32;    // where a lane puts what it decodes first
@@ -60,11 +57,7 @@ var<private> slot: u32;     // its place among those of the same rows
 var<private> line: u32;     // a lane of it
 
 fn run(group: u32, lane: u32) {
-    t0 = group % table.t_blocks * TB;
-    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
-    part = group / table.t_blocks / table.blocks;
-    matrix = matrix_of(block);
-    row0 = (block - matrix.block) * R;
+    find_block(group);
     if lane == 0u {
         inside = vec4u(u32(t0 < step.rows && part < table.parts));
     }
@@ -262,7 +255,7 @@ fn place_of_eight(e: u32) -> u32 {
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
-    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+    if is_inside(m, t) {
         store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
     }
 }

@@ -8,7 +8,8 @@
 // Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
 // two, write side by side.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; lib/matrix_units/halves: halves
-// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with; table: matrix_of
+// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at; epilogue: store_with
+// needs linear/block: find_block, is_inside
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -38,16 +39,9 @@ var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * ALONG_K * DEPTH>;
 // Steps, from and to. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
 var<workgroup> bounds: vec4u;
 
-var<private> matrix: Matrix;
-var<private> row0: u32;
-var<private> t0: u32;
 
 fn run(group: u32, lane: u32) {
-    t0 = group % table.t_blocks * TB;
-    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
-    part = group / table.t_blocks / table.blocks;
-    matrix = matrix_of(block);
-    row0 = (block - matrix.block) * R;
+    find_block(group);
     if lane == 0u {
         let steps = (matrix.k + COLUMNS - 1u) / COLUMNS;
         let on = t0 < step.rows && part < table.parts;
@@ -191,7 +185,7 @@ fn x_place(e: u32, at: u32, end: u32) -> u32 {
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
-    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+    if is_inside(m, t) {
         let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
         let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
         let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));

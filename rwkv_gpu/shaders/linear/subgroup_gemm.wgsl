@@ -12,7 +12,7 @@
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of; barrier: meet
 // needs further columns: ask_adapters, stage_adapters; lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at; unit: find_scales, settle_scales; epilogue: store_with
-// needs table: matrix_of
+// needs linear/block: find_block, is_inside
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
@@ -48,20 +48,13 @@ var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are mu
 // Stages, from and to. Of 16 bytes, as loads of fragments want multiples of 16.
 var<workgroup> bounds: vec4u;
 
-var<private> matrix: Matrix;
-var<private> row0: u32;
-var<private> t0: u32;
 var<private> own0: u32;     // the first row of a subgroup
 var<private> own_tile: u32; // its tile
 var<private> slot: u32;     // its place among those of the same rows
 var<private> line: u32;     // a lane of it
 
 fn run(group: u32, lane: u32) {
-    t0 = group % table.t_blocks * TB;
-    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
-    part = group / table.t_blocks / table.blocks;
-    matrix = matrix_of(block);
-    row0 = (block - matrix.block) * R;
+    find_block(group);
     let stages = (matrix.k + STAGE - 1u) / STAGE;
     var here = vec2u(0u, stages);
     if table.t_blocks * table.parts > 1u {
@@ -215,7 +208,7 @@ fn eights_at(at: u32, lane: u32) -> Eights {
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
-    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+    if is_inside(m, t) {
         store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
     }
 }

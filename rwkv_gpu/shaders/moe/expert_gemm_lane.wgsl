@@ -1,7 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
-// needs choices: tile_at; formats/runs: run_quants, run_scale; lib/lanes/broadcast: spread; moe/matrices: row_runs
-// needs moe/tiles: input_of; moe/write: write; rows: x4
+// needs choices: tile_at; formats/runs: run_quants, run_scale; lib/lanes/broadcast: spread
+// needs lib/lanes/products: add_products; moe/matrices: row_runs; moe/tiles: input_of; moe/write: write; rows: x4
 const LANES = 8u;       // that have rows to themselves
 const CHUNK = 32u;      // 8 lanes load a vec4 each
 const CHUNKS = (K + CHUNK - 1u) / CHUNK;
@@ -38,23 +38,7 @@ fn run(group: u32, lane: u32) {
                 continue;       // the loop stays one that is unrolled
             }
             var values = spread(x4(starts[t], c * CHUNK + 4u * lane, K));
-            for (var p = 0u; p < PARTS; p++) {
-                var dots: array<f32, R>;
-                for (var j = 0u; j < R; j++) {
-                    dots[j] = 0.0;
-                }
-                var sums = 0.0;
-                for (var n = 0u; n < RUN / 4u; n++) {
-                    let part = values[p * (RUN / 4u) + n];
-                    sums += dot(part, vec4f(1.0));
-                    for (var j = 0u; j < R; j++) {
-                        dots[j] += dot(q[j * PARTS + p][n], part);
-                    }
-                }
-                for (var j = 0u; j < R; j++) {
-                    acc[j * TB + t] += scale[j * PARTS + p].x * dots[j] + scale[j * PARTS + p].y * sums;
-                }
-            }
+            add_products(&acc, &q, &scale, &values, t);
         }
     }
     for (var t = 0u; t < TB; t++) {

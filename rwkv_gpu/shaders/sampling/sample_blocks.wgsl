@@ -1,5 +1,5 @@
 // parts[r, b] = maximum, sum and winner of tokens SPAN b .. SPAN (b + 1) of row r      one workgroup per row and block
-// needs choice: choose; lanes: reduce_best; logits: adjusted, reduce_most, reduce_sums, truncates; row: is_last
+// needs choice: choose; lanes: reduce_best; logits: adjusted, reduce_most, reduce_sums, truncates; row: chooses
 // needs sampling/draw: draw_keys; sampling/part: Best, better, key_of; sampling/whole: whole_of
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
@@ -69,7 +69,7 @@ fn run(group: u32, lane: u32) {
         parts[at].token = place;
         parts[at].x = best.x;
     }
-    if !truncates(draw) && is_last(row, lane) {
+    if !truncates(draw) && chooses(row, lane) {
         choose(row, draw, whole_of(row, lane), lane);
     }
 }

@@ -1,5 +1,5 @@
 // list[r] = the tokens of row r that may be kept: those of at least a bound      one workgroup per row and block
-// needs choice: choose; list: tell_bounds; logits: logit_of, truncates; row: is_last; sampling/order: order
+// needs choice: choose; list: tell_bounds; logits: logit_of, truncates; row: chooses; sampling/order: order
 // needs sampling/whole: whole_of
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
@@ -66,7 +66,7 @@ fn run(group: u32, lane: u32) {
         }
     }
     tell_bounds(row, bounds, block == 0u && lane == 0u);
-    if is_last(row, lane) {
+    if chooses(row, lane) {
         choose(row, draw, whole, lane);
     }
 }

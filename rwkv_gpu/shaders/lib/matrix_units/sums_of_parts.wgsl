@@ -1,13 +1,10 @@
 // A workgroup has one of PARTS parts of the columns of its rows, and leaves its sums to whoever of these is done last: no
 // workgroup waits for another. They are added up in the same order whoever it is, so the result is the same each time.
-// needs lib/matrix_units/sums: own_sums, tile_place
+// needs lib/last_workgroup: count_done; lib/matrix_units/sums: own_sums, tile_place
 @group(0) @binding(19) @coherent var<storage, read_write> found: array<vec4f>;  // [blocks of rows, fragments, PARTS, sums / 4]
-@group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // [blocks of rows, fragments] workgroups; again 0 at the end
 
 const FOURS_OF_ALL = AT_A_TIME_OF_ALL / 4u;
 const FOURS_OF_A_LANE = (FOURS_OF_ALL + WG - 1u) / WG;
-
-var<workgroup> is_last: vec4u;      // of 16 bytes, as loads of fragments want multiples of 16
 
 // Whether a workgroup is it. Before, its sums are in workgroup memory; then, those of all parts.
 fn last_of_all(first: u32, lane: u32) -> u32 {
@@ -18,17 +15,7 @@ fn last_of_all(first: u32, lane: u32) -> u32 {
         let own = vec4f(own_sums(4u * n).x, own_sums(4u * n + 1u).x, own_sums(4u * n + 2u).x, own_sums(4u * n + 3u).x);
         found[start + part * FOURS_OF_ALL + n] = own;
     }
-    workgroupBarrier();
-    storageBarrier();
-    if lane == 0u {
-        let before = atomicAdd(&done[place], 1u);
-        is_last = vec4u(u32(before + 1u == PARTS));
-        if is_last.x == 1u {
-            atomicStore(&done[place], 0u);
-        }
-    }
-    workgroupBarrier();
-    storageBarrier();
+    count_done(place, PARTS, lane);
     let last = workgroupUniformLoad(&is_last).x;
     if last == 1u {
         add_up(start, lane);

@@ -11,6 +11,7 @@ from ...kernels.parts import ROUNDING_IN_UNITS, TO_NORM
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, GroupChoices, Route, SortChoices
+from ..nodes.stage import Links
 from ..quantising import rounding_for
 from ..values import JoinedVectors, Operand, Quantised, Value
 from ..vocabulary import LEAST_SUM, NUMBERS, Gating, Glu, Rms, Weight
@@ -192,57 +193,23 @@ def _by_choice(
     used = op.routing.experts.shape[1]
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
-    routed = op.route if isinstance(op, ExpertProducts) else None
-    operands = dict(result.operands)
-    constants = matrices.constants | NUMBERS | config.constants | result.constants
-    constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
-    parts = [
-        *matrices.format_parts(floats=config.norms),
-        *matrices.reading(config, ranked=routed is not None),
-        "moe/tiles",
-        "moe/write",
-        *result.parts,
-        "lib/activation",
-        *config.parts,
-    ]
-    if config.fragment:
-        own_parts, own_constants, written = _rounded(to, matrices, config, op, result, choices)
-        parts += [*decoded_parts(matrices.shards[0]), *own_parts]
-        constants |= own_constants | {"X_ROWS": choices // input_uses}
-        operands |= written
-    if result.biases:
-        operands["biases"] = _joined(result.biases)
-    if result.scales:
-        operands["sum_scales"] = _joined(result.scales)
-    if result.scale is not None:
-        operands["input_scales"] = result.scale
-    if config.norms:
-        staging, staged = matrices.staging(config, 1)
-        normed, own, gain = to.rms_norm(norm)
-        parts += [normed, *staging]
-        constants |= staged | own
-        operands |= gain
-    tiles = choices
-    if config.tb == 1 and routed:
-        operands |= _ranked(to, routed)
-        constants |= _routing(routed)
-        parts += ["moe/choices/ranked", *_ranking(routed.how)]
-    elif config.tb == 1:
-        operands |= {"experts": op.routing.experts}
-        parts.append("moe/choices/each")
-    else:
-        assert op.sorted, "choices are in the order of experts"
-        operands |= {"order": op.sorted.order, "tiles": op.sorted.tiles}
-        tiles = op.sorted.tiles.shape[0]
-        parts.append("moe/choices/sorted")
+    links = Links(
+        [*matrices.reading(config, ranked=isinstance(op, ExpertProducts) and op.route is not None), *config.parts],
+        matrices.constants | NUMBERS | config.constants | {"USED": used, "INPUT_USES": input_uses},
+        {"w": matrices.slice, "shard": matrices.table},
+    )
+    links.add(_x(to, matrices, config, op, choices // input_uses, norm))
+    links.add(_written(to, config, result, choices))
+    chosen, tiles = _tiles(to, op, config, choices)
+    links.add(chosen)
     blocks = -(-matrices.out // (config.block // matrices.count))
     shares = blocks if matrices.floats else config.shares(tiles, blocks)  # floats would lose 7% by several blocks
     to.emit(
         node,
         matrices.name,
-        (config.kernel, *parts),
-        constants | {"SHARES": shares},
-        operands | {"w": matrices.slice, "shard": matrices.table},
+        (config.kernel, *links.parts),
+        links.constants | {"SHARES": shares},
+        links.operands,
         groups=tiles * shares,
         fixed_bytes=matrices.bytes_read(node.rows, used),
         row_flops=matrices.flops(used),
@@ -250,23 +217,57 @@ def _by_choice(
     )
 
 
-def _rounded(
+def _x(
     to: Lowering,
     matrices: Matrices,
     config: ExpertConfig,
     op: ExpertProducts | ExpertSum,
-    result: Result,
-    choices: int,
-) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """How rows of x as float16 are read, and whether the result is written as such, too."""
-    unit = op.quantised_x.unit if op.quantised_x else 0.0
-    constants: dict[str, Constant] = {"W_EXPONENT": w_exponent(matrices.shards[0])}
-    constants |= {"X_UNIT": unit} if unit else {}
-    parts = [rounded_rows_of(config), "moe/unit/all" if unit else "moe/unit/row"]
-    if result.quantises is None:
-        return [*parts, "moe/kept/none"], constants, {}
-    own, operands = in_units(to, result.quantises, choices)
-    return [*parts, "moe/kept/rounded", *ROUNDING_IN_UNITS], constants | own | {"SIDE_BY_SIDE": 1}, operands
+    rows: int,
+    norm: Rms | None,
+) -> Links:
+    """How weights are decoded and so many rows of x are read: as floats, normed, or as float16."""
+    links = Links([*matrices.format_parts(floats=config.norms)], {"INPUT_STRIDE": matrices.width})
+    if config.fragment:
+        unit = op.quantised_x.unit if op.quantised_x else 0.0
+        links.parts += [*decoded_parts(matrices.shards[0]), rounded_rows_of(config)]
+        links.parts.append("moe/unit/all" if unit else "moe/unit/row")
+        links.constants |= {"X_ROWS": rows, "W_EXPONENT": w_exponent(matrices.shards[0])}
+        links.constants |= {"X_UNIT": unit} if unit else {}
+    if config.norms:
+        staging, staged = matrices.staging(config, 1)
+        normed, own, gain = to.rms_norm(norm)
+        links.add(Links([normed, *staging], staged | own, dict(gain)))
+    return links
+
+
+def _written(to: Lowering, config: ExpertConfig, result: Result, choices: int) -> Links:
+    """What becomes of the sums, and whether results are written as float16, too."""
+    links = Links(["moe/write", "lib/activation", *result.parts], result.constants, dict(result.operands))
+    if result.biases:
+        links.operands["biases"] = _joined(result.biases)
+    if result.scales:
+        links.operands["sum_scales"] = _joined(result.scales)
+    if result.scale is not None:
+        links.operands["input_scales"] = result.scale
+    if config.fragment and not result.quantises:
+        links.parts.append("moe/kept/none")
+    elif config.fragment and result.quantises:
+        own, operands = in_units(to, result.quantises, choices)
+        links.add(Links(["moe/kept/rounded", *ROUNDING_IN_UNITS], own | {"SIDE_BY_SIDE": 1}, operands))
+    return links
+
+
+def _tiles(to: Lowering, op: ExpertProducts | ExpertSum, config: ExpertConfig, choices: int) -> tuple[Links, int]:
+    """Which choices a workgroup has, and how many tiles of them there are."""
+    route = op.route if isinstance(op, ExpertProducts) else None
+    if config.tb == 1 and route:
+        parts = ["moe/choices/ranked", "moe/tiles", *_ranking(route.how)]
+        return Links(parts, _routing(route), _ranked(to, route)), choices
+    if config.tb == 1:
+        return Links(["moe/choices/each", "moe/tiles"], {}, {"experts": op.routing.experts}), choices
+    assert op.sorted, "choices are in the order of experts"
+    tiles = op.sorted.tiles
+    return Links(["moe/choices/sorted", "moe/tiles"], {}, {"order": op.sorted.order, "tiles": tiles}), tiles.shape[0]
 
 
 def rounded_rows_of(config: ExpertConfig) -> str:

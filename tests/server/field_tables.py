@@ -1,7 +1,10 @@
 """The tables of fields in docs/server.md: `python -m tests.server.field_tables` prints them."""
 
+from collections.abc import Iterable, Mapping
+
 from rwkv_gpu.server.fields import (
     CHAT,
+    COMMON_IGNORED,
     COMPLETION,
     EMBEDDING,
     LLAMA_COMPLETION,
@@ -32,23 +35,39 @@ KINDS = {
 }
 
 
+HEAD = "| field | status | reason |", "|---|---|---|"
+
+
+def row(names: Iterable[str], status: str, why: str = "") -> str:
+    return f"| {', '.join(f'`{name}`' for name in sorted(names))} | {status} | {why} |"
+
+
+def ignored(reasons: Mapping[str, str]) -> list[str]:
+    """One row for each reason."""
+    return [
+        row([name for name in reasons if reasons[name] == why], "ignored", why)
+        for why in sorted(set(reasons.values()), key=list(reasons.values()).index)
+    ]
+
+
 def table(path: str, fields: Fields) -> str:
-    """The table of one route. The settings of sampling, which several routes share, are one row."""
+    """The table of one route, without what all routes have in common."""
+    assert fields.ignored.items() >= COMMON_IGNORED.items()
     shared = fields.honoured & SAMPLING if fields.honoured >= SAMPLING else frozenset()
-    named = sorted(fields.honoured - shared) + sorted(SERVING)
-    rows = [f"| {', '.join(f'`{name}`' for name in named)} | honoured | |"]
+    rows = [row(fields.honoured - shared, "honoured")]
     if shared:
         rows.append("| every [sampling setting](#sampling-settings) | honoured | |")
-    rows += [f"| `{name}` | ignored | {why} |" for name, why in sorted(fields.ignored.items())]
-    rows += [f"| `{name}` | refused | {why} |" for name, why in sorted(fields.refused.items())]
-    return "\n".join([f"**{path}**", "", "| field | | |", "|---|---|---|", *rows])
+    rows += ignored({name: why for name, why in fields.ignored.items() if name not in COMMON_IGNORED})
+    rows += [row([name], "refused", why) for name, why in sorted(fields.refused.items())]
+    return "\n".join([f"**{path}**", "", *HEAD, *rows])
 
 
 def tables() -> str:
     """All of them."""
-    names = ", ".join(f"`{name}`" for name in sorted(SAMPLING))
-    settings = f"These are sampling settings: {names}."
-    return "\n\n".join([*(table(path, fields) for path, fields in KINDS.items()), "### Sampling settings", settings])
+    common = "\n".join(["**All of these routes**", "", *HEAD, row(SERVING, "honoured"), *ignored(COMMON_IGNORED)])
+    settings = ", ".join(f"`{name}`" for name in sorted(SAMPLING))
+    own = [table(path, fields) for path, fields in KINDS.items()]
+    return "\n\n".join([common, *own, "### Sampling settings", f"{settings}."])
 
 
 if __name__ == "__main__":

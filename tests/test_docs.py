@@ -1,5 +1,6 @@
 """What the docs show is what the source says."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -63,3 +64,36 @@ def test_every_shader_and_part_that_a_page_names_exists(page):
     folders = "|".join(sorted(path.name for path in shaders.iterdir() if path.is_dir() and path.name.isalpha()))
     for name in re.findall(rf"`((?:{folders})/\w[\w/]*)`", page.read_text(encoding="utf-8")):
         assert name in every_part(), name
+
+
+def lines_of(path: Path, names: str) -> int:
+    """Lines of the functions, classes and constants of a module that a row of docs/reading.md names."""
+    text = path.read_text(encoding="utf-8")
+    if names == "all":
+        return len(text.splitlines())
+    count = 0
+    for name in re.findall(r"`([\w.]+)`", names):
+        node: ast.AST = ast.parse(text)
+        for one in name.split("."):
+            [node] = [child for child in ast.iter_child_nodes(node) if one in (_name(child), _target(child))]
+        count += node.end_lineno - node.lineno + 1
+    return count
+
+
+def _name(node: ast.AST) -> str | None:
+    return getattr(node, "name", None)
+
+
+def _target(node: ast.AST) -> str | None:
+    return getattr(getattr(node, "target", None), "id", None)
+
+
+def test_the_reading_list_names_code_that_exists_and_is_as_long_as_it_says():
+    text = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+    total = 0
+    for title, body in re.findall(r"^## \d\. (.*)\n((?:(?!## ).*\n)*)", text, re.MULTILINE):
+        rows = re.findall(r"^\| `([\w/.]+)` \| ([^|]+) \|", body, re.MULTILINE)
+        count = sum(lines_of(ROOT / "rwkv_gpu" / path, names.strip()) for path, names in rows)
+        assert abs(count - int(re.search(r"(\d+) lines", title)[1])) <= 40, title
+        total += count
+    assert 1300 <= total <= 1700

@@ -11,7 +11,7 @@ import click
 
 from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_SEQUENCES, CacheOptions
-from rwkv_gpu.engine.fit import ALONE, Beside, Fit, fit, with_context
+from rwkv_gpu.engine.fit import NO_COMPANIONS, Companions, Fit, fit, with_context
 from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.split_layout import Layout, Split, choices_of, device_names, lay_out, shares_of
 from rwkv_gpu.gguf.file import GGUFFile
@@ -52,7 +52,7 @@ def command(
         drafts = stack.enter_context(drafts_of(wanted_drafts, file, target))
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
-        wanted = Wanted(file, target, Beside(adapters, drafts.model), offload, rows or "auto")
+        wanted = Wanted(file, target, Companions(adapters, drafts.model), offload, rows or "auto")
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
         }  # fmt: skip
@@ -77,7 +77,7 @@ class Wanted:
 
     file: GGUFFile
     model: Model
-    beside: Beside = ALONE
+    companions: Companions = NO_COMPANIONS
     offload: Offload = ON_GPU
     chunk_size: int | Literal["auto"] = "auto"
 
@@ -86,7 +86,7 @@ class Wanted:
 def laid_out(wanted: Wanted, choices: Sequence[Choice], split: Split, options: CacheOptions) -> Iterator[Layout]:
     """The model over several devices, which are open inside."""
     chunk = DEFAULT_CHUNK if wanted.chunk_size == "auto" else wanted.chunk_size
-    room: Any = options | {"chunk_size": chunk, "offload": wanted.offload, "beside": wanted.beside}
+    room: Any = options | {"chunk_size": chunk, "offload": wanted.offload, "companions": wanted.companions}
     layout = lay_out(wanted.file, wanted.model, choices, split, Device, **room)
     try:
         yield layout
@@ -117,16 +117,16 @@ def describe_layout(layout: Layout) -> list[str]:
 
 def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
     """The memory that the model needs on the chosen device."""
-    file, model, beside, offload = wanted.file, wanted.model, wanted.beside, wanted.offload
+    file, model, companions, offload = wanted.file, wanted.model, wanted.companions, wanted.offload
     if choice.adapter is None:
-        return fit(None, file, model, beside, **with_context(None, file, model, beside=beside, **options))
+        return fit(None, file, model, companions, **with_context(None, file, model, companions=companions, **options))
     with Device(choice.adapter) as opened:
         chunk_size = wanted.chunk_size
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
             chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
-        options = with_context(opened, file, model, offload, beside, **options)
-        return fit(opened, file, model, beside, chunk_size=chunk_size, offload=offload, **options)
+        options = with_context(opened, file, model, offload, companions, **options)
+        return fit(opened, file, model, companions, chunk_size=chunk_size, offload=offload, **options)
 
 
 def main_memory_lines(result: Fit) -> list[str]:

@@ -1,4 +1,7 @@
-"""Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
+"""Continuous batching: runs many requests through one model.
+
+Each step mixes prompt and decode rows. Sees token ids only.
+"""
 
 import time
 from collections import deque
@@ -30,11 +33,11 @@ NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What an engine has at the moment."""
+    """Current load of an engine."""
 
     running: int  # sequences that have a slot
-    waiting: int  # for one
-    prefixes: int  # that are stored
+    waiting: int  # sequences that wait for a slot
+    prefixes: int  # stored prefixes
     prefix_bytes: int
     free_pages: int
     free_states: int
@@ -42,7 +45,7 @@ class Activity:
 
 @dataclass(slots=True)
 class InFlightStep:
-    """A step that was submitted, and whose tokens its output rows are."""
+    """A submitted step, and which sequence each of its output rows belongs to."""
 
     pending: PendingStep
     sampling: Sequence[ScheduledChunk]
@@ -51,9 +54,9 @@ class InFlightStep:
 class Engine:
     """Continuous batching: requests join and leave between steps. One thread drives it.
 
-    Call `step` for as long as it is `busy`. Up to `look_ahead` steps are submitted before the tokens of the first are
-    known, fewer where these keep the runner busy. What goes wrong with one request ends that one, by its last `Update`;
-    what goes wrong with a step ends those who took part, and after a loss of the device nothing more can be added.
+    Call `step` while the engine is `busy`. Up to `look_ahead` steps are submitted before the tokens of the first are
+    known; fewer if that already keeps the runner busy. An error in one request ends that request, reported in its last
+    `Update`. An error in a step ends all requests in it. After the device is lost, no request can be added.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Engine:
         initial_state: StateArrays | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`clock` tells what steps take, where the engine chooses by that."""
+        """`clock` measures step times, which decide whether the engine drafts tokens."""
         config = runner.cache_config
         self._look_ahead = config.look_ahead if look_ahead is None else look_ahead
         if not 0 <= self._look_ahead <= config.look_ahead:
@@ -79,11 +82,11 @@ class Engine:
         self._slots = Slots(slots, self._store, self._stored)
         evaluator = Evaluator(runner, self._slots, self._stored)
         self.evaluate, self.hidden = evaluator.evaluate, evaluator.hidden
-        self._in_flight: deque[InFlightStep] = deque()  # in the order in which they will be done
+        self._in_flight: deque[InFlightStep] = deque()  # oldest first
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
         self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
-        # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
+        # Number of first tokens kept when the context is full and the middle is cut. None ends the sequence instead.
         self._context_shift = context_shift
 
     @property
@@ -94,15 +97,15 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything: a request runs or waits, or has an update that nobody has seen."""
+        """True if a step would do something: a request runs or waits, or an update was not delivered yet."""
         slots = self._slots
         if slots.waiting or self._in_flight or slots.updated:
             return True
         return any(not sequence.paused for sequence in slots.running)
 
     def warm_up(self) -> Generator[None]:
-        """Gets ready, in pieces, what requests of all sizes would wait for; while some run it gives way to them."""
-        if is_encoder(self._runner.model):  # whose texts are of any size
+        """Prepares in pieces what requests would otherwise wait for; pauses while requests run."""
+        if is_encoder(self._runner.model):  # texts have any length
             return
         for _ in self._runner.warm_up():
             yield
@@ -111,7 +114,7 @@ class Engine:
 
     @property
     def activity(self) -> Activity:
-        """Numbers of the moment. Any thread may ask, also during a step."""
+        """Returns the current load. Any thread may call it, also during a step."""
         pages, states = self._store.free
         slots, prefixes = self._slots, self.prefixes
         return Activity(len(slots.running), len(slots.waiting), len(prefixes), prefixes.nbytes, pages, states)
@@ -123,11 +126,11 @@ class Engine:
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that were right."""
+        """Drafted tokens that were accepted."""
         return 0 if self._speculation is None else self._speculation.accepted
 
     def accept(self, request: Request) -> TokenSequence:
-        """Checks a request, and gets ready what `add` takes. Any thread may call it."""
+        """Checks a request and prepares it for `add`. Any thread may call it."""
         refuse_encoder(self._runner.model)
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
@@ -138,11 +141,11 @@ class Engine:
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
             sequence.family = self._runner.adapters.family(sequence.adapters)
-        sequence.key()  # which takes a while for a long prompt
+        sequence.key()  # slow for a long prompt
         return sequence
 
     def add(self, request: Request | TokenSequence) -> int:
-        """Takes a request on; gives the number that its updates will have."""
+        """Adds a request. Returns the id that its updates carry."""
         if self._lost is not None:
             raise self._lost
         sequence = request if isinstance(request, TokenSequence) else self.accept(request)
@@ -150,7 +153,7 @@ class Engine:
         return sequence.id
 
     def step(self) -> list[Update]:
-        """Submits a step, collects what is known of earlier ones, and gives the updates of all who took part."""
+        """Submits a step, collects results of earlier ones, and returns the updates of all sequences involved."""
         submitted = self._submit()
         ahead = min(self._look_ahead, self._runner.ahead, *[sequence.ahead for sequence in self._slots.running])
         if not submitted and self._in_flight:
@@ -164,63 +167,63 @@ class Engine:
         return [sequence.update() for sequence in updated]
 
     def abort(self, id: int) -> None:
-        """Ends a request; its pages are free at once. Harmless where it has ended."""
+        """Ends a request and frees its pages at once. Does nothing if it has ended."""
         self._slots.end(id, "abort")
 
     def stop(self, id: int, tokens: int | None = None) -> None:
-        """Ends a request as by a stop id, after so many of its new tokens where that is given."""
+        """Ends a request as if by a stop id; with `tokens`, truncates its answer to that many new tokens."""
         sequence = self._slots.sequences.get(id)
         if sequence is not None and tokens is not None:
             del sequence.ids[max(1, sequence.prompt + tokens - sequence.cut) :]
         self._slots.end(id, "stop")
 
     def pause(self, id: int) -> None:
-        """Gives a request no more steps until `resume`: nobody reads what it has generated.
+        """Gives a request no more steps until `resume`, because its output is not being read.
 
-        Where others wait for its slot, it gives it to them, and is computed again from its tokens.
+        If other requests need its slot, it loses the slot and its tokens are computed again later.
         """
         sequence = self._slots.sequences.get(id)
         if sequence is not None:
             sequence.paused = True
 
     def resume(self, id: int) -> None:
-        """Lets a paused request go on. Harmless where it was not paused."""
+        """Resumes a paused request. Does nothing if it was not paused."""
         sequence = self._slots.sequences.get(id)
         if sequence is not None:
             self._slots.resume(sequence)
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
-        """What is stored of the longest prefix of a text: its length, and its arrays by name."""
+        """Returns the longest stored prefix of a text: its length, and its arrays by name."""
         return self._stored.export(ids)
 
     def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
-        """Stores what `export` gave for these ids: the next request that begins with them goes on from there."""
+        """Stores what `export` returned for these ids. The next request with this prefix continues from there."""
         self._stored.restore(ids, arrays)
 
     def stored(self, ids: Sequence[int]) -> int:
-        """How many tokens of a prompt need not be computed."""
+        """Number of prompt tokens that need not be computed."""
         found = self.prefixes.find(ids)
         return 0 if found is None else found[1]
 
     @property
     def rewinds(self) -> bool:
-        """Whether what is stored of a text has all of its beginnings: keys and values do, states do not."""
+        """True if a stored text can be cut at any length: possible with keys and values, not with states."""
         return self._store.rewinds
 
     def unread(self, id: int) -> int:
-        """Tokens of a request's prompt that no step has had yet."""
+        """Prompt tokens of a request that no step has computed yet."""
         sequence = self._slots.sequences.get(id)
         return 0 if sequence is None or sequence.finish_reason else max(0, sequence.read_end - sequence.fed)
 
     def skip(self, id: int) -> bool:
-        """Has a request that still reads its prompt go on from a longer prefix that was stored since it began."""
+        """Lets a request that still reads its prompt continue from a longer prefix stored since it began."""
         if not self.unread(id):
             return False
         sequence = self._slots.sequences[id]
         return sequence.slot < 0 or self._stored.skip(sequence)
 
     def close(self) -> None:
-        """Ends all requests, without updates, and gives back all memory."""
+        """Ends all requests, without updates, and frees all memory."""
         for id in list(self._slots.sequences):
             self._slots.end(id, "abort")
         self._slots.updated = {}
@@ -233,15 +236,15 @@ class Engine:
     # ---------------------------------------------------------------- before a step
 
     def _admit(self) -> None:
-        """Starts those who get a slot; what goes wrong ends that one."""
+        """Starts sequences that get a slot. An error ends only the sequence it belongs to."""
         for sequence in self._slots.admit():
             try:
                 self._start(sequence)
-            except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+            except Exception as error:  # noqa: BLE001  ends this request; reported in its last update
                 sequence.end("error", error)
 
     def _start(self, sequence: TokenSequence) -> None:
-        """Gets a sequence that has its slot ready for its first step, or for its first one again."""
+        """Prepares a sequence that has just got a slot for its first step, or for its restart."""
         if sequence.length >= sequence.max_length:
             sequence.end("length")
             return
@@ -255,7 +258,7 @@ class Engine:
             self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
 
     def _place(self) -> tuple[list[ScheduledChunk], list[Placement]]:
-        """What the next step computes, and where; others give their pages back where there are too few."""
+        """Chooses and places the chunks of the next step. Sequences may be preempted to free pages."""
         roomy = True
         while True:
             if self._context_shift is not None:
@@ -278,7 +281,7 @@ class Engine:
                     raise
 
     def _take_work(self) -> None:
-        """Takes what the host has computed for sequences."""
+        """Takes finished host results (sampled tokens, masks) into their sequences."""
         for sequence in self._host_work.take(self._slots.running, idle=not self._in_flight):
             self._slots.updated[sequence] = None
             if self._speculation is not None:
@@ -287,7 +290,10 @@ class Engine:
     # ---------------------------------------------------------------- a step
 
     def _submit(self) -> Sequence[ScheduledChunk]:
-        """Submits the next step and gives its chunks; none if no tokens are ready. What goes wrong ends those in it."""
+        """Submits the next step and returns its chunks; none if no tokens are ready.
+
+        An error ends the sequences in it.
+        """
         chunks: Sequence[ScheduledChunk] = ()
         try:
             chunks, placements = self._place()
@@ -299,7 +305,7 @@ class Engine:
                 batch = replace(batch, adapters=self._adapters(chunks))
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
-        except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
+        except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
             return ()
         for _, start, end, samples, sequence in chunks:
@@ -314,13 +320,13 @@ class Engine:
         return chunks
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
-        """How much each row of a step wants of each adapter."""
+        """Returns the scale of each adapter for each row of a step."""
         default = self._runner.adapters.scales()
         each = [default if chunk.sequence.adapters is None else chunk.sequence.adapters for chunk in chunks]
         return np.repeat(np.array(each), [chunk.end - chunk.start for chunk in chunks], axis=0)
 
     def _sampling_inputs(self, sampling: Sequence[ScheduledChunk]) -> SamplingInputs:
-        """How the output rows are sampled."""
+        """Returns how the output rows are sampled."""
         slots: list[int] = []
         numbers, lengths, masked = [], [], {}
         logits = adjusted = False
@@ -344,13 +350,13 @@ class Engine:
         return SamplingInputs(draws, choosing(adjusted=adjusted, masked=bool(masked)), masks, logits)
 
     def _collect(self) -> None:
-        """Takes the tokens of the earliest step in flight; those past an end are dropped."""
+        """Takes the tokens of the oldest step in flight. Tokens after the end of an answer are dropped."""
         step = self._in_flight.popleft()
         for chunk in step.sampling:
             chunk.sequence.in_flight -= chunk.samples
         try:
             result = step.pending.wait()
-        except Exception as error:  # noqa: BLE001  it ends all requests that run, and is told by their last updates
+        except Exception as error:  # noqa: BLE001  ends all running requests; reported in their last updates
             self._fail(self._slots.running, error)
             return
         row = 0
@@ -360,13 +366,16 @@ class Engine:
                 continue
             try:
                 self._sampled(sequence, result, range(row - chunk.samples, row))
-            except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+            except Exception as error:  # noqa: BLE001  ends this request; reported in its last update
                 sequence.end("error", error)
-            if sequence.finish_reason and sequence.slot < 0:  # it gave its slot back while this step was in flight
+            if sequence.finish_reason and sequence.slot < 0:  # its slot was freed while this step was in flight
                 self._slots.end(sequence.id, sequence.finish_reason)
 
     def _sampled(self, sequence: TokenSequence, result: StepResult, rows: range) -> None:
-        """Takes the tokens of its rows, or has the host find them; raises where the numbers of a row are none."""
+        """Takes the tokens of a sequence's rows, or starts sampling on the host.
+
+        Raises if a row has no valid numbers.
+        """
         executor = self._host_work.executor
         if sequence.on_host:
             assert result.logits is not None
@@ -381,7 +390,10 @@ class Engine:
             sequence.start_work(executor, token=sequence.ids[-1])
 
     def _fail(self, sequences: Sequence[TokenSequence], error: Exception) -> None:
-        """What goes wrong with a whole step ends these sequences, or all after a loss; no kept state is trusted."""
+        """Fails these sequences after a step error, or all after a device loss.
+
+        Drops stored states that may be wrong.
+        """
         if isinstance(error, DeviceLost):
             self._lost = error
             sequences = list(self._slots.sequences.values())

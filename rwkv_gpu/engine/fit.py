@@ -71,9 +71,9 @@ class Fit:
     @property
     def parts(self) -> dict[str, int]:
         """The bytes by purpose; what is beside the model only where there is any."""
-        beside = {"adapters": self.adapters, "draft": self.draft}
+        extras = {"adapters": self.adapters, "draft": self.draft}
         always = {"weights": self.weights, "state": self.state, "scratch": self.scratch}
-        return always | {name: nbytes for name, nbytes in beside.items() if nbytes}
+        return always | {name: nbytes for name, nbytes in extras.items() if nbytes}
 
     @property
     def step_seconds(self) -> float | None:
@@ -103,7 +103,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Companions:
     """What shares a device with a model."""
 
     adapters: Adapters = NO_ADAPTERS
@@ -117,14 +117,14 @@ class Beside:
         return fit(device, file, model, chunk_size=target.chunk_size, **draft_options(model, target)).needed
 
 
-ALONE = Beside()
+NO_COMPANIONS = Companions()
 
 
 def fit(
     device: Device | None,
     file: GGUFFile,
     model: Model,
-    beside: Beside = ALONE,
+    companions: Companions = NO_COMPANIONS,
     *,
     chunk_size: int = 512,
     offload: Offload = ON_GPU,
@@ -135,8 +135,8 @@ def fit(
     Without a device, those of numpy.
     """
     config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-    factors, values = beside.adapters.factors(model)
-    extra, draft = factor_bytes(device, values), beside.drafting(device, config)
+    factors, values = companions.adapters.factors(model)
+    extra, draft = factor_bytes(device, values), companions.drafting(device, config)
     if device is None:
         context = config.context if model.caches else None
         state = config.total(model.caches, model.states)
@@ -206,11 +206,11 @@ def with_context(
     file: GGUFFile,
     model: Model,
     offload: Offload = ON_GPU,
-    beside: Beside = ALONE,
+    companions: Companions = NO_COMPANIONS,
     **options: Unpack[CacheOptions],
 ) -> CacheOptions:
     """The options with a context, and a pool of tokens that holds one sequence of that length."""
-    options["context"] = options.get("context") or default_context(device, file, model, offload, beside, **options)
+    options["context"] = options.get("context") or default_context(device, file, model, offload, companions, **options)
     options["tokens"] = options.get("tokens") or options["context"]
     return options
 
@@ -220,7 +220,7 @@ def default_context(
     file: GGUFFile,
     model: Model,
     offload: Offload = ON_GPU,
-    beside: Beside = ALONE,
+    companions: Companions = NO_COMPANIONS,
     **options: Unpack[CacheOptions],
 ) -> int | None:
     """The context where none is asked for: as many tokens as the model was trained on, or as there is memory for.
@@ -249,9 +249,9 @@ def default_context(
         available = _available(device, offload)
         weights = device_bytes(device, place_as_asked(parameters_of(file, model), offload))
     states = config.total([], model.states) + longest.total(windows)
-    weights += factor_bytes(device, beside.adapters.factors(model)[1])
-    if beside.draft is not None:
-        draft_file, draft = beside.draft
+    weights += factor_bytes(device, companions.adapters.factors(model)[1])
+    if companions.draft is not None:
+        draft_file, draft = companions.draft
         draft_config = CacheConfig.of(draft, **draft_options(draft, longest))
         weights += weights_bytes(device, draft_file, draft) + draft_config.total([], draft.states)
         page_bytes += draft_config.slots * draft_config.each(draft.caches, draft.states)[0]

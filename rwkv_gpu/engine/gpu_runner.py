@@ -1,4 +1,4 @@
-"""A model, or a part of one, that takes its steps on a GPU: its weights, states and pages, and plans by size."""
+"""Runs the steps of a model, or of one part of it, on a GPU: weights, states, pages, and plans by size."""
 
 import math
 import time
@@ -30,7 +30,7 @@ from ..ops.vocabulary import Choosing
 from .adapters import NO_ADAPTERS, Adapters, upload_factors
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
-from .fit import Beside, factor_bytes, placement_of, resident
+from .fit import Companions, factor_bytes, placement_of, resident
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, cached_experts
@@ -38,15 +38,15 @@ from .plan_sizes import bucket, common_steps, outputs_for
 from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
-SAMPLED = ("plain", "any", "masked")  # of `Output`: how tokens are chosen
-# Of a plan: rows, output rows, whether each sequence has one row, pages of a sequence, `shared_pages`, what it gives.
+SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
+# Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output.
 Size = tuple[int, int, bool, int, bool, Output]
 
 
 class GpuRunner(PartRunner):
-    """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model.
+    """Runs steps as recorded plans, one for each power of two of rows. With a `share`, runs one part of a model.
 
-    Memory of the device is left for a model that will `draft`.
+    It leaves device memory for a model that will `draft`.
     """
 
     asynchronous = True
@@ -74,16 +74,16 @@ class GpuRunner(PartRunner):
         extra = factor_bytes(device, factors)
         check_bindings(device, self.contents, config)
         if share is None:
-            reserved = extra + Beside(draft=draft).drafting(device, config)
+            reserved = extra + Companions(draft=draft).drafting(device, config)
             placement = placement_of(device, file, model, config, chunk_size, offload, reserved)
-        else:  # all of a part lies on its device
+        else:  # a part lies completely on its device
             placement = Placement(parameters_of(file, self.contents))
         self.fit = replace(resident(device, placement, self.contents, config, offload), adapters=extra)
-        if share is None:  # of parts, whoever makes them has checked all together
+        if share is None:  # parts of a model are checked together by their creator
             self.fit.check()  # before anything is allocated
         self.device = device
         if tuning is None:
-            from ..ops.self_test import tuning_for  # with all kernels: a model in numpy starts sooner without
+            from ..ops.self_test import tuning_for  # imports all kernels, which a model in numpy does not need
 
             tuning = tuning_for(device)
         self.tuning = tuning
@@ -94,22 +94,23 @@ class GpuRunner(PartRunner):
         if placement.slots:
             experts = cached_experts(placement.parameters)
             self.expert_caches = expert_caches(device, self.weights, experts, placement.slots)
-        self._cached_rows = placement.slots // max(1, placement.used)  # of a step whose experts all have slots
+        # Rows of a step whose experts all fit the expert cache
+        self._cached_rows = placement.slots // max(1, placement.used)
         self._cached_weights = self.weights.through(self.expert_caches)
         self._states: dict[str, Buffer] = {}
         for state in self.contents.states:
             self._states[state.name] = device.buffer(config.state_bytes(state), "state")
         self._caches = GpuKVCache(device, self.contents.caches, config, None if share is None else share.tables)
         self._place(self._caches)
-        self._reads_apart = share is None and not model.states  # whether rows of a sequence are computed as in decode
+        self._reads_apart = share is None and not model.states  # whether prompt rows are computed exactly as in decode
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self._plans: dict[Size, Plan] = {}
-        self._plan_of: dict[Size, Plan] = {}  # by the true numbers of rows and outputs
+        self._plan_of: dict[Size, Plan] = {}  # by actual numbers of rows and outputs
 
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
-        """A step of this part, ready but for what arrives, and the ids that are to be sampled."""
+        """Prepares a step of this part, except for its late inputs and the ids to be sampled."""
         part = self._part
         assert part is not None, "a whole model waits for no other part"
         what: Output = "crossing"
@@ -135,17 +136,17 @@ class GpuRunner(PartRunner):
         return GpuPendingStep(group, step, picked, sampling.logits)
 
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
-        """Of a step that samples: how, what it reads, and what is read back."""
+        """For a step that samples: the kind of output, its inputs, and the buffers to read back."""
         how, rows = sampling.how, len(batch.outputs)
         inputs = {**self._inputs(batch), "draws": sampling.draws}
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
-        # One row at least, so that there is something to wait for.
+        # At least one row, so that there is something to wait for.
         outputs = [("chosen", max(1, rows))]
         if sampling.logits:
             outputs.append(("logits", rows))
         if how == "plain" and rows < batch.rows and not batch.single:
-            how = "any"  # steps with prompts are recorded once, for all that rows may ask
+            how = "any"  # steps with prompts are recorded once, for all kinds of sampling
         return how, inputs, outputs
 
     @property
@@ -153,11 +154,11 @@ class GpuRunner(PartRunner):
         return self.queue.ahead
 
     def run_ahead(self, steps: int) -> None:
-        """Lets so many be under way, and no more than there is room for."""
+        """Limits in-flight steps to `steps`, or to what the buffers allow."""
         self.queue.pace(min(steps, self.cache_config.look_ahead))
 
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
-        """A step of a placed batch that gives logits, or the input of the head."""
+        """Runs a placed batch and returns logits, or the input of the head."""
         plan = self.plan_for(batch, what)
         counts = len(batch.segments), len(batch.outputs)
         trace = self.queue.trace
@@ -169,7 +170,10 @@ class GpuRunner(PartRunner):
         return plan.read(what, len(batch.outputs))
 
     def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
-        """The smallest plan that takes the batch, recorded at its first use. See `Recorder` for `shared_pages`."""
+        """Returns the smallest plan that takes the batch, recorded at its first use.
+
+        `Recorder` explains `shared_pages`.
+        """
         pages = self._caches.plan_pages(batch)
         size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what
         plan = self._plan_of.get(size)
@@ -178,12 +182,12 @@ class GpuRunner(PartRunner):
         return plan
 
     def _plan_for(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
-        """The plan for batches of such a size."""
+        """Returns the plan for batches of this size."""
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
-        # Whether a plan for batches with one row of each sequence is another.
+        # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
         key = rows, outputs, single, pages, shared_pages, what
         plan = self._plans.get(key)
@@ -194,7 +198,7 @@ class GpuRunner(PartRunner):
         return plan
 
     def warm_up(self) -> Iterator[None]:
-        """Records a plan at a time that requests will need, so that none of them waits for it. Grammars come last."""
+        """Records the plans that requests will need, one at a time; those with grammars last."""
         answers: tuple[Output, ...] = ("any", "plain")
         prompts: tuple[Output, ...] = ("any",)
         grammars: tuple[Output, ...] = ("masked",)
@@ -209,14 +213,14 @@ class GpuRunner(PartRunner):
                         yield
 
     def retune(self, tuning: Tuning) -> None:
-        """Other constants for the plans to come; those that are recorded are forgotten."""
+        """Uses other constants from now on; drops all recorded plans."""
         self.tuning = tuning
         self._plans.clear()
         self._plan_of.clear()
 
     def _record(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
-        from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+        from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
         recorder = Recorder(
             self.device,
@@ -260,7 +264,7 @@ class GpuRunner(PartRunner):
         return arrays | self._caches.read(slot)
 
     def put_state(self, slot: int, states: StateArrays) -> None:
-        """The state of a sequence that has its place."""
+        """Writes the state of a sequence that has a place."""
         for state in self.contents.states:
             array = states[state.name].astype(np.float32)
             self.device.write(self._states[state.name], array, self.store.state(slot) * array.nbytes)
@@ -272,10 +276,10 @@ class GpuRunner(PartRunner):
 
 @dataclass(slots=True)
 class GpuPendingStep:
-    """A step on its way back from the GPU."""
+    """A submitted step whose result is on its way from the GPU."""
 
     group: StepGroup
-    step: int  # of the group
+    step: int  # number within its group of submits
     rows: int
     logits: bool
 
@@ -287,7 +291,7 @@ class GpuPendingStep:
 
 @dataclass(slots=True)
 class GpuReadyPart:
-    """A step of a part of a model that is ready but for its late inputs."""
+    """A step of a part of a model, prepared except for its late inputs."""
 
     queue: SubmitQueue
     step: ReadyStep
@@ -308,10 +312,10 @@ class GpuReadyPart:
 
 @dataclass(slots=True)
 class GpuPendingRows:
-    """Values that leave a part, on their way back from the GPU."""
+    """Output values of a part, on their way from the GPU."""
 
     group: StepGroup
-    step: int  # of the group
+    step: int  # number within its group of submits
     leaves: Sequence[Crossing]
     rows: int
 

@@ -19,19 +19,19 @@ class HostWork:
 
     def __init__(self) -> None:
         self.executor = ThreadPoolExecutor(THREADS, "rwkv-gpu-host")  # starts threads when they are needed
-        self._late: set[TokenSequence] = set()  # who was waited for before
+        self._waited: set[TokenSequence] = set()  # who was waited for before
 
     def take(self, sequences: Sequence[TokenSequence], *, idle: bool) -> list[TokenSequence]:
         """Hands out what is done, and gives those who have it; `idle` says that no step is in flight."""
         working = {sequence.work: sequence for sequence in sequences if sequence.work is not None}
         if not working:
             return []
-        new = [work for work, sequence in working.items() if sequence not in self._late]
+        new = [work for work, sequence in working.items() if sequence not in self._waited]
         if new:
             wait(new, GRACE)
         elif idle and all(sequence.work or sequence.paused for sequence in sequences):
             wait(working, PATIENCE)
-        self._late = {sequence for work, sequence in working.items() if not work.done()}
+        self._waited = {sequence for work, sequence in working.items() if not work.done()}
         return [sequence for work, sequence in working.items() if work.done() and sequence.take_work()]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the engine is asked, and what it answers: requests in, updates out. Knows token ids only."""
+"""Requests to the engine, and its updates. Token ids only."""
 
 from array import array
 from collections.abc import Sequence
@@ -14,45 +14,45 @@ from .sampling_params import SamplingParams
 
 
 class Grammar(Protocol):
-    """Which tokens may come next. Called on another thread, one call at a time; what it raises ends its request."""
+    """Allowed next tokens. Called on another thread, one call at a time; an exception ends its request."""
 
     @property
     def done(self) -> bool:
-        """Whether nothing more can follow."""
+        """True if nothing more can follow."""
 
     def mask(self) -> npt.NDArray[np.uint32]:
-        """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
+        """One bit per token, set if it is allowed. [ceil(V / 32)]"""
 
     def accept(self, token: int) -> None:
-        """Takes note of a token that was sampled."""
+        """Advances by a sampled token."""
 
 
 DEFAULT = SamplingParams()
-PIECE = 1 << 14  # ids of a prompt that are looked at before other threads may go on
+PIECE = 1 << 14  # ids of a prompt that are checked before other threads may run
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt to continue, and how."""
+    """A prompt to continue, and its settings."""
 
     ids: Sequence[int]  # at least one
     params: SamplingParams = DEFAULT
     grammar: Grammar | None = None
-    keep: bool = False  # leave what makes a continuation of prompt and answer cost its new tokens only
-    marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which it may be continued otherwise
+    keep: bool = False  # store prompt and answer, so that a continuation costs only its new tokens
+    marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which another continuation may branch off
 
     def check(self, vocabulary: int, context: int | None) -> list[int]:
-        """The ids as plain numbers; refuses a prompt that the model cannot take."""
+        """Returns the ids as plain numbers; refuses a prompt that the model cannot take."""
         ids: list[int] = []
         most = 0
-        # In pieces, so that other threads get on while millions of ids are looked at.
+        # In pieces, so that other threads run while millions of ids are checked.
         for start in range(0, len(self.ids), PIECE):
             piece = self.ids[start : start + PIECE]
             try:
                 numbers = array("Q", piece)
-            except (TypeError, OverflowError):  # no integers, or below 0
+            except (TypeError, OverflowError):  # not integers, or negative
                 ids += [int(token) for token in piece]
-                most = vocabulary  # so that they are looked at one by one
+                most = vocabulary  # so that they are checked one by one
             else:
                 ids += numbers.tolist()
                 most = max(most, int(np.frombuffer(numbers, np.uint64).max()))
@@ -75,10 +75,10 @@ class Update(NamedTuple):
 
     id: int
     sampled: tuple[Sampled, ...]  # new tokens, in order; a stop id is not among them
-    prompt_done: int  # tokens of the prompt that were fed so far, of all
+    prompt_done: int  # prompt tokens fed so far
     prompt_tokens: int
-    reused: int  # of them, taken from what other requests left
+    reused: int  # prompt tokens taken from stored prefixes
     finish_reason: str | None  # stop, length, abort or error; None while it goes on
     error: Exception | None = None
-    drafted: int = 0  # tokens that were drafted so far
-    accepted: int = 0  # of them, that were right
+    drafted: int = 0  # tokens drafted so far
+    accepted: int = 0  # drafted tokens that were right

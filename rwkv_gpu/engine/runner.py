@@ -1,4 +1,4 @@
-"""What takes the steps of a model: the interface of all runners, and what they do alike. Knows no text."""
+"""Runs the steps of a model: the interface of all runners, and their shared code. Sees no text."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs
 
 Logits = npt.NDArray[np.float32]
-# What a plan gives: logits, the input of the head, values for other parts, or how tokens are chosen where they are.
+# Output of a plan: logits, the input of the head, values for other parts, or sampled tokens.
 Output = Literal["logits", "hidden", "crossing"] | Choosing
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -32,7 +32,7 @@ NOTHING: Arrays = {}
 
 
 class Runner(ABC):
-    """Takes steps on a GPU, in numpy, or on several devices."""
+    """Runs steps on a GPU, in numpy, or on several devices."""
 
     store: SequenceStore
 
@@ -40,67 +40,67 @@ class Runner(ABC):
         self.model = model
         self.adapters = adapters
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        self.vocabulary = model.vocabulary  # token ids that it knows
-        self.slots = config.slots  # sequences that it has room for
-        self.chunk_size = chunk_size  # rows that a step may have
-        self.context = config.context if model.caches else None  # positions of a sequence, where there is a limit
-        self.page_and_state_bytes = config.each(model.caches, model.states)  # of all layers
+        self.vocabulary = model.vocabulary  # number of token ids
+        self.slots = config.slots  # maximum number of running sequences
+        self.chunk_size = chunk_size  # maximum rows of a step
+        self.context = config.context if model.caches else None  # maximum positions of a sequence; None without a limit
+        self.page_and_state_bytes = config.each(model.caches, model.states)  # over all layers
 
     @property
     @abstractmethod
     def compile_seconds(self) -> float:
-        """Spent so far on recording plans and compiling their shaders."""
+        """Seconds spent so far on recording plans and compiling their shaders."""
 
     @property
     @abstractmethod
     def ahead(self) -> int:
-        """Steps under way that keep it busy: more make nothing faster."""
+        """Steps in flight that keep it busy; more bring no speed."""
 
     @abstractmethod
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
+        """Submits a sampling step of a placed batch. It may feed tokens sampled by earlier steps in flight."""
 
     @abstractmethod
     def warm_up(self) -> Iterator[None]:
-        """Gets ready, in pieces, what the first requests would wait for."""
+        """Prepares in pieces what the first requests would otherwise wait for."""
 
     @abstractmethod
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        """What penalties look back on and what biases there are, before the first draw of a sequence."""
+        """Stores the tokens for penalties and the biases of a sequence before its first sample."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """The batch with a place for all that it writes; raises CacheFull, and takes nothing, where there is none."""
+        """Places everything that the batch writes. Raises CacheFull, with nothing taken, if there is no room."""
         return self.store.prepare(batch)
 
     def step(self, batch: Batch) -> Logits:
-        """The logits of the rows that the batch asks for, [R, V]; the states move on."""
+        """Runs a batch and returns the logits of its output rows, [R, V]. States advance."""
         return self.run(self.prepare(batch), "logits")
 
     def hidden(self, batch: Batch) -> Logits:
-        """The same, but what the head would make logits of, [R, D]"""
+        """Like `step`, but returns the input of the head, [R, D]"""
         return self.run(self.prepare(batch), "hidden")
 
     @abstractmethod
     def run(self, batch: Batch, what: Output) -> Logits:
-        """A step of a placed batch that gives logits, or the input of the head."""
+        """Runs a placed batch and returns logits, or the input of the head."""
 
     def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
-        """What any runner of this model has read of a sequence of that length, as `write_state` takes it; else None."""
+        """Converts a state read by any runner of this model for `write_state`; None if it does not fit."""
         return fitted(self.model, self.cache_config, length, states)
 
     @abstractmethod
     def read_state(self, slot: int) -> StateArrays:
-        """What a sequence has come to, by name."""
+        """Returns the state and caches of a sequence, by name."""
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        """Puts a sequence where `read_state` was taken, with no more of window layers than its next row sees."""
+        """Restores a sequence from `read_state`, keeping only the attention window of layers that have one."""
         near = any(0 < cache.window <= length for cache in self.model.caches)
         self.store.begin(slot, length, length if near else 0)
         self.put_state(slot, states)
 
     @abstractmethod
     def put_state(self, slot: int, states: StateArrays) -> None:
-        """The state of a sequence that has its place."""
+        """Writes the state of a sequence that has a place."""
 
     @abstractmethod
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Runner(ABC):
 
 @dataclass(frozen=True)
 class Share:
-    """What a runner gets that runs one part of a model, and what it has in common with those of the other parts."""
+    """Settings of a runner for one part of a model, and the objects it shares with the other parts."""
 
     part: Part
     tables: PageTables
@@ -118,31 +118,31 @@ class Share:
 
 
 class PendingRows(Protocol):
-    """Values that leave a part, on their way."""
+    """Output values of a part, still being computed."""
 
     def wait(self) -> Arrays:
-        """The values by name, [T, ...] each; asked for once."""
+        """Returns the values by name, [T, ...] each. Call it once."""
 
 
 class ReadyPart(Protocol):
-    """A step of a part that is ready but for its late inputs."""
+    """A step of a part, prepared except for its late inputs."""
 
     def forward(self, late: Arrays) -> PendingRows:
-        """Sets it going; it gives the values which leave the part."""
+        """Submits it; returns the values that leave the part."""
 
     def sample(self, late: Arrays) -> PendingStep:
-        """Sets it going; it is of the last part, which samples."""
+        """Submits it and samples; for the last part only."""
 
     def discard(self) -> None:
-        """Forgets it: it will not begin."""
+        """Drops the step without submitting it."""
 
 
 class PartRunner(Runner):
-    """Runs a model on a GPU or in numpy; with a `share`, one part of it. `arrived` has what other parts computed."""
+    """Runs a model on a GPU or in numpy; with a `share`, one part of it. `arrived` holds values from other parts."""
 
-    asynchronous: bool  # whether it computes while the host goes on
+    asynchronous: bool  # whether it computes while the host continues
     sampler_state: GpuSamplerState | HostSamplerState
-    copy_pages: CopyPages  # moves the bytes of pages in its layers that have such a window
+    copy_pages: CopyPages  # copies pages in its layers with a given window
 
     def __init__(
         self, model: Model, adapters: Adapters, chunk_size: int, share: Share | None, options: CacheOptions
@@ -155,7 +155,7 @@ class PartRunner(Runner):
 
     @abstractmethod
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
-        """Does ahead what can be done before late inputs are known: what arrives, and ids that are to be sampled."""
+        """Prepares a step before its late inputs (values from other parts, ids to be sampled) are known."""
 
     @abstractmethod
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits: ...
@@ -164,43 +164,43 @@ class PartRunner(Runner):
         remember(self.sampler_state, slot, ids, params)
 
     def _join_adapters(self) -> Arrays:
-        """The values of the factors that it reads, by their names."""
+        """Returns the values of its adapter factors, by name."""
         self._factors, values = self.adapters.factors(self.model)  # by the name of each weight
         used = None if self._part is None else self._part.used
         return {name: array for name, array in values.items() if used is None or name in used}
 
     def _with_adapters(self, batch: Batch) -> Batch:
-        """A batch without wishes for adapters, of which every row then wants each as it was loaded."""
+        """Fills in the adapters' default scales if a batch has none."""
         return replace(batch, adapters=np.tile(self.adapters.scales(), (batch.rows, 1)))
 
     def _inputs(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
-        """What plans read of a batch."""
+        """Returns the inputs of a plan for this batch."""
         if self._factors and batch.adapters is None:
             batch = self._with_adapters(batch)
         return self._arrays.of(batch)
 
     def _place(self, caches: PagedKVCache) -> None:
-        """Gives its sequences their places: those of all parts, where it runs one of several."""
+        """Creates the sequence store, or takes the one shared by all parts."""
         self.copy_pages = caches.copy_pages
         share = self._share
         self.store = share.store if share else store_of(self.model, self.cache_config, caches, self.copy_pages)
 
 
 def unadapted(g: Any) -> Any:
-    """The vocabulary of a model without adapters."""
+    """Returns the vocabulary of a model without adapters."""
     return g
 
 
 def store_of(model: Model, config: CacheConfig, caches: PagedKVCache | PageTables, copy: CopyPages) -> SequenceStore:
-    """The pages and states of a model's sequences."""
+    """Creates the store for the pages and states of a model's sequences."""
     states = StatePages(config.states, config.history, config.apart) if model.states else None
     return SequenceStore(caches.pager if model.caches else None, states, copy, caches.windows)
 
 
 def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) -> StateArrays | None:
-    """The arrays of a sequence of that length in the shapes that a runner keeps; None if they are of another model.
+    """Converts saved arrays of a sequence of that length to this runner's shapes; None if they are of another model.
 
-    Of layers with a window, those that were read with another context may hold all positions, or the last ones only.
+    For layers with a window, arrays saved with another context may hold all positions, or only the last ones.
     """
     shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
     caches = {name: cache for cache in model.caches for name in names(cache)}
@@ -224,7 +224,7 @@ def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) 
 
 
 def _as_stored(array: npt.NDArray[Any], cache: Cache, config: CacheConfig) -> npt.NDArray[Any]:
-    """Keys or values that were saved in one format in that of a runner; those of no format stay as they are."""
+    """Converts saved keys or values to this runner's format. Arrays without a format stay as they are."""
     wanted = config.format_of(cache)
     formats = [f for f in KV_FORMATS.values() if array.dtype == f.dtype and array.shape[-1] == f.width(cache.size)]
     if not formats or formats[0] is wanted:
@@ -241,7 +241,7 @@ def prefill(
     chunk_size: int | None = None,
     every: bool = False,
 ) -> Logits:
-    """Feeds a sequence in chunks: the logits after its last token, or of every position. [R, V]"""
+    """Feeds a sequence in chunks. Returns the logits of its last token, or of every position. [R, V]"""
     size = min(chunk_size or runner.chunk_size, runner.chunk_size)
     logits = []
     for at in range(0, len(ids), size):

@@ -1,4 +1,4 @@
-"""Which rows a step has: first those of sequences that decode, then as much of the prompts as there is room for."""
+"""Chooses the rows of a step: decoding sequences first, then as much of the prompts as fits."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,21 +11,21 @@ class ScheduledChunk(NamedTuple):
 
     slot: int
     start: int
-    end: int  # tokens that the sequence will have been fed
-    samples: int  # of its last rows are sampled: none of a prompt's middle, one, or one more than tokens are drafted
+    end: int  # tokens of the sequence that have been fed after this step
+    samples: int  # number of its last rows that are sampled: 0 inside a prompt, else 1 + drafted tokens
     sequence: TokenSequence
 
     @property
     def keeps(self) -> bool:
-        """Whether a state is written after each of its rows: not all drafted tokens may be right."""
+        """True if a state is written after each row, because drafted tokens may be rejected."""
         return self.samples > 1
 
 
 def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChunk]:
-    """Chunks of at most so many rows; each ends at its boundaries.
+    """Returns chunks of at most `rows` rows in total. Each ends at the boundaries of its sequence.
 
-    Tokens of answers come first, then prompts. Of several prompts the oldest gets half of the rows, and the others get
-    the rest, the shortest first: so a short prompt does not wait for a long one, and a long one is not starved.
+    Decode rows come first, then prompts. If there are several prompts, the oldest gets half of the rows. The others
+    share the rest, shortest first. So short prompts do not wait for a long one, and a long one does not starve.
     """
     chunks: list[ScheduledChunk] = []
     decoding: list[TokenSequence] = []
@@ -45,7 +45,7 @@ def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChu
 
 
 def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> int:
-    """Adds what a sequence feeds of so many rows; gives how many it took."""
+    """Appends the next chunk of a sequence, of at most `rows` rows. Returns its number of rows."""
     start = sequence.fed
     end = start + min(sequence.to_feed, rows)
     if end <= start:

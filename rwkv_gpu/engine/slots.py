@@ -1,4 +1,4 @@
-"""Which sequences run, and which wait: gives them slots, and takes slots and pages back."""
+"""Assigns slots to waiting sequences, and takes slots and pages back."""
 
 import bisect
 import itertools
@@ -15,31 +15,31 @@ from .stored_prefixes import StoredPrefixes
 
 
 class Slots:
-    """All sequences that have not ended: those that wait, those that have a slot, and those that are parked."""
+    """All sequences that have not ended: waiting, running (with a slot) or parked."""
 
     def __init__(self, count: int, store: SequenceStore, prefixes: StoredPrefixes) -> None:
         self._store = store
         self._prefixes = prefixes
         self._ids = itertools.count(1)
-        self.sequences: dict[int, TokenSequence] = {}  # that have not ended
-        self.waiting: list[TokenSequence] = []  # for a slot, in the order in which they came
-        self.parked: set[TokenSequence] = set()  # that gave their slot away while they were paused
+        self.sequences: dict[int, TokenSequence] = {}  # all that have not ended
+        self.waiting: list[TokenSequence] = []  # for a slot, in order of arrival
+        self.parked: set[TokenSequence] = set()  # lost their slot while paused
         self.running: list[TokenSequence] = []  # in the order in which they got their slots
         self.free = list(range(count))
-        self.draws = np.zeros((count, DRAW_WORDS), np.uint32)  # how each slot is sampled
-        self.adjusted = [False] * count  # whether its logits are adjusted before a draw
-        self.updated: dict[TokenSequence, None] = {}  # whose updates were not given yet
-        self.evaluating = False  # a text is half evaluated, and holds pages
-        self.preempted = False  # somebody gave its pages back, so that nobody new starts until another has ended
+        self.draws = np.zeros((count, DRAW_WORDS), np.uint32)  # sampling parameters of each slot
+        self.adjusted = [False] * count  # whether its logits are adjusted before sampling
+        self.updated: dict[TokenSequence, None] = {}  # have updates to deliver
+        self.evaluating = False  # a text is partly evaluated and holds pages
+        self.preempted = False  # a sequence was preempted, so no new one starts until another has ended
 
     def add(self, sequence: TokenSequence) -> None:
-        """A new sequence waits for a slot."""
+        """Queues a new sequence for a slot."""
         sequence.id = next(self._ids)
         self.sequences[sequence.id] = sequence
         self.waiting.append(sequence)
 
     def resume(self, sequence: TokenSequence) -> None:
-        """A sequence is paused no more; where it gave its slot away it waits for another."""
+        """Resumes a paused sequence; if it was parked, queues it for a slot."""
         sequence.paused = False
         if sequence in self.parked:
             self.parked.remove(sequence)
@@ -48,7 +48,7 @@ class Slots:
     # ---------------------------------------------------------------- before a step
 
     def admit(self) -> Iterator[TokenSequence]:
-        """Gives free slots to those who wait, first come first served; each is to be started before the next."""
+        """Yields waiting sequences as they get a free slot, in order. The caller starts each before taking the next."""
         if self.waiting and not self.free:
             self.park()
         if self.preempted and not self.evaluating and all(sequence.paused for sequence in self.running):
@@ -60,13 +60,13 @@ class Slots:
             yield sequence
 
     def draw(self, sequence: TokenSequence) -> None:
-        """A sequence is sampled in its slot as it wants it from now on."""
+        """Updates the sampling parameters of the sequence's slot."""
         row = sequence.draw()
         self.draws[sequence.slot] = draw_words(row)
         self.adjusted[sequence.slot] = is_adjusted(int(row["flags"]))
 
     def _next(self) -> TokenSequence | None:
-        """The first who waits, but for those whose prompt another is reading: they begin where it is read."""
+        """The first waiting sequence whose prompt no other is reading; the others later continue from that prefix."""
         long = [one for one in self.running if one.read_end > PAGE and not one.paused]
         reading = {one.prompt_key: one for one in long if one.fed + 1 < one.read_end}
         for sequence in self.waiting:
@@ -78,13 +78,13 @@ class Slots:
         return None
 
     def shift(self, keep: int) -> None:
-        """Sequences at the end of the context go on without their middle, which is computed again from the rest."""
+        """Cuts the middle of sequences that have reached the end of the context, and recomputes the rest."""
         for sequence in [one for one in self.running if one.full]:
             sequence.cut_middle(keep)
             self.wait(self.preempt(sequence))
 
     def free_pages(self) -> bool:
-        """Frees pages where a step found too few; false where nobody can do without."""
+        """Frees pages after a step found too few; False if no sequence can be preempted."""
         if self._prefixes.cache.evict():
             return True
         if len(self.running) < (1 if self.evaluating else 2):
@@ -95,14 +95,14 @@ class Slots:
         return True
 
     def preempt(self, sequence: TokenSequence) -> TokenSequence:
-        """A sequence gives back its slot and its pages, and will begin again from its tokens."""
+        """Takes slot and pages from a sequence; it will be recomputed from its tokens."""
         self.running.remove(sequence)
         self._release(sequence)
         sequence.fed = 0
         return sequence
 
     def park(self) -> bool:
-        """A paused sequence gives its slot and its pages to others; false where there is none."""
+        """Takes slot and pages from a paused sequence; False if there is none."""
         for sequence in self.running:
             if sequence.paused and not sequence.finish_reason:
                 self.parked.add(self.preempt(sequence))
@@ -110,13 +110,13 @@ class Slots:
         return False
 
     def wait(self, sequence: TokenSequence) -> None:
-        """Has a sequence wait for a slot, where it stood when it came."""
+        """Queues a sequence for a slot, at the position given by its arrival."""
         bisect.insort(self.waiting, sequence, key=lambda waiting: waiting.id)
 
     # ---------------------------------------------------------------- at the end
 
     def end(self, id: int, reason: str) -> None:
-        """Ends a sequence. Harmless where it has ended."""
+        """Ends a sequence. Does nothing if it has ended."""
         sequence = self.sequences.get(id)
         if sequence is None:
             return
@@ -130,7 +130,7 @@ class Slots:
         self.release_finished()
 
     def release_finished(self) -> None:
-        """Those who have ended give back their pages and their slot."""
+        """Frees the pages and slots of sequences that have ended."""
         finished = [sequence for sequence in self.running if sequence.finish_reason]
         if not finished:
             return
@@ -147,6 +147,6 @@ class Slots:
         sequence.slot, sequence.draft = -1, []
 
     def _forget(self, sequence: TokenSequence) -> None:
-        """A sequence has ended: its last update is to be given."""
+        """Removes an ended sequence; its last update is still to be delivered."""
         self.updated[sequence] = None
         del self.sequences[sequence.id]

@@ -23,7 +23,7 @@ from .adapters import Adapters
 from .balance import Load, balanced, filled
 from .bus import memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
-from .fit import ALONE, SHARE, UNKNOWN, Beside, Fit, context_of, factor_bytes, fit_part, host_weights_bytes
+from .fit import NO_COMPANIONS, SHARE, UNKNOWN, Companions, Fit, context_of, factor_bytes, fit_part, host_weights_bytes
 from .gpu_runner import GpuRunner
 from .host_runner import HostRunner
 from .offload import ON_GPU, Offload
@@ -236,7 +236,7 @@ def lay_out(
     open_gpu: Callable[[Any], Device],
     *,
     chunk_size: int = 512,
-    beside: Beside = ALONE,
+    companions: Companions = NO_COMPANIONS,
     offload: Offload = ON_GPU,
     **options: Unpack[CacheOptions],
 ) -> Layout:
@@ -263,18 +263,18 @@ def lay_out(
             counts = counts_by_device(file, model, devices, layers, chunk_size, options)
             used = [one for one, count in zip(devices, counts, strict=True) if count]
             starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
-        parts = parts_of(model, starts, beside.adapters)
+        parts = parts_of(model, starts, companions.adapters)
         options["context"] = options.get("context") or default_context(file, model, used, parts, options)
         options["tokens"] = options.get("tokens") or options["context"]
         plain = parts_of(model, starts)  # what is recorded to measure them has no adapters
         config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        extras = extras_of(model, used, parts, config, beside)
+        extras = extras_of(model, used, parts, config, companions)
         fits = fits_of(file, used, plain, config, extras)
         opened.pop_all()
     for one in devices:
         if one not in used:
             one.close()
-    return Layout(model, used, parts, fits, options, beside.adapters)
+    return Layout(model, used, parts, fits, options, companions.adapters)
 
 
 def counts_by_device(
@@ -357,15 +357,15 @@ def default_context(
 
 
 def extras_of(
-    model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], config: CacheConfig, beside: Beside
+    model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], config: CacheConfig, companions: Companions
 ) -> list[dict[str, int]]:
     """What each device has beside the model: factors of its part, and the last one the draft model."""
-    values = beside.adapters.factors(model)[1]
+    values = companions.adapters.factors(model)[1]
     extras = []
     for one, part in zip(devices, parts, strict=True):
         own = {name: array for name, array in values.items() if name in part.used}
         extras.append({"adapters": factor_bytes(one.gpu, own)})
-    extras[-1]["draft"] = beside.drafting(devices[-1].gpu, config)
+    extras[-1]["draft"] = companions.drafting(devices[-1].gpu, config)
     return extras
 
 

@@ -1,4 +1,4 @@
-"""A step that was submitted: how its output rows are sampled, and its result, which may come later."""
+"""A submitted step: how its output rows are sampled, and its result, which may come later."""
 
 import itertools
 import struct
@@ -14,36 +14,36 @@ from ..ops.sampling import DRAW, NO_TOKEN, Flag, Reason, draw_words
 from ..ops.vocabulary import Choosing
 from .sampling import Sampled, likeliest
 
-ADJUSTED = int(Flag.BIASED | Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
+ADJUSTED = int(Flag.BIASED | Flag.PENALISED | Flag.CUT)  # flags of rows whose logits are adjusted
 
 
 class SamplingInputs(NamedTuple):
-    """How the output rows of a step are drawn from."""
+    """How the output rows of a step are sampled."""
 
-    draws: npt.NDArray[np.uint32]  # of each row its DRAW as words, [R, 16]
-    how: Choosing  # what the rows ask for
-    masks: npt.NDArray[np.uint32] | None = None  # [R, ceil(V / 32)], where a grammar is among them
-    logits: bool = False  # whether the host wants them too
+    draws: npt.NDArray[np.uint32]  # one DRAW per row, as words, [R, 16]
+    how: Choosing  # kind of sampling that the rows need
+    masks: npt.NDArray[np.uint32] | None = None  # [R, ceil(V / 32)], if any row has a grammar
+    logits: bool = False  # whether the host needs the logits too
 
     @classmethod
     def of(cls, rows: npt.NDArray[Any], masks: npt.NDArray[np.uint32] | None = None) -> "SamplingInputs":
-        """For rows of DRAW, [R]"""
+        """From rows of DRAW, [R]"""
         adjusted = is_adjusted(int(np.bitwise_or.reduce(rows["flags"])))
         return cls(draw_words(rows), choosing(adjusted=adjusted, masked=masks is not None), masks)
 
     @property
     def rows(self) -> npt.NDArray[Any]:
-        """The draws as records, DRAW [R]"""
+        """The draws as DRAW records, [R]"""
         return self.draws.view(DRAW)[:, 0]
 
 
 def is_adjusted(flags: int) -> bool:
-    """Whether rows with these flags are not drawn from their logits as they are."""
+    """True if rows with these flags are sampled from adjusted logits."""
     return bool(flags & ADJUSTED)
 
 
 def choosing(*, adjusted: bool, masked: bool) -> Choosing:
-    """How the tokens of a step are chosen, by what is done to the logits of its rows."""
+    """The kind of sampling that a step needs."""
     return "masked" if masked else "any" if adjusted else "plain"
 
 
@@ -51,19 +51,19 @@ _CHOSEN = struct.Struct("=IfI4x")  # token, log probability, reason
 
 
 class SampledRow(NamedTuple):
-    """The result of the sampling op for a row."""
+    """The sampling op's result for a row."""
 
     token: int
     logprob: float
-    reason: int  # of `Reason`, where there is no token
+    reason: int  # a `Reason`, if there is no token
 
     @classmethod
     def rows(cls, data: bytes, count: int) -> "list[SampledRow]":
-        """Of so many rows at the start of what the op writes: uint32 [R, 4]."""
+        """Reads the first `count` rows of what the op writes: uint32 [R, 4]."""
         return [*map(cls._make, _CHOSEN.iter_unpack(data[: count * _CHOSEN.size]))]
 
     def sampled(self) -> Sampled:
-        """The token; raises BadNumbers where none could be chosen."""
+        """Returns the token; raises BadNumbers if none could be chosen."""
         if self.token != NO_TOKEN:
             return Sampled(self.token, self.logprob, ())
         assert self.reason != Reason.SKIPPED, "nothing was asked of this row"
@@ -76,13 +76,13 @@ class SampledRow(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What came of a step."""
+    """The result of a step."""
 
     rows: Sequence[SampledRow]  # [R]
-    logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
+    logits: npt.NDArray[np.float32] | None  # [R, V], if requested
 
     def sampled(self, rows: range, logprobs: int) -> Iterator[Sampled]:
-        """The tokens of rows that the device has sampled, with so many of the likeliest tokens."""
+        """The tokens that the device has sampled for these rows, each with its `logprobs` likeliest alternatives."""
         chosen = map(SampledRow.sampled, self.rows[rows.start : rows.stop])
         return map(self._with_likeliest, chosen, rows, itertools.repeat(logprobs)) if logprobs else chosen
 
@@ -96,12 +96,12 @@ class PendingStep(Protocol):
     """A step under way."""
 
     def wait(self) -> StepResult:
-        """What came of it, once it is done; asked for once."""
+        """Waits and returns the result. Call it once."""
 
 
 @dataclass(frozen=True)
 class CompletedStep:
-    """A step that was computed at once."""
+    """The result of a step that was computed synchronously."""
 
     result: StepResult
 

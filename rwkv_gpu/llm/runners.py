@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
-from ..engine.fit import Beside, with_context
+from ..engine.fit import Companions, with_context
 from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner, rows_on_host
 from ..engine.runner import Runner
@@ -31,9 +31,9 @@ class Opened:
     has_initial_state: bool = False
 
     @property
-    def beside(self) -> Beside:
+    def companions(self) -> Companions:
         """What shares a device with the model."""
-        return Beside(self.adapters, self.drafts.model)
+        return Companions(self.adapters, self.drafts.model)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def load_on_host(
     """The model in numpy."""
     refuse_cpu(devices.matrix_units)
     file, model = opened.file, opened.model
-    cache = with_context(None, file, model, beside=opened.beside, **cache)
+    cache = with_context(None, file, model, companions=opened.companions, **cache)
     rows = rows_on_host(model, chunk or DEFAULT_CHUNK, cache.get("slots", 1))
     runner = HostRunner(file, model, chunk_size=rows, adapters=opened.adapters, **cache)
     if progress is not None:
@@ -90,7 +90,7 @@ def load_on_gpu(
     file, model, layers = opened.file, opened.model, devices.layers_per_submit
     gpu = open_device(adapter, devices.matrix_units, devices.tuned, portable=devices.portable, checked=devices.checked)
     try:
-        cache = with_context(gpu, file, model, devices.offload, opened.beside, **cache)
+        cache = with_context(gpu, file, model, devices.offload, opened.companions, **cache)
         found = find_tuned(adapter, gpu.capabilities, devices.tuned)
         if found is not None:
             if look_ahead is None and found.look_ahead is not None:

@@ -33,7 +33,7 @@ def load_split(
     )  # fmt: skip
     layout = lay_out(
         opened.file, opened.model, choices, devices.split, open_gpu, chunk_size=chunk or DEFAULT_CHUNK,
-        beside=opened.beside, offload=devices.offload, **cache,
+        companions=opened.companions, offload=devices.offload, **cache,
     )  # fmt: skip
     try:
         if len(layout.parts) == 1:

@@ -7,7 +7,7 @@ import pytest
 from rwkv_gpu.engine import fit as module
 from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig
 from rwkv_gpu.engine.cache.kv import GpuKVCache
-from rwkv_gpu.engine.fit import Beside, default_context, fit, with_context
+from rwkv_gpu.engine.fit import Companions, default_context, fit, with_context
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
@@ -63,12 +63,12 @@ def test_where_it_does_not_the_context_is_the_longest_that_fit_says_yes_to(opene
 def test_a_draft_model_leaves_a_shorter_context_that_fits(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, 9 << 30)
-    beside = Beside(draft=(file, model))
-    context = default_context(device, file, model, beside=beside)
+    companions = Companions(draft=(file, model))
+    context = default_context(device, file, model, companions=companions)
     assert DEFAULT_CONTEXT <= context < default_context(device, file, model)
-    options = with_context(device, file, model, beside=beside, drafts=3)
+    options = with_context(device, file, model, companions=companions, drafts=3)
     assert options["context"] == context
-    assert fit(device, file, model, beside, chunk_size=64, **options).fits
+    assert fit(device, file, model, companions, chunk_size=64, **options).fits
 
 
 def test_with_little_memory_the_context_is_not_less_than_the_least_and_fit_says_no(opened, device, monkeypatch):

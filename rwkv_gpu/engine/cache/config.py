@@ -1,4 +1,4 @@
-"""How much memory sequences get: what one may have, how many there may be, and what is kept for those to come."""
+"""Cache sizes: context length, number of sequences, and how much is kept for later requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +14,19 @@ from ...ops.vocabulary import PAGE, Cache, State
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
-DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
-LEAST_CHECKPOINTS = 4  # states that fit into these, by default: a chat leaves up to three in a turn
-USUAL_CHECKPOINTS = 16  # the same, as far as they take no more than USUAL_STATES: a long talk goes on near any edit
+DEFAULT_CACHE = 256 << 20  # bytes for pages and states of ended sequences
+LEAST_CHECKPOINTS = 4  # default minimum of states: a chat leaves up to three in a turn
+# Default number of states if they take at most USUAL_STATES: edits of a long chat restart nearby
+USUAL_CHECKPOINTS = 16
 USUAL_STATES = 1 << 30  # bytes
-MOST_CHECKPOINTS = 64  # states among these
-DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
+MOST_CHECKPOINTS = 64  # maximum of these states
+DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states stored while reading a text
 DEFAULT_CHUNK = 512  # rows of a step
-DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
+DEFAULT_LOOK_AHEAD = 15  # steps in flight, if they are short, before the host knows the result of the first
 
 
 class CacheOptions(TypedDict, total=False):
-    """What a caller may ask of a `CacheConfig`."""
+    """The options of a `CacheConfig` that callers may set."""
 
     slots: int
     context: int | None
@@ -41,24 +42,25 @@ class CacheOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """How much is kept: positions of a sequence, sequences, and how a number is stored."""
+    """Cache sizes: positions per sequence, number of sequences, number format."""
 
     context: int
     slots: int
     kind: KVType
-    tokens: int = 0  # positions of all sequences together; 0 is as many as they may come to
-    look_ahead: int = DEFAULT_LOOK_AHEAD  # steps that a sequence may be ahead of what is known of it
-    checkpoints: int = 0  # states beside those, of sequences that may be continued
-    cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
-    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
-    chunk_size: int = DEFAULT_CHUNK  # rows that a step may have
-    drafts: int = 0  # tokens of a sequence that a step may verify
-    initial: int = 0  # 1 where every text begins with a tuned state
-    rewind: int = 0  # tokens that a sequence may go back, to any length on the way
+    tokens: int = 0  # positions of all sequences together; 0 allows the maximum for each
+    look_ahead: int = DEFAULT_LOOK_AHEAD  # steps that a sequence may run ahead of its known tokens
+    checkpoints: int = 0  # additional states, for sequences that may be continued
+    cache_bytes: int = DEFAULT_CACHE  # limit for pages and states that no running sequence needs
+    # Minimum number of tokens between two stored states of a sequence
+    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL
+    chunk_size: int = DEFAULT_CHUNK  # maximum rows of a step
+    drafts: int = 0  # maximum drafted tokens of a sequence in a step
+    initial: int = 0  # 1 if every text begins with a tuned state
+    rewind: int = 0  # number of tokens that a sequence may go back, to any length
 
     @classmethod
     def of(cls, model: Model, *, chunk_size: int = DEFAULT_CHUNK, **options: Unpack[CacheOptions]) -> "CacheConfig":
-        """CacheConfig for a model; what is not asked for is as it was trained, and as is usual."""
+        """Returns the configuration for a model. Options left out follow from its training and the defaults."""
         kind, asked = options.get("kv", "f16"), options.get("cache_bytes")
         if not isinstance(kind, str) or kind not in KV_FORMATS:
             raise BadInput(f"kv is {kind!r}; known: {', '.join(KV_FORMATS)}")
@@ -81,7 +83,7 @@ class CacheConfig:
         config = cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, room, interval, chunk_size, *counts)
         if asked is not None:
             return config
-        # Pages are allocated in any case: those of a whole talk may stay, or a long one is computed anew at every turn.
+        # Pages are allocated anyway: those of a whole chat may stay, or a long one is recomputed at every turn.
         page_bytes, _ = config.each(model.caches, model.states)
         return replace(config, cache_bytes=room + config.max_pages * page_bytes)
 
@@ -97,65 +99,65 @@ class CacheConfig:
 
     @property
     def slack(self) -> int:
-        """Positions behind a window that a sequence keeps: it may go back to what is known, and to a whole page."""
+        """Positions kept before a window, for going back to the known tokens and to a page boundary."""
         return max(self.look_ahead, self.drafts, self.rewind) + PAGE
 
     def window_pages(self, window: int) -> int:
-        """Pages that one sequence has of layers with a window: what the rows of a step see, and the slack."""
+        """Pages per sequence in layers with a window: for what the rows of a step see, plus the slack."""
         return -(-(window + self.slack + self.chunk_size) // PAGE) + 2
 
     def windows(self, caches: Sequence[Cache]) -> tuple[int, ...]:
-        """The windows that are worth pages of their own: those of fewer pages than a whole sequence has."""
+        """Windows that get their own pages, because these are fewer than a whole sequence needs."""
         sizes = sorted({cache.window for cache in caches if cache.window})
         return tuple(window for window in sizes if self.window_pages(window) < self.max_pages)
 
     def pages_of(self, window: int) -> int:
-        """Pages in all of layers with a window: for all sequences, and for as many prefixes that are kept."""
+        """Total pages in layers with a window: for all sequences, and the same number of stored prefixes."""
         if not window or self.window_pages(window) >= self.max_pages:
             return self.pages
         return min(self.pages, 2 * self.slots * self.window_pages(window))
 
     def kept(self, cache: Cache, length: int) -> int:
-        """Positions of a sequence that a saved state has of a layer: all, or those that its next row sees."""
+        """Positions of a sequence that a saved state holds for a layer: all, or those that the next row sees."""
         return min(length, cache.window - 1) if self.windows([cache]) else length
 
     @property
     def history(self) -> int:
-        """States of a sequence: its newest, and so many that it can go back to before all that is not known yet."""
+        """States per sequence: the newest, and enough to go back before all tokens not yet known."""
         return max(min(self.look_ahead, 2), self.rewind) + 2
 
     @property
     def apart(self) -> int:
-        """Tokens between two of these, where it looks so far ahead that they cannot be each a token from the next."""
+        """Tokens between two of these states; above 1 with a long look-ahead."""
         return 1 if self.rewind else max(1, self.look_ahead - 1)
 
     @property
     def states(self) -> int:
-        """States in all: also one for each drafted token, since a step keeps them all."""
+        """Total number of states, including one for each drafted token, since a step keeps them all."""
         return self.slots * (self.history + self.drafts) + self.checkpoints + self.initial
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
-        """Of the keys of one layer as an array, and of its values where they are stored, too."""
+        """The shape of one layer's keys, and of its values if they are stored."""
         return self.pages_of(cache.window), PAGE, cache.heads, self.format_of(cache).width(cache.size)
 
     def format_of(self, cache: Cache) -> KVFormat:
-        """How a cache is stored."""
+        """The number format of a cache."""
         return kv_format(self.kind, cache)
 
     def nbytes(self, cache: Cache) -> int:
-        """Of the keys of one layer; of its values as many, where they are stored."""
+        """Bytes of one layer's keys; its values take the same, if they are stored."""
         return self.pages_of(cache.window) * self.page_bytes(cache)
 
     def page_bytes(self, cache: Cache) -> int:
-        """Of the keys of one layer in one page; of its values as many, where they are stored."""
+        """Bytes of one page of one layer's keys; its values take the same, if they are stored."""
         return PAGE * cache.heads * self.format_of(cache).nbytes(cache.size)
 
     def state_bytes(self, state: State) -> int:
-        """Of all the pages of one state."""
+        """Bytes of all pages of one state."""
         return self.states * 4 * int(np.prod(state.shape))
 
     def each(self, caches: Sequence[Cache], states: Sequence[State]) -> tuple[int, int]:
-        """Bytes of one page and of one state in all layers, but for those with pages of a window."""
+        """Bytes of one page and of one state over all layers, except layers with window pages."""
         plain = [cache for cache in caches if not self.windows([cache])]
         page = sum(len(cache.stored) * self.page_bytes(cache) for cache in plain)
         return page, sum(4 * int(np.prod(state.shape)) for state in states)
@@ -167,7 +169,7 @@ class CacheConfig:
 
 
 def _context_of(model: Model, asked: int | None) -> int:
-    """Positions of a sequence: as many as are asked for, which the model must have been trained on."""
+    """The requested context, which must not exceed the training length; by default that length."""
     trained = model.context or 0
     if asked is None:
         return min(trained, DEFAULT_CONTEXT)
@@ -178,13 +180,13 @@ def _context_of(model: Model, asked: int | None) -> int:
 
 
 def _default_cache(state_bytes: int) -> int:
-    """Bytes kept of sequences that have ended, beside the pages of one context."""
+    """Bytes for ended sequences, in addition to the pages of one context."""
     usual = min(USUAL_CHECKPOINTS * state_bytes, USUAL_STATES)
     return max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes, usual)
 
 
 def check_bindings(device: Device, model: Contents, config: CacheConfig) -> None:
-    """Refuses what no kernel could bind."""
+    """Refuses caches too large for a kernel to bind."""
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
     largest = max((config.nbytes(cache) for cache in model.caches), default=0)
     if largest > limit:

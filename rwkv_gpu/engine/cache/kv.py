@@ -1,4 +1,4 @@
-"""The keys and values of all sequences, in pages: the memory, on a device or in numpy."""
+"""Keys and values of all sequences, in pages: their memory on a device or in numpy."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -19,8 +19,8 @@ from .config import CacheConfig
 from .pager import Copy, Pager
 from .store import WindowPages
 
-SHORT_PAGES = 8  # of a sequence whose decode needs no runs
-GROWTH = 8  # from one size of plan to the next: a long context costs nothing before it is used
+SHORT_PAGES = 8  # a sequence with at most this many pages needs no split attention
+GROWTH = 8  # factor between plan sizes, so that a long context costs nothing before it is used
 
 Q8 = KV_FORMATS["q8"]
 
@@ -29,14 +29,17 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PageTables:
-    """Which pages each sequence has, the same in all layers: those of all positions, and those of each window."""
+    """Page tables of all sequences: one for layers with all positions, and one for each window.
+
+    Shared by all layers.
+    """
 
     pager: Pager
     windows: Mapping[int, WindowPages]
 
     @classmethod
     def of(cls, caches: Sequence[Cache], config: CacheConfig) -> "PageTables":
-        """Those of a model with these caches."""
+        """Creates the tables for a model with these caches."""
         windows = {
             window: WindowPages(
                 Pager(config.pages_of(window), config.context, window, config.slack),
@@ -48,7 +51,7 @@ class PageTables:
 
 
 class PagedKVCache(ABC):
-    """Pages of a model's caches, or of those in one part of it, and whose they are."""
+    """The pages of a model's caches, or of one part's, with their page tables."""
 
     def __init__(self, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None) -> None:
         self.caches = list(caches)
@@ -57,7 +60,10 @@ class PagedKVCache(ABC):
         self.pager, self.windows = tables.pager, tables.windows
 
     def read(self, slot: int) -> dict[str, Array]:
-        """Keys and values of a sequence as stored, [L, KV, width] each; of a window, those that are seen again."""
+        """Reads a sequence's keys and values as stored, [L, KV, width] each.
+
+        With a window, only positions still seen.
+        """
         length = self.pager.length(slot)
         arrays = {}
         for cache in self.caches:
@@ -70,7 +76,7 @@ class PagedKVCache(ABC):
         return arrays
 
     def write(self, slot: int, arrays: Mapping[str, Array]) -> None:
-        """Fills the pages of a sequence with what `read` has given."""
+        """Fills the pages of a sequence with arrays from `read`."""
         length = self.pager.length(slot)
         for cache in self.caches:
             held = self._pager_of(cache).held(slot)
@@ -84,7 +90,7 @@ class PagedKVCache(ABC):
                     at += len(pages)
 
     def _empty(self, cache: Cache, positions: int) -> Array:
-        """Keys of so many positions, [L, KV, width]"""
+        """Zero keys for that many positions, [L, KV, width]"""
         shape = self.cache_config.shape(cache)
         return np.zeros((positions, *shape[2:]), self.cache_config.format_of(cache).dtype)
 
@@ -92,16 +98,16 @@ class PagedKVCache(ABC):
         return self.windows[cache.window].pager if cache.window in self.windows else self.pager
 
     def _of_window(self, window: int) -> list[Cache]:
-        """The layers whose pages those of a window are; 0 is all others."""
+        """The layers that use the pages of a window; 0 is all others."""
         return [cache for cache in self.caches if (cache.window if cache.window in self.windows else 0) == window]
 
     @abstractmethod
     def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
-        """Pages to others, in every layer with such a window."""
+        """Copies pages to others, in every layer with this window."""
 
     @abstractmethod
     def _read_pages(self, cache: Cache, what: int, pages: range) -> Array:
-        """Keys (0) or values (1) of neighbouring pages, [pages, PAGE, KV, width]"""
+        """Keys (0) or values (1) of consecutive pages, [pages, PAGE, KV, width]"""
 
     @abstractmethod
     def _write_pages(self, cache: Cache, what: int, pages: range, parts: Array) -> None:
@@ -132,7 +138,7 @@ class HostKVCache(PagedKVCache):
 
 
 class GpuKVCache(PagedKVCache):
-    """Pages on a device: a buffer for the keys of each layer, and one for the values where they are stored."""
+    """Pages on a device: per layer, one buffer for keys, and one for values if they are stored."""
 
     def __init__(
         self, device: Device, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None
@@ -145,13 +151,13 @@ class GpuKVCache(PagedKVCache):
         }
 
     def placed(self, max_pages: int) -> Caches:
-        """The pages as a plan binds them, for sequences of so many."""
+        """The pages as a plan binds them, for sequences of up to `max_pages` pages."""
         places = {name: tuple(map(whole, buffers)) for name, buffers in self._buffers.items()}
         context = self.cache_config.context
         return Caches(places, self.cache_config.kind, max_pages, context, tuple(self.windows))
 
     def plan_pages(self, batch: Batch) -> int:
-        """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""
+        """Pages per sequence that a plan for this batch allows for. Few sizes, so that there are few plans."""
         if not batch.single or not self._buffers:
             return self._max_pages
         pages = SHORT_PAGES
@@ -181,7 +187,7 @@ class GpuKVCache(PagedKVCache):
 
 
 def neighbours(pages: Sequence[int]) -> Iterator[range]:
-    """The pages, as runs of those that lie behind one another."""
+    """Groups pages into ranges of consecutive ones."""
     start = 0
     for end in range(1, len(pages) + 1):
         if end == len(pages) or pages[end] != pages[end - 1] + 1:
@@ -195,14 +201,16 @@ def whole(buffer: Buffer) -> Slice:
 
 
 def names(cache: Cache) -> tuple[str, ...]:
-    """What its keys and its values are called, as far as they are stored."""
+    """The names of a cache's keys and values, as far as they are stored."""
     return tuple(f"{cache.name}.{what}" for what in cache.stored)
 
 
 class Compact:
-    """Saves keys and values in q8: about half the bytes of f16, at the error of `--kv q8`. Runners take them back.
+    """Compresses saved keys and values to q8: about half the bytes of f16, with the error of `--kv q8`.
 
-    Recurrent states and latents stay as they are.
+    Runners read it.
+
+    Recurrent states and latents are left unchanged.
     """
 
     def __init__(self, caches: Sequence[Cache]) -> None:
@@ -210,7 +218,7 @@ class Compact:
         self._sizes = {name: cache.size for cache in quantised for name in names(cache)}
 
     def nbytes(self, states: Mapping[str, Array]) -> int:
-        """Bytes of a state in this form."""
+        """Size of a state in this form."""
         return sum(self._nbytes(name, states) for name in states)
 
     def _nbytes(self, name: str, states: Mapping[str, Array]) -> int:
@@ -218,5 +226,5 @@ class Compact:
         return array.nbytes if size is None else array.size // size * Q8.nbytes(size)
 
     def __call__(self, states: Mapping[str, Array]) -> Mapping[str, Array]:
-        """A state in this form."""
+        """Converts a state to this form."""
         return {name: Q8.store(array) if name in self._sizes else array for name, array in states.items()}

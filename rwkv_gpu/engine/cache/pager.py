@@ -1,8 +1,8 @@
-"""The pages of all sequences: who holds which, what is shared, what must be copied before it is written. Knows no GPU.
+"""Pages of all sequences: reference counts, sharing, and copy-on-write. Uses no GPU.
 
-A page holds PAGE positions of one sequence, in every layer. Sequences with the same beginning share its pages; a shared
-page is never written: whoever writes into it gets a copy first. Layers with a window have a pager of their own, which
-gives back the pages that no further row sees.
+A page holds PAGE positions of one sequence, in every layer. Sequences with the same beginning share its pages. A shared
+page is never written: a sequence that writes into one gets a copy first. Layers with a window have their own pager,
+which frees pages that no later row sees.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class Copy:
 
 
 class Span(Protocol):
-    """Positions that a step writes of the sequence in a slot."""
+    """The positions that a step writes for one slot."""
 
     @property
     def slot(self) -> int: ...
@@ -36,24 +36,24 @@ class Span(Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether a state is written after each of its rows."""
+        """True if a state is written after each of its rows."""
 
 
 @dataclass(frozen=True)
 class HeldPages:
-    """Neighbouring pages of a sequence that somebody holds."""
+    """Consecutive pages of a sequence, with a reference to each."""
 
-    first: int  # the number of the first in the sequence
+    first: int  # index of the first page within the sequence
     pages: tuple[int, ...]
 
     @property
     def end(self) -> int:
-        """Pages that the sequence has come to, with those before the first."""
+        """Number of pages up to the end of the sequence, including freed ones before the first."""
         return self.first + len(self.pages)
 
     @cached_property
     def table(self) -> tuple[int, ...]:
-        """The pages in the order of positions; the first stands for those before it."""
+        """The pages in position order; the first also replaces the freed ones before it."""
         return (*self.pages[:1] * self.first, *self.pages)
 
 
@@ -61,11 +61,11 @@ NO_PAGES = HeldPages(0, ())
 
 
 class PagePool:
-    """So many pages, each free or held; whoever holds one releases it as often as it was held."""
+    """A pool of pages with reference counts. Each reference must be released once."""
 
     def __init__(self, pages: int) -> None:
         self._holders = [0] * pages
-        self._free = list(range(pages - 1, -1, -1))  # taken from the end, lowest first
+        self._free = list(range(pages - 1, -1, -1))  # used as a stack; lowest page first
 
     @property
     def pages(self) -> int:
@@ -78,25 +78,25 @@ class PagePool:
         return len(self._free)
 
     def holders(self, page: int) -> int:
-        """How often a page is held."""
+        """The reference count of a page."""
         return self._holders[page]
 
     def take(self) -> int:
-        """A free page, held once."""
+        """Takes a free page, with one reference."""
         page = self._free.pop()
         self._holders[page] = 1
         return page
 
     def hold(self, pages: Iterable[int]) -> tuple[int, ...]:
-        """Keeps pages that somebody has, until they are released once more."""
+        """Adds a reference to pages that are in use."""
         held = tuple(pages)
         for page in held:
-            assert self._holders[page], f"page {page} is nobody's"
+            assert self._holders[page], f"page {page} is free"
             self._holders[page] += 1
         return held
 
     def release(self, pages: Iterable[int]) -> None:
-        """Gives back pages that were taken or held; those of one sequence are taken again in their order."""
+        """Removes a reference from each page. Pages of one sequence are later taken again in the same order."""
         for page in reversed(tuple(pages)):
             self._holders[page] -= 1
             assert self._holders[page] >= 0, f"page {page} was released too often"
@@ -105,47 +105,47 @@ class PagePool:
 
 
 class Pager:
-    """A pool of pages and a page table for each slot, with a count of the holders of each page.
+    """A page pool with a page table for each slot.
 
-    With a window, a sequence keeps what its next row sees, and `slack` positions before it, to which it may go back.
+    With a window, a sequence keeps the pages that its next row sees, and `slack` positions before them for going back.
     """
 
     def __init__(self, pages: int, context: int, window: int = 0, slack: int = 0) -> None:
-        self.context = context  # positions that a sequence may have
-        self.window = window  # 0 keeps all
+        self.context = context  # maximum positions of a sequence
+        self.window = window  # 0 keeps all pages
         self._slack = slack
         self.pool = PagePool(pages)
-        self._held: dict[int, HeldPages] = {}  # the pages that are kept; those before them were given back
+        self._held: dict[int, HeldPages] = {}  # pages still in use; earlier ones were freed
         self._lengths: dict[int, int] = {}
 
     def table(self, slot: int) -> tuple[int, ...]:
-        """The pages of a sequence, in the order of its positions; the first that is kept stands for those before it."""
+        """The pages of a sequence in position order; the first page in use also replaces the freed ones before it."""
         return self._held.get(slot, NO_PAGES).table
 
     def held(self, slot: int) -> HeldPages:
-        """The pages that a sequence keeps."""
+        """The pages that a sequence has in use."""
         return self._held.get(slot, NO_PAGES)
 
     def oldest(self, slot: int) -> int:
-        """The least length, but 0, that a sequence can go back to: its next row sees nothing that was given back."""
+        """The smallest length above 0 to which a sequence can go back without needing freed pages."""
         first = self.held(slot).first
         return first * PAGE + self.window - 1 if first else 0
 
     def length(self, slot: int) -> int:
-        """Positions that a sequence has."""
+        """Number of positions of a sequence."""
         return self._lengths.get(slot, 0)
 
     def prepare(self, wanted: Sequence[Span]) -> list[Copy]:
-        """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
+        """Gives each sequence writable pages for a step. The caller must make the returned copies before the step.
 
-        What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
+        Positions from `start` on are discarded. Raises before taking any page if there are too few.
         """
         return self.take(wanted, self.check(wanted))
 
     def check(self, wanted: Sequence[Span]) -> list[Span]:
-        """Forgets what a step writes anew and gives back what it does not see; raises where pages are too few.
+        """Discards positions that a step rewrites, and frees pages that it does not see; raises if pages are too few.
 
-        It gives those that need a page, for `take`: others write into one that they have begun, and nobody else holds.
+        Returns the spans that need a new page, for `take`. The others write into a page that is theirs alone.
         """
         for want in wanted:
             if want.end > self.context:
@@ -173,7 +173,7 @@ class Pager:
         return growing
 
     def take(self, wanted: Sequence[Span], growing: Sequence[Span]) -> list[Copy]:
-        """The pages of a step that was checked."""
+        """Takes the pages for a step that passed `check`."""
         copies: list[Copy] = []
         for want in wanted:
             self._lengths[want.slot] = want.end
@@ -182,7 +182,7 @@ class Pager:
         return copies
 
     def begin(self, slot: int, length: int) -> None:
-        """A sequence of that length whose bytes are yet to be written: pages for what its next row sees."""
+        """Creates a sequence of that length without contents: takes the pages that its next row sees."""
         self.truncate(slot, 0)
         first = self._first_seen(length, slack=0) if self.window else 0
         if _pages(length) - first > self.pool.free:
@@ -193,7 +193,7 @@ class Pager:
         self._lengths[slot] = length
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forgets what a sequence has beyond a length; at 0 it is gone."""
+        """Discards positions beyond a length; 0 removes the sequence."""
         if length >= self.length(slot):
             return
         assert not length or length >= self.oldest(slot), f"slot {slot} has given back what {length} needs"
@@ -205,17 +205,17 @@ class Pager:
             del self._held[slot], self._lengths[slot]
 
     def adopt(self, slot: int, pages: Iterable[int], length: int, first: int = 0) -> None:
-        """A slot takes over pages that the caller holds; `first` is the number of the first of them."""
+        """Gives a slot pages to which the caller holds references. `first` is the index of the first of them."""
         self.truncate(slot, 0)
         if length:
             self._held[slot], self._lengths[slot] = HeldPages(first, tuple(pages)), length
 
     def _first_seen(self, position: int, slack: int | None = None) -> int:
-        """The first page that a row at that position sees, or one to which its sequence may go back."""
+        """Index of the first page seen by a row at that position, or by a row up to `slack` positions before it."""
         return max(0, position + 1 - self.window - (self._slack if slack is None else slack)) // PAGE
 
     def _give_back(self, slot: int, first: int) -> None:
-        """The pages before one of that number."""
+        """Frees the pages before index `first`."""
         held = self.held(slot)
         count = first - held.first
         if count > 0 and held.pages:
@@ -223,14 +223,14 @@ class Pager:
             self._held[slot] = HeldPages(first, held.pages[count:])
 
     def _needed(self, wanted: Sequence[Span]) -> int:
-        """Pages that the step takes: new ones, and copies of those that are shared and written into."""
+        """Number of pages that a step takes: new ones, and copies of shared ones that it writes."""
         new = sum(_pages(want.end) - self.held(want.slot).end for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
         copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
 
     def _written(self, want: Span) -> Sequence[int]:
-        """The page that a sequence has begun and goes on writing into, if there is one."""
+        """The partly filled page that a sequence continues to write, if there is one."""
         if not want.start % PAGE:
             return ()
         held = self.held(want.slot)
@@ -249,10 +249,10 @@ class Pager:
         return copies
 
     def _taken(self, count: int) -> tuple[int, ...]:
-        """So many pages that were free."""
+        """Takes `count` free pages."""
         return tuple(self.pool.take() for _ in range(count))
 
 
 def _pages(length: int) -> int:
-    """Pages that hold so many positions."""
+    """Number of pages for `length` positions."""
     return -(-length // PAGE)

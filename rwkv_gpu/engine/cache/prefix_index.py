@@ -1,7 +1,7 @@
-"""Token ids in sorted order: which of thousands of sequences begin as another does, in a few comparisons.
+"""A sorted list of token sequences. Finds the one with the longest common prefix among thousands in a few comparisons.
 
-Sequences are byte strings, big-endian, so that bytes sort as tokens do. Whatever shares most with a sequence stands
-beside the place where that would be inserted.
+Sequences are big-endian byte strings, so bytes sort as tokens do. The sequence that shares most with a key is adjacent
+to the key's insertion point.
 """
 
 import sys
@@ -9,13 +9,13 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-TOKEN = 8  # bytes: ids have families above them
-FIRST = 64 * TOKEN  # bytes that are compared at first
+TOKEN = 8  # bytes of an id, including its family bits
+FIRST = 64 * TOKEN  # bytes compared first
 Key = bytes
 
 
 def key_of(ids: Sequence[int]) -> Key:
-    """The bytes of token ids."""
+    """Converts token ids to bytes."""
     tokens = array("Q", ids)
     if sys.byteorder == "little":
         tokens.byteswap()
@@ -23,11 +23,13 @@ def key_of(ids: Sequence[int]) -> Key:
 
 
 def shared(a: Key, b: Key) -> int:
-    """How many tokens two sequences share at their beginning."""
+    """Number of tokens in the common prefix of two sequences."""
     shorter, longer = (a, b) if len(a) < len(b) else (b, a)
     if longer.startswith(shorter):
         return len(shorter) // TOKEN
-    # By halves, in bytes: numpy's argmax lets other threads run, and in a busy server the engine then waits for them.
+    # By bisection over bytes: numpy's argmax releases the GIL, and in a busy server the engine then waits for other
+    # threads.
+
     at, size = 0, FIRST
     while a[at : at + size] == b[at : at + size]:
         at, size = at + size, 2 * size
@@ -45,7 +47,7 @@ class PrefixIndex:
         self._keys: list[Key] = []
 
     def add(self, key: Key) -> None:
-        """Adds a sequence that is not there yet."""
+        """Adds a sequence that is not in the index."""
         insort(self._keys, key)
 
     def remove(self, key: Key) -> None:
@@ -53,13 +55,13 @@ class PrefixIndex:
         del self._keys[bisect_left(self._keys, key)]
 
     def nearest(self, key: Key) -> tuple[Key, int] | None:
-        """The sequence that shares most tokens with this one, and how many."""
+        """Returns the sequence with the longest common prefix, and the number of shared tokens."""
         at = bisect_left(self._keys, key)
-        beside = self._keys[max(0, at - 1) : at + 1]
-        return max(((one, shared(one, key)) for one in beside), key=lambda found: found[1], default=None)
+        adjacent = self._keys[max(0, at - 1) : at + 1]
+        return max(((one, shared(one, key)) for one in adjacent), key=lambda found: found[1], default=None)
 
     def within(self, key: Key) -> Iterator[Key]:
-        """The sequences that this one begins with, the longest first; itself, too."""
+        """Yields all sequences that are prefixes of this one, longest first, including itself."""
         end = len(key)
         while end > 0:
             at = bisect_left(self._keys, key[:end])
@@ -68,11 +70,11 @@ class PrefixIndex:
                 end -= TOKEN
             elif at == 0:
                 return
-            else:  # whatever else it begins with is no longer than what it shares with the one before
+            else:  # other prefixes are no longer than what it shares with its neighbour
                 end = min(end - TOKEN, TOKEN * shared(self._keys[at - 1], key[:end]))
 
     def beginning_with(self, key: Key) -> Iterator[Key]:
-        """The sequences that begin with this one; itself, too."""
+        """Yields all sequences that begin with this one, including itself."""
         at = bisect_left(self._keys, key)
         while at < len(self._keys) and self._keys[at].startswith(key):
             yield self._keys[at]

@@ -1,8 +1,8 @@
-"""The prefix store: token ids of earlier sequences with their pages, their state or both, for others that begin alike.
+"""Prefix cache: stores pages, states or both of earlier sequences, so that later ones with the same prefix reuse them.
 
-Each entry is a whole prefix. Entries that begin alike share pages, which are counted once. If a model has pages only, a
-new sequence may leave an entry after any of its tokens. If it has a state, only at the end of the entry. Entries are
-found by a sorted index, and evicted by a heap, so that thousands of them cost a request microseconds.
+Each entry is a whole prefix. Entries with a common beginning share pages, which are counted once. If a model has pages
+only, a new sequence may branch off after any token of an entry; if it has a state, only at the end. A sorted index
+finds entries and a heap chooses which to evict, so thousands of entries cost a request microseconds.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from .store import PrefixHandle, SequenceStore
 
 Ids = npt.NDArray[Any]
 Rank = tuple[bool, float, int]
-STALE = 4  # ranks for each entry
+STALE = 4  # heap items per entry before stale ones are removed
 
 
 @dataclass(eq=False, slots=True)
@@ -29,10 +29,10 @@ class Entry:
 
     key: Key  # its token ids
     handle: PrefixHandle
-    wanted: bool  # a request asked for it
-    shorter: "Entry | None" = None  # the longest other entry that this one begins with
-    used: float = 0.0  # the clock when it was stored or found last
-    turn: int = 0  # among all uses
+    wanted: bool  # a request asked to keep it
+    shorter: "Entry | None" = None  # the longest other entry that is a prefix of this one
+    used: float = 0.0  # eviction clock when it was last stored or found
+    turn: int = 0  # serial number of its last use
 
     @property
     def ids(self) -> Ids:
@@ -41,20 +41,20 @@ class Entry:
 
     @property
     def cost(self) -> int:
-        """Tokens that a request computes again if this entry is gone."""
+        """Tokens to recompute if this entry is evicted."""
         return self.handle.length - (self.shorter.handle.length if self.shorter is not None else 0)
 
 
-MOST_KEY_BYTES = 64 << 20  # of token ids that states are found by: 1,000,000 tokens take 8 MB for each state
+MOST_KEY_BYTES = 64 << 20  # limit for the token ids that states are found by: 1,000,000 tokens take 8 MB per state
 
 
 class PrefixCache:
-    """A store of prefixes, bounded in bytes and in states.
+    """A cache of prefixes, limited in bytes and in states.
 
-    Entries that no request asked for are evicted first: else one long prompt would drive out every chat. Among the
-    others, those with pages only are evicted by least recent use. States are evicted by use and cost (GreedyDual):
-    an entry starts with the clock plus the tokens that its loss would cost, the lowest is evicted, and the clock is set
-    to its value. So the states along a long talk are thinned out evenly, and old talks give way to new ones.
+    Entries that no request asked for are evicted first, so one long prompt does not evict every chat. The other entries
+    with pages only are evicted by least recent use. States are evicted by use and cost (GreedyDual): an entry starts at
+    the clock plus the tokens that its loss would cost. The lowest is evicted, and the clock is set to its value. So the
+    states along a long chat thin out evenly, and old chats give way to new ones.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class PrefixCache:
         self._most_states = most_states
         self._found: dict[Key, Entry] = {}
         self._index = PrefixIndex()
-        # Who is evicted first. An entry whose rank has risen since is put back when it comes up.
+        # Eviction order. Items are lazy: an entry whose rank has risen since is pushed again when it comes up.
         self._ranks: list[tuple[Rank, int, Entry]] = []
         self._turns = itertools.count()
         self._clock = 0.0
-        self._pages: Counter[tuple[int, int]] = Counter()  # entries that hold each, by window
-        self._held_bytes = 0  # of these
-        self._states = 0  # entries that have one
-        self._key_bytes = 0  # of their token ids
+        self._pages: Counter[tuple[int, int]] = Counter()  # number of entries that hold each page, by window
+        self._held_bytes = 0  # total size of these pages
+        self._states = 0  # number of entries with a state
+        self._key_bytes = 0  # total size of their token ids
         self._most_key_bytes = MOST_KEY_BYTES
 
     def __len__(self) -> int:
@@ -87,20 +87,23 @@ class PrefixCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages and states that are stored."""
+        """Total size of all stored pages and states."""
         return self._held_bytes + self._states * self._state_bytes
 
     @property
     def stores(self) -> bool:
-        """Whether there is room for anything."""
+        """True if there is room for any entry."""
         return self._most_bytes > 0 and (self._most_states > 0 or not self._store.recurrent)
 
     def find(self, ids: Sequence[int] | Key) -> tuple[PrefixHandle, int] | None:
-        """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
+        """Finds the entry with the longest common prefix, and its length.
+
+        The last token is never matched: it must be fed.
+        """
         wanted = _key(ids)
         nearest = self._index.nearest(wanted)
         best, most = (self._found[nearest[0]], min(nearest[1], len(wanted) // TOKEN - 1)) if nearest else (None, 0)
-        if best is not None and most < best.handle.oldest:  # a state, or a window, of a longer text
+        if best is not None and most < best.handle.oldest:  # a state, or window pages, of a longer text
             longest = next(self._index.within(wanted[:-TOKEN]), None)
             best = None if longest is None else self._found[longest]
             most = 0 if best is None else best.handle.length
@@ -110,12 +113,12 @@ class PrefixCache:
         return best.handle, most
 
     def branch(self, ids: Sequence[int] | Key) -> int:
-        """How many tokens a sequence shares with the entry most like it, whether there is a state there or not."""
+        """Length of the longest common prefix with any entry, even if no state exists at that length."""
         nearest = self._index.nearest(_key(ids))
         return 0 if nearest is None else nearest[1]
 
     def store(self, ids: Sequence[int] | Key, handle: PrefixHandle, *, wanted: bool = False) -> None:
-        """Takes over a hold on the beginning of a sequence."""
+        """Stores a prefix; takes over the caller's references."""
         mine = _key(ids)
         assert handle.length == len(mine) // TOKEN
         longer = [self._found[key] for key in self._index.beginning_with(mine)]
@@ -127,10 +130,10 @@ class PrefixCache:
             return
         within, shorter = self._index.within(mine), None
         if self._store.rewinds:
-            for entry in [self._found[key] for key in within]:  # the new one has all of it
+            for entry in [self._found[key] for key in within]:  # the new entry contains all of them
                 self._forget(entry)
                 wanted = wanted or entry.wanted
-        else:  # the longest alone: to find all of a long talk means to compare millions of ids with each
+        else:  # only the longest: finding all prefixes of a long chat compares millions of ids with each
             shorter = next((self._found[key] for key in within), None)
         new = self._found[mine] = Entry(mine, handle, wanted, shorter)
         self._index.add(mine)
@@ -146,7 +149,7 @@ class PrefixCache:
         if handle.state is not None:
             self._states += 1
             self._key_bytes += len(mine)
-        # The end of a turn is worth little, but the next turn begins there: what was asked for outlives older entries.
+        # The end of a turn is cheap to recompute, but the next turn begins there, so kept entries outlive older ones.
         while wanted and len(self._found) > 1 and self._is_over:
             self.evict(but=new)
         while self._found and self._is_over:
@@ -158,12 +161,12 @@ class PrefixCache:
         return too_many or self.nbytes > self._most_bytes
 
     def evict(self, *, but: Entry | None = None) -> bool:
-        """Evicts the entry that is worth least, of all but one; false where there is none."""
+        """Evicts the entry with the lowest value, never `but`; False if there is none."""
         evicted = spared = False
         while self._ranks and not evicted:
             rank, _, victim = heappop(self._ranks)
             if self._found.get(victim.key) is not victim:
-                continue  # forgotten meanwhile
+                continue  # already removed
             if victim is but:
                 spared = True
             elif rank < self._rank_of(victim):
@@ -177,7 +180,7 @@ class PrefixCache:
         return evicted
 
     def forget(self, ids: Sequence[int] | Key) -> None:
-        """Forgets all beginnings of a sequence that went wrong."""
+        """Removes all prefixes of a sequence that failed."""
         for key in [*self._index.within(_key(ids))]:
             self._forget(self._found[key])
 
@@ -187,18 +190,18 @@ class PrefixCache:
             pass
 
     def _bytes_of(self, window: int) -> int:
-        """Of a page of the layers with a window."""
+        """Size of a page in the layers with this window."""
         return self._store.windows[window].page_bytes if window else self._page_bytes
 
     def _value(self, entry: Entry) -> float:
         return entry.used + (0 if self._store.rewinds else entry.cost)
 
     def _rank_of(self, entry: Entry) -> Rank:
-        """The lowest is evicted; of equals, the one that was not used for longest."""
+        """Sort key for eviction: lowest first; among equals, least recently used first."""
         return entry.wanted, self._value(entry), entry.turn
 
     def _rank(self, entry: Entry) -> None:
-        if len(self._ranks) > STALE * len(self._found) + 16:  # most are of entries that were used again since
+        if len(self._ranks) > STALE * len(self._found) + 16:  # most items belong to entries used again since
             self._ranks = [(self._rank_of(one), next(self._turns), one) for one in self._found.values()]
             heapify(self._ranks)
         heappush(self._ranks, (self._rank_of(entry), next(self._turns), entry))
@@ -225,12 +228,12 @@ class PrefixCache:
 
 
 def _key(ids: Sequence[int] | Key) -> Key:
-    """The bytes of token ids, where they are no such bytes."""
+    """Converts token ids to a key, unless it is one already."""
     return ids if isinstance(ids, bytes) else key_of(ids)
 
 
 def common(a: Ids, b: Ids) -> int:
-    """How many tokens two sequences share at their beginning."""
+    """Number of tokens in the common prefix of two sequences."""
     least = min(len(a), len(b))
     apart = a[:least] != b[:least]
     return int(apart.argmax()) if apart.any() else least

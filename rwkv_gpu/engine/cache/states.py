@@ -1,7 +1,7 @@
-"""The states of recurrent sequences as pages: a step reads one and writes another. Knows no GPU.
+"""States of recurrent sequences as pages: a step reads one page and writes another. Uses no GPU.
 
-So the state that was stays whole: some of the last of each sequence are there to go back to, and to keep one, to begin
-another sequence with it or to return to it moves no byte.
+So the previous state stays intact. The last few states of each sequence are kept for going back. Storing a state,
+starting another sequence from it, or returning to it moves no bytes.
 """
 
 from collections.abc import Sequence
@@ -11,33 +11,33 @@ from .pager import PagePool, Span
 
 
 class StatePages:
-    """A pool of states, and for each sequence its last ones, by how many tokens they have seen.
+    """A pool of states. Each sequence has its last few, indexed by the number of tokens they have seen.
 
-    One whose neighbours are no more than `apart` tokens from each other is given up when no step reads it any more: who
-    goes back there begins a little before.
+    A state whose two neighbours are at most `apart` tokens from each other is dropped once no step reads it. Going back
+    to it then starts at the state before.
     """
 
     def __init__(self, pages: int, held: int, apart: int = 1) -> None:
         assert held >= 2, "a step reads one state and writes another"
         self.pool = PagePool(pages)
-        self._held = held  # states of one sequence
+        self._held = held  # maximum states of one sequence
         self._apart = apart
-        self._tables: dict[int, list[tuple[int, int]]] = {}  # of (length, page), the longest last
+        self._tables: dict[int, list[tuple[int, int]]] = {}  # (length, page), longest last
 
     def length(self, slot: int) -> int:
-        """Tokens that a sequence's newest state has seen."""
+        """Number of tokens in a sequence's newest state."""
         return self._tables[slot][-1][0] if slot in self._tables else 0
 
     def nearest(self, slot: int, length: int) -> int:
-        """The length at or before the given one whose state is there; 0 needs none."""
+        """The largest length up to `length` that has a state; 0 needs none."""
         return max((at for at, _ in self._tables.get(slot, []) if at <= length), default=0)
 
     def page(self, slot: int, length: int) -> int:
-        """The state of a sequence at a length that has one."""
+        """The page of a sequence's state at a length that has one."""
         return dict(self._tables[slot])[length]
 
     def check(self, wanted: Sequence[Span]) -> None:
-        """Raises where too few states are free for a step that writes these positions."""
+        """Raises if too few states are free for a step that writes these positions."""
         needed = 0
         for span in wanted:
             needed += span.end - span.start if span.keeps else 1
@@ -52,7 +52,7 @@ class StatePages:
             )
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
-        """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
+        """Returns the state that a step reads and the one that it writes. States beyond `start` are discarded."""
         table = self._begin_step(slot, start)
         page = self.pool.take()
         source = table[-1][1] if table else page
@@ -60,7 +60,7 @@ class StatePages:
         return source, page
 
     def advance_each(self, slot: int, start: int, end: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-        """The same for a step that writes a state after each row; those on the way come second."""
+        """Like `advance`, for a step that writes a state after each row; also returns the states in between."""
         table = self._begin_step(slot, start)
         pages = [self.pool.take() for _ in range(start, end)]
         source = table[-1][1] if table else pages[-1]
@@ -68,7 +68,7 @@ class StatePages:
         return (source, pages[-1]), tuple(pages[:-1])
 
     def _begin_step(self, slot: int, start: int) -> list[tuple[int, int]]:
-        """The states that a sequence has left when a step begins; the last is the one that it reads."""
+        """Discards states that the step does not need. Returns the others; the step reads the last."""
         table, given_up = self._split(slot, start)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
         self.pool.release(given_up)
@@ -76,7 +76,7 @@ class StatePages:
         return table
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forgets the states beyond a length; at 0 the sequence is gone."""
+        """Discards the states beyond a length; 0 removes the sequence."""
         table = self._tables.get(slot, [])
         kept = table[: _count(table, length)]
         self.pool.release(page for _, page in table[len(kept) :])
@@ -86,13 +86,13 @@ class StatePages:
             self._tables.pop(slot, None)
 
     def adopt(self, slot: int, page: int, length: int) -> None:
-        """A sequence begins with a state that somebody holds, and holds it too."""
+        """Starts a sequence from a state that another holder has; adds a reference."""
         self.truncate(slot, 0)
         self.pool.hold([page])
         self._tables[slot] = [(length, page)]
 
     def _split(self, slot: int, start: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """What a sequence has beside the state of a step from `start`, and the pages it has no room for, or forgets."""
+        """Splits off the states before the one read at `start`: returns those to keep, and the pages to release."""
         kept: list[tuple[int, int]] = []
         given_up: list[int] = []
         for one in self._tables.get(slot, ()):
@@ -108,7 +108,7 @@ class StatePages:
 
 
 def _count(table: Sequence[tuple[int, int]], length: int) -> int:
-    """How many of the states have seen so many tokens, or fewer."""
+    """Number of states whose length is at most `length`."""
     count = len(table)
     while count and table[count - 1][0] > length:
         count -= 1

@@ -1,7 +1,7 @@
-"""Where sequences lie: pages of keys and values, a state, or both. Whoever uses it need not know which.
+"""Stores sequences: pages of keys and values, a state, or both, behind one interface.
 
-A sequence is a number, its slot. It grows by steps, goes back, ends; what it has come to can be kept and be the
-beginning of others, without a byte moved.
+A sequence is identified by its slot number. Steps extend it; it can be truncated and removed. A prefix of it can be
+kept and can start other sequences, without copying.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,36 +16,36 @@ from .states import StatePages
 
 @dataclass(frozen=True)
 class PrefixHandle:
-    """The beginning of a sequence that somebody holds: its pages, its state, or both."""
+    """A reference to the beginning of a sequence: its pages, its state, or both."""
 
     length: int  # tokens
     pages: tuple[int, ...]
     state: int | None
-    windows: Mapping[int, HeldPages] = field(default_factory=dict)  # pages of layers with a window, by its size
-    oldest: int = 0  # the least length that a sequence can begin with
+    windows: Mapping[int, HeldPages] = field(default_factory=dict)  # pages of layers with a window, by window size
+    oldest: int = 0  # the smallest length from which a sequence can continue
 
     def pages_by_window(self) -> Sequence[tuple[int, int]]:
-        """Every page, with the window that its layers have."""
+        """Every page, with the window of its layers."""
         windows = ((size, page) for size, held in self.windows.items() for page in held.pages)
         return [*((0, page) for page in self.pages), *windows]
 
 
 class CopyPages(Protocol):
-    """Moves the bytes of pages that part ways, in the layers with such a window."""
+    """Copies the contents of pages, in all layers with a given window."""
 
     def __call__(self, copies: Sequence[Copy], window: int = 0, /) -> None: ...
 
 
 @dataclass(frozen=True)
 class WindowPages:
-    """Pages of the layers with one window."""
+    """The pages of layers with one window size."""
 
     pager: Pager
-    page_bytes: int  # of a page in all of these layers
+    page_bytes: int  # over all these layers
 
 
 class SequenceStore:
-    """The pages and states of all sequences, by number."""
+    """The pages and states of all sequences, by slot."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class SequenceStore:
         self.windows = windows or {}
         self._windows = {size: pages.pager for size, pages in self.windows.items()}
         self._pagers = self._windows if pager is None else {0: pager, **self._windows}
-        # Whether a sequence can go back to any length: it has no state, and gives no pages back.
+        # Whether a sequence can go back to any length: it has no state, and frees no pages.
         self.rewinds = states is None and not self.windows
-        self._written: dict[int, int] = {}  # lengths from which on sequences are whole that began in their middle
+        self._written: dict[int, int] = {}  # smallest valid length of sequences restored without their beginning
 
     @property
     def recurrent(self) -> bool:
-        """Whether sequences have a state, and so can go back only to where there is one."""
+        """True if sequences have a state, and so can go back only to lengths with a stored state."""
         return self._states is not None
 
     def place(self, spans: Sequence[Span]) -> list[Placement]:
-        """Where each sequence lies that a step writes; raises CacheFull, before anything is taken, where it cannot.
+        """Places what a step writes for each sequence. Raises CacheFull, before taking anything, if there is no room.
 
-        What a sequence had from the start of its span on is forgotten.
+        Positions from the start of each span on are discarded.
         """
         states, pager, windows = self._states, self._pager, self._windows.items()
         if states is not None:
@@ -95,19 +95,19 @@ class SequenceStore:
         return placements
 
     def prepare(self, batch: Batch) -> Batch:
-        """The same for a batch that is made already."""
+        """Returns the batch with its placement filled in."""
         placed = zip(batch.segments, self.place(batch.segments), strict=True)
         segments = [Segment(s.first, s.count, s.slot, s.start, *placement) for s, placement in placed]
         return Batch(batch.ids, tuple(segments), batch.outputs, batch.adapters)
 
     def length(self, slot: int) -> int:
-        """Tokens that a sequence has come to."""
+        """Number of tokens of a sequence."""
         if self._pager is not None:
             return self._pager.length(slot)
         return self._states.length(slot) if self._states is not None else 0
 
     def truncate(self, slot: int, most: int) -> int:
-        """Goes back to a length, or to the nearest one before it that it has all of; gives where it has come to."""
+        """Goes back to length `most`, or to the nearest possible length before it. Returns the new length."""
         most = min(most, self.length(slot))
         if self._states is not None:
             most = self._states.nearest(slot, most)
@@ -127,14 +127,14 @@ class SequenceStore:
         self.truncate(slot, 0)
 
     def state(self, slot: int) -> int:
-        """The page of its newest state."""
+        """The page of a sequence's newest state."""
         assert self._states is not None, "this model has no states"
         return self._states.page(slot, self._states.length(slot))
 
     def keep(self, slot: int, most: int, *, whole: bool = False) -> PrefixHandle | None:
-        """Holds the beginning of a sequence, up to a length or the nearest before it that can be gone back to.
+        """Takes a reference to the beginning of a sequence, up to length `most` or the nearest possible one before it.
 
-        With `whole`, not the page that it may still write into, where it can do without.
+        With `whole`, leaves out the last page if it may still be written and is not needed.
         """
         length = min(most, self.length(slot))
         if self._states is not None:
@@ -154,7 +154,7 @@ class SequenceStore:
         return PrefixHandle(length, pages, state, windows, oldest)
 
     def adopt(self, slot: int, handle: PrefixHandle, length: int) -> None:
-        """A sequence begins as what was handle, up to a length; the caller's hold stays."""
+        """Starts a sequence from a handle, up to a length. The caller keeps its own reference."""
         assert handle.oldest <= length <= handle.length
         if self._pager is not None:
             self._pager.adopt(slot, self._pager.pool.hold(handle.pages[: -(-length // PAGE)]), length)
@@ -167,7 +167,7 @@ class SequenceStore:
         self._written[slot] = handle.oldest
 
     def release(self, handle: PrefixHandle) -> None:
-        """Gives back what was handle."""
+        """Releases a handle."""
         if self._pager is not None:
             self._pager.pool.release(handle.pages)
         if self._states is not None and handle.state is not None:
@@ -176,7 +176,7 @@ class SequenceStore:
             pager.pool.release(handle.windows[size].pages)
 
     def begin(self, slot: int, length: int, oldest: int = 0) -> None:
-        """A sequence of that length whose bytes are yet to be written; it cannot go back to lengths below `oldest`."""
+        """Creates a sequence of that length without contents. It cannot go back to lengths below `oldest`."""
         self.forget(slot)
         self._written[slot] = oldest
         if self._states is not None:
@@ -190,15 +190,15 @@ class SequenceStore:
 
     @property
     def free(self) -> tuple[int, int]:
-        """Pages and states that nobody holds."""
+        """Numbers of free pages and free states."""
         pages = self._pager.pool.free if self._pager is not None else 0
         return pages, self._states.pool.free if self._states is not None else 0
 
     def _oldest(self, slot: int) -> int:
-        """The least length, but 0, that layers with a window can go back to."""
+        """The smallest length above 0 to which the layers with a window can go back."""
         return max((self._written.get(slot, 0), *(pager.oldest(slot) for pager in self._windows.values())))
 
 
 def _held(pager: Pager, held: HeldPages, length: int) -> HeldPages:
-    """One more hold on some pages, up to a length."""
+    """Takes another reference to pages, up to a length."""
     return HeldPages(held.first, pager.pool.hold(held.pages[: max(0, -(-length // PAGE) - held.first)]))

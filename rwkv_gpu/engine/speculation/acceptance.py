@@ -1,29 +1,29 @@
-"""How often drafted tokens are right: by where a draft comes from, for all sequences and for each."""
+"""Acceptance rates of drafted tokens: by source of the draft, for all sequences and for each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-MODEL = 4  # drafts of a model; 0 to 3 are drafts by lookup, by the length of the run that was found
-CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8  # before anything is known
-WEIGHT = 8.0  # tokens that this counts for, and for one sequence what is known of all
-KEEP_ALL, KEEP_ONE = 0.98, 0.95  # what is left of old counts after a draft
-SURE = 0.98  # nothing is surer
+MODEL = 4  # kind of drafts from a model; 0 to 3 are lookup drafts, by the length of the match
+CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8  # initial acceptance rate of each kind
+WEIGHT = 8.0  # tokens that the initial rate counts for; also weight of the global rate for one sequence
+KEEP_ALL, KEEP_ONE = 0.98, 0.95  # decay of old counts after each draft
+SURE = 0.98  # upper limit of a rate
 
 
 def kind_of(run: int) -> int:
-    """The kind of a draft by lookup, by the length of its run: 2 or 3 tokens, up to 7, up to 15, more."""
+    """The kind of a lookup draft, by match length: 2 or 3 tokens, up to 7, up to 15, more."""
     return min(3, max(0, run.bit_length() - 2))
 
 
 class Counts:
-    """Drafted tokens that were compared, and those that were right, by kind; old ones count less."""
+    """Counts of compared and accepted draft tokens, by kind, with exponential decay."""
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
         self.forget()
 
     def add(self, kind: int, right: int, tried: int) -> None:
-        """A draft: tokens up to the first that was wrong were compared."""
+        """Adds a draft: `tried` tokens were compared (up to the first wrong one), `right` were accepted."""
         self._right[kind] = self._keep * self._right[kind] + right
         self._tried[kind] = self._keep * self._tried[kind] + tried
 
@@ -32,49 +32,49 @@ class Counts:
         self._right, self._tried = [0.0] * len(CHANCES), [0.0] * len(CHANCES)
 
     def chance(self, kind: int, before: float) -> float:
-        """That a token is right, where its chance was `before` without these counts."""
+        """Estimated acceptance rate, starting from the prior `before`."""
         return min(SURE, (self._right[kind] + WEIGHT * before) / (self._tried[kind] + WEIGHT))
 
 
 @dataclass
 class Acceptance:
-    """Of all sequences of an engine."""
+    """Acceptance rates over all sequences of an engine."""
 
     counts: Counts = field(default_factory=lambda: Counts(KEEP_ALL))
 
     def chance(self, kind: int) -> float:
-        """That a token is right, given that all before it in its draft are."""
+        """Probability that a token is right if all before it in its draft are."""
         return self.counts.chance(kind, CHANCES[kind])
 
 
 @dataclass
 class Drafting:
-    """The drafts of one sequence: whether it has any, what came of them, and what those not made would gain."""
+    """Draft state of one sequence: whether it drafts, past results, and what drafts would gain while it does not."""
 
-    most: int  # tokens of a draft
+    most: int  # maximum tokens of a draft
     all: Acceptance = field(default_factory=Acceptance)
-    on: bool = True  # whether drafts are made at the moment: each token must then be known before the next step
-    drafted: int = 0  # tokens so far
-    accepted: int = 0  # of them
-    kind: int = 0  # of the draft that is verified
+    on: bool = True  # whether drafts are made now; then each token must be known before the next step
+    drafted: int = 0  # tokens drafted so far
+    accepted: int = 0  # of these, accepted
+    kind: int = 0  # kind of the draft being verified
     _counts: Counts = field(default_factory=lambda: Counts(KEEP_ONE))
-    _watched: list[int] | None = None  # a draft that no step verifies, since the last step with one
-    _right: int = 0  # tokens of it that came
-    _cost: float = 0.0  # of the step that would verify it, in tokens
+    _watched: list[int] | None = None  # a draft that is only compared with later tokens, not verified by a step
+    _right: int = 0  # its tokens that were right
+    _cost: float = 0.0  # cost of the step that would verify it, in tokens
 
     def chance(self, kind: int) -> float:
-        """That a token of such a draft is right, given that all before it are."""
+        """Probability that a token of such a draft is right if all before it are."""
         return self._counts.chance(kind, self.all.chance(kind))
 
     def verified(self, drafted: int, accepted: int) -> None:
-        """A step with a draft of so many tokens, or of none; so many were right."""
+        """Records a step with `drafted` tokens (possibly 0), of which `accepted` were right."""
         self.drafted += drafted
         self.accepted += accepted
         self._learn(drafted, accepted)
         self._watched = None
 
     def forget(self) -> None:
-        """Forgets how often drafts are right."""
+        """Drops the acceptance counts."""
         self._counts.forget()
         self.all.counts.forget()
 
@@ -84,16 +84,18 @@ class Drafting:
         find: Callable[[], tuple[Sequence[int], int]],
         planned: Callable[[float, int], tuple[int, float]],
     ) -> float:
-        """Without drafts, one token further: the tokens that a step with a draft would have gained, where it ends here.
+        """While drafts are off: advances the watched draft by one token.
 
-        `find` gives a draft and its kind. `planned` says how long a draft would be, by its chance and its tokens, and
-        what tokens the step would cost.
+        Returns the gain in tokens when it ends, else 0.
+
+        `find` returns a draft and its kind. `planned` takes an acceptance rate and a number of tokens. It returns the
+        length a draft would have and the cost of its step in tokens.
         """
         gained = 0.0
         if self._watched is not None:
             if self._right < len(self._watched) and last == self._watched[self._right]:
                 self._right += 1
-                return 0.0  # the step that would verify this draft has not come to its end
+                return 0.0  # the step that would verify this draft is not complete yet
             self._learn(len(self._watched), self._right)
             gained = 1 + self._right - self._cost
         found, self.kind = find()

@@ -1,4 +1,4 @@
-"""What steps take by their rows, measured in use and guessed until then, and how many tokens are worth drafting."""
+"""Step times by number of rows, measured or estimated, and the best number of tokens to draft."""
 
 import bisect
 import statistics
@@ -6,25 +6,26 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-GUESS = 0.05  # what a further row takes, of a step of one row: little, so that drafts are tried where nothing is known
-LAST = 7  # measurements that count
-FADE = 0.9999  # by measurement: what is not measured for long seems cheaper, until it is tried again
+# Cost of an additional row relative to a one-row step; low, so that drafts are tried before anything is measured
+GUESS = 0.05
+LAST = 7  # number of recent measurements used
+FADE = 0.9999  # decay per measurement: what was not measured for long seems cheaper, until it is tried again
 MOST_FADED = 0.8
-DRAFT_FADED = 0.2  # the same of steps of a draft model, which nobody measures while they seem too dear
-STALE = 0.95  # steps without drafts that have faded so far are measured anew: some 500 steps after the last time
-DRAFT_GUESS = 0.5  # a step of a draft model, of a step without drafts, before one is measured
+DRAFT_FADED = 0.2  # the same for steps of a draft model, which are not measured while they seem too expensive
+STALE = 0.95  # below this, steps without drafts are measured again: about 500 steps after the last time
+DRAFT_GUESS = 0.5  # step of a draft model relative to a step without drafts, before one is measured
 
 
 class StepCosts:
-    """Seconds of a step, by the power of two that its rows fit in, and of a step of the draft model."""
+    """Step times in seconds, by rows rounded up to a power of two, and the step time of the draft model."""
 
     def __init__(self) -> None:
-        self.waited = Measured()  # of steps whose result is waited for before the next begins, as drafts need it
-        self.ahead = Measured()  # of steps with others submitted behind them
-        self._draft = Measured(DRAFT_FADED)  # of a step of the draft model, with its share of the round trip
+        self.waited = Measured()  # steps whose result is awaited before the next begins, as drafts require
+        self.ahead = Measured()  # steps with others submitted behind them
+        self._draft = Measured(DRAFT_FADED)  # steps of the draft model, including their share of the round trip
 
     def measured(self, rows: int, seconds: float, *, ahead: bool) -> None:
-        """A step, or the mean of several."""
+        """Records a step, or the mean of several."""
         one, other = (self.ahead, self.waited) if ahead else (self.waited, self.ahead)
         one.add(bucket(rows), seconds)
         one.fade(but=bucket(rows))
@@ -32,45 +33,45 @@ class StepCosts:
         self._draft.fade()
 
     def drafted(self, steps: int, sequences: int, seconds: float) -> None:
-        """So many steps of the draft model, for so many sequences."""
+        """Records `steps` steps of the draft model, for `sequences` sequences."""
         self._draft.add(bucket(sequences), seconds / steps)
 
     def known(self, sequences: int) -> bool:
-        """Whether steps without drafts were measured twice, and lately: one measurement may have been disturbed."""
+        """True if steps without drafts were measured twice recently; a single measurement may have been disturbed."""
         return self.ahead.sure(bucket(sequences))
 
     def without(self, rows: int) -> float | None:
-        """Seconds of a step without drafts; None where none was measured."""
+        """Seconds of a step without drafts; None if none was measured."""
         return self.ahead.seconds.get(bucket(rows))
 
     def of(self, rows: int) -> float:
-        """Seconds of a step that is waited for."""
+        """Seconds of a step whose result is awaited."""
         return _between({**self.ahead.seconds, **self.waited.seconds}, bucket(rows))
 
     def draft_step(self, sequences: int) -> float:
-        """Seconds of a step of the draft model, for each token of a draft."""
+        """Seconds of a draft model step, which drafts one token of each sequence."""
         known = self._draft.seconds
         return _between(known, bucket(sequences)) if known else DRAFT_GUESS * self.undrafted(sequences)
 
     def rate(self, sequences: int) -> float:
-        """Tokens a second without drafts."""
+        """Tokens per second without drafts."""
         return sequences / self.undrafted(sequences)
 
     def relative(self, rows: int, sequences: int, drafted: int = 0) -> float:
-        """Of a step that is waited for, and of so many of the draft model, by what a step takes without drafts."""
+        """Time of an awaited step plus `drafted` draft model steps, relative to a step without drafts."""
         drafting = drafted * self.draft_step(sequences) if drafted else 0.0
         return (self.of(rows) + drafting) / self.undrafted(sequences)
 
     def undrafted(self, sequences: int) -> float:
-        """Seconds of a step without drafts, by one that is waited for where none was measured."""
+        """Seconds of a step without drafts; if unmeasured, estimated from an awaited step."""
         return self.without(sequences) or self.of(sequences)
 
 
 class Measured:
-    """Seconds by bucket: the median of the last, of two the lower, as what disturbs a step makes it longer.
+    """Step times by bucket: the median of recent ones, the lower of two, since disturbances make steps longer.
 
-    One alone says nothing. The first of a bucket is dropped: it has what is made at first use. Those before a long time
-    without any are forgotten.
+    A single measurement is not used. The first of a bucket is dropped, because it includes one-time preparation. Old
+    measurements are dropped after a long time without new ones.
     """
 
     def __init__(self, most_faded: float = MOST_FADED) -> None:
@@ -94,11 +95,11 @@ class Measured:
         self.seconds[bucket] = statistics.median_low(self._last[bucket])
 
     def sure(self, bucket: int) -> bool:
-        """Whether there are two measurements at least, and the last is not long ago."""
+        """True if there are at least two measurements, the last of them recent."""
         return len(self._last[bucket]) > 1 and self._faded[bucket] > STALE
 
     def fade(self, but: int = 0) -> None:
-        """A step was of other rows, or of the other kind."""
+        """Ages the measurements of all buckets except `but`."""
         for bucket in self.seconds:
             if bucket != but and self._faded[bucket] > self._most_faded:
                 self._faded[bucket] *= FADE
@@ -106,12 +107,12 @@ class Measured:
 
 
 def bucket(rows: int) -> int:
-    """The power of two that so many rows fit in: a plan is for so many."""
+    """The next power of two from `rows`: the size of its plan."""
     return 1 << max(0, rows - 1).bit_length()
 
 
 def _between(points: Mapping[int, float], rows: int) -> float:
-    """What is known, or lies between what is known, or is guessed from the nearest that is."""
+    """Seconds for `rows`: measured, interpolated, or extrapolated from the nearest measurement."""
     if rows in points:
         return points[rows]
     known = sorted(points)
@@ -127,29 +128,29 @@ def _between(points: Mapping[int, float], rows: int) -> float:
 
 
 def _shape(rows: int) -> float:
-    """Seconds by rows where nothing is known, in units of nobody."""
+    """Assumed relative step time by rows, before anything is measured."""
     return 1 + GUESS * (rows - 1)
 
 
 class Candidate(NamedTuple):
-    """A draft that a sequence may have."""
+    """A possible draft for a sequence."""
 
-    chance: float  # that a token is right, given that all before it are
-    most: int  # tokens
-    step: float = 0.0  # seconds of the draft model for each; all sequences share its steps
+    chance: float  # probability that a token is right if all before it are
+    most: int  # maximum tokens
+    step: float = 0.0  # draft model seconds per token; all sequences share its steps
 
 
 def best_widths(
     candidates: Sequence[Candidate], rows: int, most: int, seconds: Callable[[int], float], rate: float, without: float
 ) -> list[int]:
-    """Tokens for each of some drafts.
+    """Returns the number of tokens for each draft.
 
-    A step has `rows` rows without drafts, and `most` at most. The n-th token of a draft is of use with the n-th power
-    of the chance. What a step takes could have given `rate` tokens a second: best is what exceeds that by most. A step
-    in which nobody has a draft takes `without`.
+    A step has `rows` rows without drafts, and at most `most`. The n-th token of a draft is useful with probability
+    chance^n. The time of a step could have produced `rate` tokens per second without drafts; the best widths maximise
+    the gain over that. A step without any draft takes `without` seconds.
     """
     tokens = [(one.chance**n, -i, -n) for i, one in enumerate(candidates) for n in range(1, one.most + 1)]
-    tokens.sort(reverse=True)  # likeliest first: so a draft's tokens come in their order
+    tokens.sort(reverse=True)  # likeliest first, so the tokens of a draft stay in order
     gained, drafting, best, count = 0.0, 0.0, -rate * without, 0
     for number, (chance, i, n) in enumerate(tokens[: max(0, most - rows)], 1):
         gained += chance

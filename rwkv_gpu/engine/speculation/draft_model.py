@@ -23,13 +23,13 @@ from ..sequence import TokenSequence
 from ..step_result import PendingStep, SamplingInputs
 from .proposer import Proposer
 
-FOLLOWING = 2  # tokens that a draft model has not seen behind a draft that was right: its last, and the one sampled
+FOLLOWING = 2  # tokens after a correct draft that the draft model has not seen: the last drafted, and the one sampled
 
 
 def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
-    """What a draft model needs of memory: room for as many sequences, of the same length as far as it was trained.
+    """Cache options of a draft model: as many sequences as the target, with its context if the training length allows.
 
-    All steps of a draft may be under way at a time, so that they share submits.
+    All steps of a draft may be in flight at once, so that they share submits.
     """
     context = min(model.context or 0, target.context or model.context or 0) or None
     return {
@@ -40,18 +40,18 @@ def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
 
 @dataclass
 class DraftSlot:
-    """A sequence of the draft model. It outlives the request that it was for, and serves one that begins alike."""
+    """A sequence of the draft model. It outlives its request, and serves a later one with the same beginning."""
 
     slot: int
     fed: list[int] = field(default_factory=list)  # tokens that it has seen
     sequence: TokenSequence | None = None
-    checked: int = 0  # of these tokens, those that are known to be the sequence's
-    cut: int = 0  # tokens that the sequence had lost in its middle by then
-    draw: npt.NDArray[Any] | None = None  # how the sequence is sampled
+    checked: int = 0  # number of these known to match the sequence
+    cut: int = 0  # tokens cut from the middle of the sequence when these were fed
+    draw: npt.NDArray[Any] | None = None  # sampling parameters of the sequence
 
 
 class DraftModel(Proposer):
-    """Drafts for several sequences at a time, in steps of one token for each."""
+    """Drafts for several sequences at once; each step drafts one token per sequence."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -63,9 +63,12 @@ class DraftModel(Proposer):
         return self._runner.compile_seconds
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
-        """Up to so many tokens for each, none where a text was read a chunk further, as it must be first."""
+        """Drafts up to the wanted number of tokens for each.
+
+        None if the draft model first had to read more of the text.
+        """
         rows = self._runner.chunk_size
-        self.steps, self.read = 0, False  # `read`: more than what follows the drafts before
+        self.steps, self.read = 0, False  # `read`: whether more was read than the tokens after the last drafts
         reading: list[TokenSequence] = []
         drafting: list[tuple[DraftSlot, int]] = []
         for sequence, most in wanted:
@@ -74,7 +77,7 @@ class DraftModel(Proposer):
             if slot is None or most < 1:
                 continue
             if max(sequence.ids[len(slot.fed) :], default=0) >= self._runner.vocabulary:
-                continue  # an id of the larger model's padding, which this one cannot read
+                continue  # a padding id of the larger model, unknown to this one
             missing = len(sequence.ids) - len(slot.fed)
             self.read |= missing > FOLLOWING
             if missing > max(rows - len(wanted), 1):
@@ -92,7 +95,7 @@ class DraftModel(Proposer):
     # ---------------------------------------------------------------- inside
 
     def _slot_of(self, sequence: TokenSequence) -> DraftSlot | None:
-        """The slot of a sequence, back where its text and the sequence's part."""
+        """The slot of a sequence, truncated to the common prefix of both."""
         slot = next((one for one in self._slots if one.sequence is sequence), None)
         if slot is None:
             free = [one for one in self._slots if one.sequence is None or one.sequence.slot < 0]
@@ -110,13 +113,13 @@ class DraftModel(Proposer):
         return slot
 
     def _read(self, slot: DraftSlot, rows: int) -> None:
-        """A chunk of a text, without a draft."""
+        """Reads a chunk of a text, without drafting."""
         assert slot.sequence is not None
         start = len(slot.fed)
         self._step([(slot, slot.sequence.ids[start : start + rows])], sampled=False).wait()
 
     def _draft(self, drafting: Sequence[tuple[DraftSlot, int]]) -> dict[TokenSequence, list[int]]:
-        """All steps are submitted before the first result is read: each feeds what the one before has sampled."""
+        """Submits all steps before reading the first result: each feeds the tokens sampled by the step before."""
         steps: list[tuple[PendingStep, list[DraftSlot]]] = []
         self.steps = max((most for _, most in drafting), default=0)
         for number in range(self.steps):
@@ -128,7 +131,7 @@ class DraftModel(Proposer):
             for slot, row in zip(going, step.wait().rows, strict=True):
                 assert slot.sequence is not None
                 drafts.setdefault(slot.sequence, []).append(row.token)
-        for slot, _ in drafting:  # in place of ids that stood for what was sampled
+        for slot, _ in drafting:  # replaces placeholders by the sampled tokens
             assert slot.sequence is not None
             fed = [*slot.sequence.ids, *drafts[slot.sequence]]
             slot.fed[slot.checked :] = fed[slot.checked : len(slot.fed)]
@@ -153,13 +156,13 @@ class DraftModel(Proposer):
 
 
 def _next(slot: DraftSlot) -> list[int]:
-    """What a slot has not seen of its sequence."""
+    """Tokens of the sequence that the slot has not seen."""
     assert slot.sequence is not None
     return slot.sequence.ids[len(slot.fed) :]
 
 
 def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
-    """How the draft model samples: as the sequence does, but for what depends on the tokens before."""
+    """Sampling parameters of the draft model: as for the sequence, without settings that depend on earlier tokens."""
     sequence = slot.sequence
     assert sequence is not None
     if slot.draw is None:
@@ -172,7 +175,7 @@ def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
 
 
 def _common(fed: Sequence[int], ids: Sequence[int], start: int) -> int:
-    """Tokens that two texts begin with, which agree up to `start`."""
+    """Length of the common prefix, given that the texts agree up to `start`."""
     end = min(len(fed), len(ids))
     while start < end and fed[start] == ids[start]:
         start += 1

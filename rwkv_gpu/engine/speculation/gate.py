@@ -1,4 +1,4 @@
-"""Whether drafts are made at the moment: as long as they earn what they cost, beside steps that are submitted ahead."""
+"""Turns drafting on and off: drafts are made while they gain time compared with steps submitted ahead."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,40 +6,43 @@ from collections.abc import Callable, Sequence
 from .acceptance import Drafting
 from .costs import StepCosts, bucket
 
-BLIND = 100  # steps without drafts that may go by until they are measured
-TRIAL, WATCHED = 4.0, 1.0  # credit that drafts begin with: those that must be tried, and those that can be watched
-MOST = 16.0  # credit that they can save for worse times, and debt that is left when they end
-REPAID = 1 / 16  # of what a draft model has read, the share that each step pays
-# Credit that a step without drafts saves for the next trial, the share of the time that trials may lose: after drafts
-# that have gained, before anything is known, and after many that have lost. Each that has lost halves it.
+BLIND = 100  # maximum steps without drafts before they must be measured
+TRIAL, WATCHED = 4.0, 1.0  # credit at the start of drafting, if drafts must be tried, and if they can be watched
+MOST = 16.0  # maximum saved credit, and debt that remains when drafting stops
+REPAID = 1 / 16  # share of the draft model's reading cost that each step repays
+# Credit that a step without drafts saves for the next trial, which is the share of time that trials may lose: after
+# drafts that gained, before anything is known, and after many that lost. Each lost trial halves it.
 HOPEFUL, NEW, SPARING = 0.08, 0.04, 0.005
 
 
 class SpeculationGate:
-    """An account of drafts, in units of steps without drafts.
+    """A credit account of drafts, in units of steps without drafts.
 
-    A step with drafts earns its tokens and pays its time. Drafts are off when nothing is left. So they lose no more
-    than they have gained and what a trial may cost, and some bad luck ends no drafts that have gained. Drafts by lookup
-    are watched while they are off, which costs the GPU nothing, and earn what they would have gained. A draft model
-    must be tried: each step without it saves for the next trial.
+    A step with drafts earns its tokens and pays its time. Drafts stop when no credit is left. So they lose at most what
+    they gained plus the cost of a trial, and a short bad phase does not stop drafts that gained. Lookup drafts are
+    watched while off: they are compared with the generated tokens at no GPU cost, and earn what they would have gained.
+    A draft model must be tried: each step without it saves credit for the next trial.
     """
 
     def __init__(self, *, always: bool = False, watches: bool = False) -> None:
-        """`watches` says that drafts are watched while they are off."""
+        """`watches`: drafts are watched while they are off."""
         self.on = always
         self.always = always
         self._watches = watches
-        self._drafts = True  # what the account says; drafts are off all the same while steps without are measured
-        self._price = WATCHED if watches else TRIAL  # of beginning
+        self._drafts = True  # result of the account; drafts are also off while steps without drafts are measured
+        self._price = WATCHED if watches else TRIAL  # credit at the start of drafting
         self._credit = self._price
-        self._debt = 0.0  # what a draft model has read, and drafts have not paid for
-        self._budget = NEW  # that a step without drafts saves
-        self._unmeasured: Counter[int] = Counter()  # steps without drafts before anybody knew what they take
+        self._debt = 0.0  # reading cost of the draft model, not repaid yet
+        self._budget = NEW  # credit saved by a step without drafts
+        self._unmeasured: Counter[int] = Counter()  # steps without drafts before their time was known
 
     def decide(
         self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts, pays: Callable[[], bool] = lambda: True
     ) -> None:
-        """Drafts on or off, before a step of so many sequences; off where no draft `pays`, however right it is."""
+        """Turns drafts on or off before a step of `sequences` sequences.
+
+        Off if no draft `pays` even if all tokens are right.
+        """
         if self.always or not drafting:
             return
         if self._drafts and self._credit <= 0:
@@ -49,34 +52,34 @@ class SpeculationGate:
             self._debt = 0.0
         elif not self._drafts and self._credit >= self._price and pays():
             self._drafts = True
-            if not self._watches:  # what was known is old, and low chances would have nothing drafted
+            if not self._watches:  # old rates are outdated, and low ones would prevent all drafts
                 for one in drafting:
                     one.forget()
         self.on = self._drafts and not self._learns(sequences, costs) and pays()
 
     def verified(self, tokens: int, rows: int, sequences: int, costs: StepCosts, drafted: int = 0) -> None:
-        """A step of so many rows, drafts among them, gave so many tokens; a draft model took so many steps."""
+        """Books a step of `rows` rows with drafts: `tokens` were generated, `drafted` draft model steps were taken."""
         paid = REPAID * self._debt
         self._debt -= paid
         self._earn(tokens / sequences - costs.relative(rows, sequences, drafted) - paid)
 
     def read(self, seconds: float, sequences: int, costs: StepCosts) -> None:
-        """A draft model has read texts: the steps to come pay for it."""
+        """Books the time in which a draft model read texts; later steps repay it."""
         self._debt += max(0.0, seconds) / costs.undrafted(sequences)
 
     def watched(self, gained: float, sequences: int) -> None:
-        """A draft that was watched would have gained so many tokens. None was lost: there is no debt."""
+        """Books the tokens that a watched draft would have gained. Nothing was lost, so it cannot create debt."""
         if self._watches:
             self._earn(gained / sequences)
             self._credit = max(0.0, self._credit)
 
     def undrafted(self, tokens: int, sequences: int) -> None:
-        """Steps without drafts gave so many tokens: they save for a trial, where nobody can watch drafts."""
+        """Books the tokens of steps without drafts: they save credit for a trial if drafts cannot be watched."""
         if not self._watches and not self._drafts:
             self._earn(self._budget * tokens / sequences)
 
     def _learns(self, sequences: int, costs: StepCosts) -> bool:
-        """Whether nobody knows what steps without drafts take. Where texts are too short to measure it is guessed."""
+        """True if the time of steps without drafts is still to be measured. It is estimated if texts are too short."""
         size = bucket(sequences)
         if costs.known(sequences):
             del self._unmeasured[size]

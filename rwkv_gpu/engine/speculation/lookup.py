@@ -1,4 +1,4 @@
-"""Prompt lookup: drafts what followed the longest earlier run of tokens that equals the end of the text."""
+"""Prompt lookup: drafts the tokens that followed the longest earlier match of the end of the text."""
 
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
@@ -7,21 +7,21 @@ from ..sequence import TokenSequence
 from .acceptance import kind_of
 from .proposer import Offer, Proposer
 
-SHORTEST = 2  # tokens that must agree
-LONGEST = 32  # tokens that are compared: a longer run counts as this long
-RECENT = 16  # places of a pair that are looked at, the latest
+SHORTEST = 2  # minimum tokens of a match
+LONGEST = 32  # maximum tokens compared; longer matches count as this long
+RECENT = 16  # number of latest positions examined per pair
 
 
 class NgramIndex:
-    """The places of every pair of neighbouring tokens in a text that grows."""
+    """The positions of every pair of adjacent tokens in a growing text."""
 
     def __init__(self, cut: int = 0) -> None:
-        self.cut = cut  # tokens that the text had lost in its middle when it was indexed
-        self._places: dict[tuple[int, int], list[int]] = {}  # of the second token of each pair
-        self._indexed = 1  # tokens that were first in a pair, or are indexed
+        self.cut = cut  # tokens cut from the middle of the text when it was indexed
+        self._places: dict[tuple[int, int], list[int]] = {}  # position of the second token of each pair
+        self._indexed = 1  # number of tokens indexed
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Adds the pairs of new tokens. A text only grows."""
+        """Indexes the pairs of new tokens. A text only grows."""
         for place in range(self._indexed, len(ids)):
             places = self._places.setdefault((ids[place - 1], ids[place]), [])
             places.append(place)
@@ -30,7 +30,7 @@ class NgramIndex:
         self._indexed = max(self._indexed, len(ids))
 
     def find(self, ids: Sequence[int], most: int) -> tuple[list[int], int]:
-        """Up to so many tokens that may follow, and how long a run they followed; none after two new neighbours."""
+        """Returns up to `most` tokens that may follow, and the match length; no tokens if the last pair is new."""
         self.extend(ids)
         if len(ids) <= SHORTEST:
             return [], 0
@@ -40,12 +40,12 @@ class NgramIndex:
         if not earlier:
             return [], 0
         run, place = max((_run(ids, place), place) for place in earlier)
-        period = last - place  # where the run reaches the end of the text, it goes on with itself
+        period = last - place  # a match that reaches the end of the text continues periodically
         return [ids[place + 1 + i % period] for i in range(most)], run
 
 
 def _run(ids: Sequence[int], place: int) -> int:
-    """How many tokens up to that place equal the end of the text."""
+    """Number of tokens ending at `place` that equal the end of the text."""
     length = SHORTEST
     while length < LONGEST and length <= place and ids[place - length] == ids[-1 - length]:
         length += 1
@@ -53,7 +53,7 @@ def _run(ids: Sequence[int], place: int) -> int:
 
 
 class PromptLookup(Proposer):
-    """Drafts by an index of each sequence, without steps."""
+    """Drafts from an n-gram index of each sequence, without model steps."""
 
     free = True
 

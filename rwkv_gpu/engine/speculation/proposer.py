@@ -1,4 +1,4 @@
-"""A source of drafts: prompt lookup, a draft model, or anything else that guesses which tokens come next."""
+"""A source of drafts: prompt lookup, a draft model, or anything else that predicts next tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ from .acceptance import MODEL
 
 
 class Offer(NamedTuple):
-    """A draft that a sequence may have."""
+    """A possible draft for a sequence."""
 
-    kind: int  # of `acceptance`: drafts of one kind are right equally often
-    tokens: list[int] | None = None  # where they are known at once; None where `draft` takes steps to find them
+    kind: int  # of `acceptance`; drafts of one kind share an acceptance rate
+    tokens: list[int] | None = None  # the tokens, or None if `draft` must compute them
 
 
 class Proposer:
     """Drafts tokens for the sequences of an engine. Its methods run on the engine's thread, except `begin`.
 
-    A proposer that knows tokens at once is `free` and overrides `offer`. One that takes steps overrides `draft`.
+    A proposer with immediate tokens is `free` and overrides `offer`. One that takes model steps overrides `draft`.
     """
 
-    free = False  # whether drafts cost no steps; what they would gain is then watched while none are made
-    steps = 0  # that the last drafts took
+    free = False  # drafts take no model steps; their gain is then watched while drafting is off
+    steps = 0  # model steps of the last drafts
     read = False  # whether texts were read before them
 
     @property
@@ -30,14 +30,14 @@ class Proposer:
         return 0.0
 
     def begin(self, sequence: TokenSequence) -> None:
-        """Gets ready for a new sequence. Any thread may call it."""
+        """Prepares for a new sequence. Any thread may call it."""
 
     def offer(self, sequence: TokenSequence, most: int) -> Offer | None:  # noqa: ARG002  a draft model always has one
-        """What a sequence may have, up to `most` tokens; None if there is nothing."""
+        """Returns a possible draft of up to `most` tokens for a sequence; None if there is none."""
         return Offer(MODEL)
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
-        """Up to so many tokens for each sequence; none for a text that must be read first."""
+        """Drafts up to the wanted number of tokens for each sequence; none for a text that must be read first."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Speculative decoding, as the engine sees it: drafts are proposed, a step verifies them, wrong rows are rolled back.
+"""Speculative decoding: proposes drafts, verifies them in a step, and rolls back wrong rows.
 
-The model samples every row of such a step as it would have sampled it alone, by the same seed and number of the draw.
-Rows are right as long as the draft has the sampled tokens. So the answer is that without drafts, at any temperature.
+The model samples every row of such a step as without drafts, with the same seed and draw number. Rows are accepted
+while the draft equals the sampled tokens. So drafts never change an answer, at any temperature.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from ..slots import Slots
 from .costs import StepCosts
 from .speculator import Drafted, Speculator
 
-WINDOW = 16  # steps without drafts of a measurement: their results come several at a time
+WINDOW = 16  # steps in a measurement without drafts; several results arrive at a time
 
 
 class Speculation:
-    """The drafts of an engine that has a speculator.
+    """Connects an engine with its speculator.
 
     The engine calls `begin` for a new sequence, `propose` before it schedules a step, `accept` for each sequence of a
-    step that is done, and `measure` after each of its own steps.
+    completed step, and `measure` after each of its own steps.
     """
 
     def __init__(self, speculator: Speculator, runner: Runner, slots: Slots, clock: Callable[[], float]) -> None:
@@ -34,31 +34,31 @@ class Speculation:
         self._runner = runner
         self._slots = slots
         self._clock = clock
-        self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
-        self._sequences = 0  # of the step that was submitted last
-        self._decodes = False  # whether all of its rows are sampled, and no proposer reads beside it
-        self._drafted = Drafted()  # for the step to come, or the one that was submitted last
-        self._drafting = 0.0  # seconds that it took
-        self._generated = 0  # tokens, of all requests since the last measurement
-        self._kind: tuple[bool, int] | None = None  # of steps that are measured: a change begins a new measurement
-        self._stepped = 0.0  # when the last step ended
-        self._window: list[tuple[int, float]] = []  # tokens, and when they were known
-        self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
+        self._costs = {False: StepCosts(), True: StepCosts()}  # True: the host samples or follows a grammar
+        self._sequences = 0  # number of sequences in the last submitted step
+        self._decodes = False  # whether all its rows are sampled, and no proposer reads meanwhile
+        self._drafted = Drafted()  # for the next step, or the last submitted one
+        self._drafting = 0.0  # seconds spent on drafting it
+        self._generated = 0  # tokens of all requests since the last measurement
+        self._kind: tuple[bool, int] | None = None  # kind of step being measured; a change restarts the measurement
+        self._stepped = 0.0  # time at which the last step ended
+        self._window: list[tuple[int, float]] = []  # token count and arrival time of each step
+        self.drafted = self.accepted = 0  # total tokens drafted, and accepted
 
     @property
     def costs(self) -> StepCosts:
-        """What steps of those that run take."""
+        """Step times for the kind of the running sequences."""
         return self._costs[any(one.on_host or one.request.grammar is not None for one in self._slots.running)]
 
     @property
     def _now(self) -> float:
-        """Seconds by a clock that stands still while shaders are compiled."""
+        """Time in seconds, excluding shader compilation."""
         return self._clock() - self._runner.compile_seconds - self.speculator.compile_seconds
 
     # ---------------------------------------------------------------- around a step
 
     def propose(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
-        """Gives sequences that decode a `draft` to verify, where that pays and is `wanted`."""
+        """Sets the `draft` of decoding sequences, if drafts pay and are `wanted`."""
         gate, rows = self.speculator.gate, self._runner.chunk_size
         drafting = [one.drafting for one in ready if one.drafting is not None]
         gate.decide(drafting, len(ready), self.costs, partial(self.speculator.pays, len(ready), rows, self.costs))
@@ -73,14 +73,14 @@ class Speculation:
                 self._drafting = self._now - began
 
     def accept(self, sequence: TokenSequence) -> None:
-        """Learns how many rows of a sequence's last step were right, and rolls the others back."""
+        """Records how many rows of a sequence's last step were right, and rolls back the others."""
         right, sequence.rows_right = sequence.rows_right, 0
         drafted, sequence.draft = len(sequence.draft), []
         self._generated += right
         drafting = sequence.drafting
         if drafting is None or not right:
             return
-        if not drafting.on and not drafted:  # the sequence may have given its slot back meanwhile
+        if not drafting.on and not drafted:  # the sequence may have lost its slot meanwhile
             self.speculator.watch(sequence, len(self._slots.running) or 1, self.costs)
             return
         drafting.verified(drafted, right - 1)
@@ -90,7 +90,7 @@ class Speculation:
             sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
-        """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
+        """Turns drafting on or off. With a grammar or penalties, the rows of a sequence are then sampled one by one."""
         assert sequence.drafting is not None
         sequence.drafting.on = on
         here = not sequence.samples_in_order or not samples_on_device(sequence.request.params)
@@ -104,9 +104,9 @@ class Speculation:
     # ---------------------------------------------------------------- what steps take
 
     def measure(self, submitted: Sequence[ScheduledChunk]) -> None:
-        """Learns how long a step took that had no prompt, and whether its drafts have gained.
+        """Measures the time of a step without prompts, and whether its drafts gained.
 
-        `submitted` are the chunks of the step that was submitted meanwhile; none where the engine only collected.
+        `submitted` are the chunks of the step submitted meanwhile; empty if the engine only collected results.
         """
         rows = sum(chunk.end - chunk.start for chunk in submitted)
         drafted, self._drafted = self._drafted, Drafted()
@@ -117,7 +117,7 @@ class Speculation:
         tokens, self._generated = self._generated, 0
         drafting, self._drafting = self._drafting, 0.0
         if not rows and not tokens:
-            return  # nothing was computed: the host was waited for
+            return  # nothing was computed; the step waited for the host
         now = self._now
         seconds, self._stepped = now - self._stepped - drafting, now
         gate, sequences = self.speculator.gate, self._sequences
@@ -136,7 +136,7 @@ class Speculation:
             gate.undrafted(tokens, sequences)
 
     def _measure_ahead(self, sequences: int, tokens: int, now: float) -> None:
-        """Steps that are submitted ahead: the slope of when tokens are known, of so many that portions do not count."""
+        """Measures steps submitted ahead: the slope of token arrival times, over enough steps to average out bursts."""
         if not self._window and not tokens:
             return
         self._window.append((tokens + (self._window[-1][0] if self._window else 0), now))

@@ -9,24 +9,24 @@ from .costs import Candidate, StepCosts, best_widths
 from .gate import SpeculationGate
 from .proposer import Offer, Proposer
 
-# Chances that a trial supposes, one after the other, until some draft pays: what is known may be wrong by now.
+# Acceptance rates that a trial assumes, one after the other, until some draft pays: the known rates may be outdated.
 HOPES = 0.0, 0.85, 0.9, 0.95, SURE
 
 
 class Drafted(NamedTuple):
-    """What proposers did for a step."""
+    """The work of proposers for a step."""
 
     steps: int = 0
-    read: bool = False  # whether they read texts before their steps
-    reading: bool = False  # whether one is not read to its end: such a step says nothing of those to come
+    read: bool = False  # whether they read texts before drafting
+    reading: bool = False  # whether a text is not read to its end; such a step predicts nothing about later ones
 
 
 class Speculator:
-    """The proposers of an engine, the first one preferred, and what is known of their drafts."""
+    """The proposers of an engine, in order of preference, and their acceptance rates."""
 
     def __init__(self, most: int, proposers: Sequence[Proposer], *, always: bool = False) -> None:
-        """With `always` drafts are as long as they can be, whatever they cost."""
-        self.most = most  # tokens of a draft
+        """With `always`, drafts have their maximum length at any cost."""
+        self.most = most  # maximum tokens of a draft
         self.proposers = tuple(proposers)
         self.gate = SpeculationGate(always=always, watches=all(one.free for one in proposers))
         self._has_free = any(one.free for one in proposers)
@@ -38,7 +38,7 @@ class Speculator:
         return sum(one.compile_seconds for one in self.proposers)
 
     def begin(self, sequence: TokenSequence) -> None:
-        """Gets ready for a new sequence; one that wants no drafts has no `drafting`. Any thread may call it."""
+        """Prepares for a new sequence; sets no `drafting` if it wants no drafts. Any thread may call it."""
         asked = sequence.request.params.draft_tokens
         most = self.most if asked is None else min(asked, self.most)
         if most:
@@ -47,7 +47,7 @@ class Speculator:
                 proposer.begin(sequence)
 
     def pays(self, sequences: int, rows: int, costs: StepCosts) -> bool:
-        """Whether drafts for so many sequences could pay, if nearly all tokens were right; free ones always could."""
+        """True if drafts for `sequences` sequences could pay with nearly all tokens right; free ones always could."""
         if self._has_free:
             return True
         best = Candidate(SURE, self.most, costs.draft_step(sequences))
@@ -55,7 +55,7 @@ class Speculator:
         return any(best_widths([best] * sequences, sequences, rows, costs.of, costs.rate(sequences), without))
 
     def propose(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> Drafted:
-        """Gives those that decode a draft each, as long as it pays. A step has so many rows."""
+        """Sets a draft for each decoding sequence if it pays. The step has at most `rows` rows."""
         found: list[tuple[TokenSequence, Proposer]] = []
         candidates: list[Candidate] = []
         for sequence in sequences:
@@ -80,7 +80,7 @@ class Speculator:
         return _drafted(wanted)
 
     def watch(self, sequence: TokenSequence, running: int, costs: StepCosts) -> None:
-        """Learns what a free draft would have gained, beside so many running sequences, while none are made."""
+        """While drafting is off: records what a free draft would have gained, with `running` sequences in a step."""
         free = next((one for one in self.proposers if one.free), None)
         drafting, gained = sequence.drafting, 0.0
         if drafting is not None and free is not None:
@@ -98,7 +98,7 @@ class Speculator:
             each = (rows - sequences) // max(1, len(found))
             return [max(0, min(each, one.most)) for one in found]
         rate = costs.rate(sequences)
-        if self._has_free:  # the next step may find a draft, so this one is waited for
+        if self._has_free:  # the next step may find a draft, so this one is awaited
             return best_widths(found, sequences, rows, costs.of, rate, costs.of(sequences))
         for hope in HOPES:
             hoped = [one._replace(chance=max(one.chance, hope)) for one in found]
@@ -114,7 +114,7 @@ class Speculator:
 
 
 def _drafted(wanted: dict[Proposer, list[tuple[TokenSequence, int]]]) -> Drafted:
-    """Has proposers draft so many tokens for each sequence."""
+    """Lets the proposers draft the wanted number of tokens for each sequence."""
     steps, read, reading = 0, False, False
     for proposer, each in wanted.items():
         for sequence, draft in proposer.draft(each).items():
@@ -128,14 +128,14 @@ def _drafted(wanted: dict[Proposer, list[tuple[TokenSequence, int]]]) -> Drafted
 
 
 def can_draft(sequence: TokenSequence) -> bool:
-    """Whether all of its tokens are known and only the last is yet to be fed."""
+    """True if all its tokens are known and only the last is not fed yet."""
     drafting = sequence.drafting
     decodes = sequence.prompt < sequence.length and len(sequence.ids) == sequence.fed + 1
     return drafting is not None and drafting.on and decodes and not sequence.in_flight
 
 
 def planned(count: int, costs: StepCosts, chance: float, most: int) -> tuple[int, float]:
-    """How long a free draft would be beside so many sequences, and what tokens the step would cost this one."""
+    """Length of a free draft with `count` sequences in a step, and the cost of its step in tokens for this sequence."""
     candidate, rate, without = Candidate(chance, most), costs.rate(count), costs.of(count)
     [width] = best_widths([candidate], count, count + most, costs.of, rate, without)
     alone = costs.relative(count, count)

@@ -7,7 +7,7 @@ from typing import cast
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from .gemm_config import MANY, MATRIX_STEP, GemmConfig
-from .kernel import Kernel, Tolerance
+from .kernel import KERNELS, Kernel, Tolerance
 from .matrix_tiles import matrix_units
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -49,8 +49,6 @@ class ExpertConfig:
     @property
     def entry(self) -> "ExpertKernel":
         """Its kernel, as the registry knows it."""
-        from .registry import KERNELS  # which lists configurations, and so comes after this class
-
         return cast(ExpertKernel, KERNELS[self.kernel])
 
     @property

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, cast
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
-from .kernel import EXACT, Kernel, Tolerance
+from .kernel import EXACT, KERNELS, Kernel, Tolerance
 from .parts import RMS_NORM, VEC4_ROWS
 
 PART = 256  # columns that a part of a product has at least
@@ -55,8 +55,6 @@ class GemmConfig:
     @property
     def entry(self) -> "GemmKernel":
         """Its kernel, as the registry knows it."""
-        from .registry import KERNELS  # which lists configurations, and so comes after this class
-
         return cast(GemmKernel, KERNELS[self.kernel])
 
     @property

@@ -133,3 +133,6 @@ class Kernel:
                 yield from (
                     part for part in hole.parts if self.part_needs.get(part, needs_of.get(part, Needs())).met(can)
                 )
+
+
+KERNELS: dict[str, Kernel] = {}  # by name; `registry.py` fills it

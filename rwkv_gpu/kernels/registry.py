@@ -21,15 +21,15 @@ from ..gpu.shader import Constant, Linked
 from . import adapters, attention, conv, dense, gemm, gemm_matrix, gemv, moe, rwkv, sampling, ssm, streams
 from .expert_config import ExpertConfig, ExpertKernel
 from .gemm_config import GemmConfig, GemmKernel
-from .kernel import Kernel
+from .kernel import KERNELS, Kernel
 from .parts import PART_NEEDS
 
-KERNELS: Mapping[str, Kernel] = {
-    one.name: one
+KERNELS.update(
+    (one.name, one)
     for module in (adapters, dense, gemv, gemm, gemm_matrix, moe, conv, rwkv, ssm, streams, attention, sampling)
     for one in vars(module).values()
     if isinstance(one, Kernel)
-}
+)
 
 
 def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:

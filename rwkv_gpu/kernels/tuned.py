@@ -17,8 +17,8 @@ from ..gpu.shader import fingerprint
 from ..replace_file import replace_text
 from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
+from .kernel import KERNELS
 from .profiles import TABLES, row_data, rows_of, typed
-from .registry import KERNELS
 from .tuning import GROUPS, Tuning
 
 

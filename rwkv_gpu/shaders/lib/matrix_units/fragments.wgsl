@@ -85,7 +85,7 @@ fn multiply(lane: u32) {
     // so that no compiler unrolls the loop.
     for (var n = 0u; n < FM * FT; n++) {
         if lane == 0u {
-            bounds.w = n;
+            bounds = vec4u(here, n);
         }
         let fragment = workgroupUniformLoad(&bounds).w;
         let i = fragment % FM;

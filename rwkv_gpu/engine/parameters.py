@@ -12,7 +12,7 @@ from ..gguf.planes import dequantise_rows
 from ..gpu.loader import Parameter, common_float_format, convert
 from ..gpu.weights import BY_NAME
 from ..models.registry import Contents
-from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
+from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -27,7 +27,7 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
     expert_blocks = {_block(weight.name) for weight in model.weights if len(weight.shape) > 2}
     floats: dict[str, list[Weight]] = {}
     for weight in model.weights:
-        if _block(weight.name) in expert_blocks or isinstance(weight, Joined | Alternating | HeadSlice):
+        if _block(weight.name) in expert_blocks or isinstance(weight, StackedVectors | Alternating | HeadSlice):
             continue
         if _is_float_matrix(file, weight):
             floats.setdefault(_block(weight.name), []).append(weight)
@@ -39,7 +39,7 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
 
 
 def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Parameter:
-    if isinstance(weight, Joined):
+    if isinstance(weight, StackedVectors):
         tensors = tuple(_tensor(file, part) for part in weight.parts)
         return Parameter(weight.name, weight.shape, tensors, BY_NAME["F32"], whole=True)
     if isinstance(weight, Alternating):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Joined, Ops, State, Tensor, Weight
+from ..ops.vocabulary import Activation, Ops, StackedVectors, State, Tensor, Weight
 from .layered import Ends
 from .rwkv7 import HEAD_EPS, Lora, Norm, Recurrent, read_head_size, take_mix, take_norm
 from .tensors import EPS, Tensors
@@ -15,8 +15,8 @@ PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
 class DataLerp:
     """Parameters and state of a lerp with the row before that depends on the rows."""
 
-    first: Joined  # [1, D], of the rows that the LoRA reads
-    mix: Joined  # [5, D], for w, k, v, r, g
+    first: StackedVectors  # [1, D], of the rows that the LoRA reads
+    mix: StackedVectors  # [5, D], for w, k, v, r, g
     down: Weight  # [5 · rank, D]
     up: Weight  # [5 · D · rank]
     shift: State  # [D]; of QRWKV, which has no norm with it, [1, D]
@@ -35,7 +35,7 @@ class TimeMix:
     biases: tuple[Weight | None, ...]  # of receptance, key, value and gate
     gate_then: Activation
     decay: Lora
-    vectors: Joined | None  # [3, D]: bonus, norm weight and bias; QRWKV has neither bonus nor norm
+    vectors: StackedVectors | None  # [3, D]: bonus, norm weight and bias; QRWKV has neither bonus nor norm
     wkv: State  # [H, N, N]
 
 
@@ -44,7 +44,7 @@ class ChannelMix:
     """Parameters and state of one channel mix."""
 
     norm: Norm
-    mix: Joined  # [2, D]: for the key and the receptance
+    mix: StackedVectors  # [2, D]: for the key and the receptance
     key: Weight  # [inner, D]
     value: Weight  # [D, inner]
     receptance: Weight  # [D, D]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
+from ..ops.vocabulary import Activation, Cache, LayerNorm, Mixed, Ops, StackedVectors, State, Tensor, Weight
 from .layered import Ends, Layered
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
@@ -58,7 +58,7 @@ class TimeMix:
     """Parameters and states of one time mix."""
 
     norm: Norm | Weight  # a layer norm; in ARWKV an RMS norm
-    mix: Joined  # [6, D] for r, w, k, v, a, g; [5, D] without a gate
+    mix: StackedVectors  # [6, D] for r, w, k, v, a, g; [5, D] without a gate
     receptance: Weight  # [D, D]
     key: Weight  # [D, D]
     value: Weight  # [D, D]
@@ -67,7 +67,7 @@ class TimeMix:
     a: Lora
     gate: Lora | None
     v: Lora | None  # layers after the first
-    vectors: Joined  # [5, D]: k_k, k_a, r_k, norm weight and bias; [3, D] without a norm
+    vectors: StackedVectors  # [5, D]: k_k, k_a, r_k, norm weight and bias; [3, D] without a norm
     shift: State  # [D]
     wkv: State  # [H, N, N]
 
@@ -77,7 +77,7 @@ class ChannelMix:
     """Parameters and state of one channel mix."""
 
     norm: Norm
-    mix: Joined  # [1, D]
+    mix: StackedVectors  # [1, D]
     key: Weight  # [inner, D]
     value: Weight  # [D, inner]
     shift: State  # [D]
@@ -251,7 +251,7 @@ def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
     )
 
 
-def take_mix(tensors: Tensors, name: str, width: int, which: str) -> Joined:
+def take_mix(tensors: Tensors, name: str, width: int, which: str) -> StackedVectors:
     """The vectors of a lerp: one tensor; older files have one for each letter."""
     if f"{name}_fused.weight" in tensors:
         return tensors.join(name, width, (f"{name}_fused.weight", len(which)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
+from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
 
 EPS = 9e-13, 1e-2  # of norms; models have 1e-12 (rounded, in BERT) to 1e-5, and 0 makes NaN of a row of zeros
 FACTORS = "rope_freqs.weight"  # of the frequencies of positions
@@ -53,13 +53,15 @@ class Tensors:
         self.taken.append(weight)
         return weight
 
-    def join(self, name: str, width: int, *parts: str | tuple[str, int] | tuple[str, tuple[int, ...]]) -> Joined:
+    def join(
+        self, name: str, width: int, *parts: str | tuple[str, int] | tuple[str, tuple[int, ...]]
+    ) -> StackedVectors:
         """Tensors stacked as float32 [n, width]; each is one row, or (name, rows), or (name, its own shape)."""
         shapes = [(part, (width,)) if isinstance(part, str) else part for part in parts]
         weights = tuple(
             self._checked(part, (shape, width) if isinstance(shape, int) else shape) for part, shape in shapes
         )
-        joined = Joined(name, (sum(math.prod(weight.shape) for weight in weights) // width, width), weights)
+        joined = StackedVectors(name, (sum(math.prod(weight.shape) for weight in weights) // width, width), weights)
         self.taken.append(joined)
         return joined
 

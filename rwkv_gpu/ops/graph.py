@@ -1,7 +1,7 @@
-"""The ops of one step as a graph: nodes in the order of the model, each with all that it reads and writes.
+"""The ops of one step as a graph: nodes in the order of the model, each with its reads and writes.
 
-A model's calls append nodes, passes rewrite them, lowering turns each into dispatches. What a node reads and writes
-(values, states and caches) is all that decides what may be fused or moved. Knows no shader.
+A model's calls append nodes, passes rewrite them, lowering turns each into dispatches. Only the reads and writes of a
+node (values, states and caches) decide what may be fused or moved. This module knows no shader.
 """
 
 import itertools
@@ -20,59 +20,59 @@ Resource = Value | State | Cache
 
 @dataclass(frozen=True)
 class Op:
-    """What a node does. What it reads and makes are its fields; an op overrides what these do not say."""
+    """What a node does. Its fields hold its inputs and results; subclasses override the properties where needed."""
 
-    makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # fields of the values that it makes
-    # Fields that passes fill in, and what people call that. `quantises`: y as integers or float16, for its reader.
+    makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # names of the fields that hold results
+    # Fields that passes fill in, with a display name for each. `quantises`: y as integers or float16, for its reader.
     fuses: ClassVar[Mapping[str, str]] = {"quantises": "quantise"}
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """The values that it needs: all in its fields but those that it makes."""
+        """The input values: all values in its fields except the results."""
         return values_in(one for name, one in vars(self).items() if name not in self.makes)
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        """The values that it makes. No two nodes write the same value."""
+        """The results. No two nodes write the same value."""
         quantised: Quantised | None = getattr(self, "quantises", None)
         made = values_in(one for name, one in vars(self).items() if name in self.makes)
         return (*made, quantised.value) if quantised else made
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
-        """What it reads of what sequences carry from step to step."""
+        """The states and caches that it reads."""
         return ()
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
-        """What it replaces of that."""
+        """The states and caches that it replaces."""
         return ()
 
     @property
     def label(self) -> str:
-        """The parameters that it is known by, for people."""
+        """Names of its parameters, for display."""
         weight: Weight | None = getattr(self, "weight", None)
         return weight.name if weight else ""
 
     @property
     def fused(self) -> tuple[str, ...]:
-        """What passes have put into it, for people."""
+        """Names of the work that passes have fused into it, for display."""
         return tuple(name for field, name in self.fuses.items() if getattr(self, field, None))
 
     @property
     def kind(self) -> str:
-        """token_shift"""
+        """The class name in snake case: `token_shift`."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 def values_in(found: Iterable[Any]) -> tuple[Value, ...]:
-    """The values among these, and in tuples among them."""
+    """The values among some objects, including those inside tuples."""
     every = itertools.chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in found)
     return tuple(one for one in every if isinstance(one, Value))
 
 
 class ReplacesState(Op):
-    """What an op has that reads its `state` and replaces it."""
+    """Base of ops that read their `state` and replace it."""
 
     state: State
 
@@ -91,24 +91,24 @@ class Node:
 
     op: Op
     layer: int | None  # the block that it is in
-    rows: int  # of the bucket: all, or the picked ones
-    picked: bool  # whether its rows are the picked ones
-    order: float = 0.0  # nodes run in this order
+    rows: int  # all rows of the step, or only the picked ones
+    picked: bool  # whether it runs over the picked rows only
+    order: float = 0.0  # nodes run in ascending order
 
 
 @dataclass(frozen=True)
 class StepShape:
     """The step that a graph is recorded for."""
 
-    rows: int  # at most
+    rows: int  # maximum
     decode: bool  # whether every sequence has one row
-    max_segments: int  # sequences
-    max_outputs: int  # picked rows
-    shared_pages: bool = False  # whether rows may look back at what other rows of the step write
+    max_segments: int  # maximum number of sequences
+    max_outputs: int  # maximum number of picked rows
+    shared_pages: bool = False  # whether rows may attend to keys that other rows of the step write
 
     @property
     def one_row(self) -> bool:
-        """Whether a step has but one row."""
+        """Whether the step has a single row."""
         return self.rows == 1
 
     @property
@@ -118,28 +118,28 @@ class StepShape:
 
 
 class Graph:
-    """Nodes in order, found by what they read and write."""
+    """Nodes in order, indexed by what they read and write."""
 
     def __init__(self, shape: StepShape) -> None:
         self.shape = shape
         self.nodes: list[Node] = []
         self.inputs: dict[str, Value] = {}
         self.outputs: tuple[Value, ...] = ()
-        self.names: dict[Value, str] = {}  # as `text` has given them
+        self.names: dict[Value, str] = {}  # assigned by `text`
         self._readers: dict[Resource, set[Node]] = {}
         self._writers: dict[Resource, set[Node]] = {}
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
-        """A tensor that every step uploads; the same one when asked for again."""
+        """Returns the input of that name, a tensor that every step uploads. Creates it on the first call."""
         return self.inputs.setdefault(name, Value(shape, dtype, name))
 
     def append(self, op: Op, *, layer: int | None, rows: int, picked: bool) -> None:
-        """The next op of the model."""
+        """Appends the next op of the model."""
         order = self.nodes[-1].order + 1 if self.nodes else 0.0
         self._add(Node(op, layer, rows, picked, order), len(self.nodes))
 
     def insert_before(self, node: Node, op: Op) -> Node:
-        """An op that runs just before a node, over the same rows."""
+        """Inserts an op that runs just before a node, over the same rows."""
         at = self.nodes.index(node)
         before = self.nodes[at - 1].order if at else node.order - 1
         new = Node(op, node.layer, node.rows, node.picked, (before + node.order) / 2)
@@ -147,39 +147,39 @@ class Graph:
         return new
 
     def replace(self, node: Node, op: Op) -> None:
-        """Another op in the place of a node's own."""
+        """Replaces the op of a node."""
         self._forget(node)
         node.op = op
         self._index(node)
 
     def remove(self, node: Node) -> None:
-        """A node whose work others do now."""
+        """Removes a node whose work other nodes have taken over."""
         self.nodes.remove(node)
         self._forget(node)
 
     def readers(self, resource: Resource) -> list[Node]:
-        """The nodes that read a state, or any part of the value that a value is part of; in order."""
+        """The nodes that read a state or a value, in order. Parts of a stack count as the whole stack."""
         return _ordered(self._readers.get(_whole(resource), ()))
 
     def writers(self, resource: Resource) -> list[Node]:
-        """The nodes that write it; in order."""
+        """The nodes that write a state or a value, in order. Parts of a stack count as the whole stack."""
         return _ordered(self._writers.get(_whole(resource), ()))
 
     def writer(self, value: Value) -> Node | None:
-        """The node that makes a value: none makes an input of the step."""
+        """The node that writes a value; None for an input of the step."""
         return next((node for node in self._writers.get(value.root, ()) if value in node.op.writes), None)
 
     def is_output(self, value: Value) -> bool:
-        """Whether a value, or another part of the same memory, is read after the step."""
+        """Whether a value, or another part of its stack, is read after the step."""
         return any(output.root is value.root for output in self.outputs)
 
     def between(self, first: Node, last: Node) -> Iterator[Node]:
-        """The nodes after one and before another."""
+        """The nodes after `first` and before `last`."""
         start = self.nodes.index(first) + 1
         return itertools.takewhile(lambda node: node is not last, self.nodes[start:])
 
     def move_before(self, node: Node, other: Node) -> None:
-        """Lets a node run just before another."""
+        """Moves a node to just before another."""
         self.nodes.remove(node)
         at = self.nodes.index(other)
         before = self.nodes[at - 1].order if at else other.order - 2
@@ -191,11 +191,11 @@ class Graph:
         return state in node.op.states_read or state in node.op.states_written
 
     def text(self, parameters: bool = True) -> str:
-        """A line for each node, for people: `blk.0  %3, %4 = token_shift(%1)  state shift_time`."""
+        """One line per node, for display: `blk.0  %3, %4 = token_shift(%1)  state shift_time`."""
         return "".join(f"{_line(node, self, parameters)}\n" for node in self.nodes)
 
     def name(self, value: Value) -> str:
-        """What `text` calls a value: its name, or a number in the order of being asked for."""
+        """The display name of a value: its own name, or a number assigned on first use."""
         return value.name or self.names.setdefault(value, f"%{len(self.names)}")
 
     def _add(self, node: Node, at: int) -> None:

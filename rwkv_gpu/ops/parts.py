@@ -1,8 +1,8 @@
-"""A model in parts, cut at layer boundaries: each part runs elsewhere, on another device or in numpy.
+"""A model split into parts at layer boundaries. Each part may run on another device or in numpy.
 
 A model function is called once for each part, through `PartOps`. Ops of the part run in its interpreter. Ops of other
-parts do not run: they give placeholders with the right shapes. Where an op of the part reads a placeholder, the value
-*crosses* the cut: the part that computed it gives it (`leaves`), and this part takes it as an input (`arrives`). All
+parts do not run: they return placeholders with the right shapes. Where an op of the part reads a placeholder, the value
+*crosses* the cut: the part that computed it exports it (`leaves`), and this part takes it as an input (`arrives`). All
 this happens in the vocabulary, so it is the same for every model and every interpreter. `cut.py` makes the parts.
 """
 
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from .vocabulary import Cache, Mixed, Routing, State, Weight
 
-Interpreter = Callable[[Any], Any]  # what else wraps the vocabulary of a model: LoRA adapters
+Interpreter = Callable[[Any], Any]  # a further wrapper of the vocabulary, such as LoRA adapters
 
 
 class Cuttable(Protocol):
-    """A model, as far as cutting it needs to know."""
+    """The interface of a model that can be cut."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -37,43 +37,43 @@ class Cuttable(Protocol):
 
 @dataclass(frozen=True)
 class Crossing:
-    """A value that one part computes and others read. [T, *shape]"""
+    """A value that one part computes and other parts read. [T, *shape]"""
 
     name: str
-    shape: tuple[int, ...]  # of a row
+    shape: tuple[int, ...]  # of one row
     dtype: npt.DTypeLike
     source: int  # the part that computes it
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the vocabulary by the model function."""
+    """One call of an op by the model function."""
 
-    parts: frozenset[int]  # that run it; the first of them gives its result to others
-    result: Any  # placeholders, in the form of the op's own result
-    reads: Mapping[int, Crossing]  # by the id of the placeholder that stands for it
-    leaves: Sequence[tuple[int, Crossing]]  # values of its result that cross, by their number in it
+    parts: frozenset[int]  # parts that run it; the first of them exports the result
+    result: Any  # placeholders, structured like the op's result
+    reads: Mapping[int, Crossing]  # crossing values that it reads, by the id of their placeholder
+    leaves: Sequence[tuple[int, Crossing]]  # values of its result that cross, with their index in it
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one part of a model uses, and what crosses into it and out of it. Has the fields of a model."""
+    """One part of a model: the parameters it uses, and the values that cross into and out of it. Usable as a model."""
 
     number: int
     layers: range
-    last: bool  # whether it gives the result of the model's function
+    last: bool  # whether it computes the result of the model's function
     model: Cuttable
     weights: tuple[Weight, ...]
     states: tuple[State, ...]
     caches: tuple[Cache, ...]
-    used: frozenset[str]  # names of all weights that it reads, also of adapters
+    used: frozenset[str]  # names of all weights that it reads, including those of adapters
     arrives: tuple[Crossing, ...]
     leaves: tuple[Crossing, ...]
-    calls: Mapping[str, Sequence[Call]]  # of each function of the model
+    calls: Mapping[str, Sequence[Call]]  # by name of the model's function
 
     @property
     def vocabulary(self) -> int:
-        """Token ids of the whole model."""
+        """Number of token ids of the whole model."""
         return self.model.vocabulary
 
     @property
@@ -84,14 +84,14 @@ class Part:
     def run(
         self, ops: Any, function: str, ids: Any, arrived: Mapping[str, Any], adapted: Interpreter = lambda g: g
     ) -> tuple[Any, dict[str, Any]]:
-        """Calls `forward` or `hidden` of the model: its result, if this is the last part, and the values that leave."""
+        """Calls `forward` or `hidden` of the model. Returns its result, valid in the last part, and the exports."""
         g = PartOps(ops, self.number, self.calls[function], arrived)
         result = getattr(self.model, function)(adapted(g), ids)
         return result, g.leaving
 
 
 class PartOps:
-    """The vocabulary as one part runs it; `arrived` has the values that other parts computed, by name."""
+    """The vocabulary for one part; `arrived` holds the values that other parts computed, by name."""
 
     def __init__(self, ops: Any, part: int, calls: Sequence[Call], arrived: Mapping[str, Any]) -> None:
         self._ops = ops
@@ -101,7 +101,7 @@ class PartOps:
         self.leaving: dict[str, Any] = {}
 
     def layer(self, index: int) -> Any:
-        """Layers of other parts are entered too: nothing runs there."""
+        """Enters a layer, also one of another part; nothing runs there."""
         return self._ops.layer(index)
 
     def __getattr__(self, name: str) -> Any:
@@ -120,13 +120,13 @@ class PartOps:
         return result
 
     def _present(self, reads: Mapping[int, Crossing], value: Any) -> Any:
-        """What arrived, in the place of a placeholder; other values as they are."""
+        """Replaces a placeholder by the value that arrived for it; returns other values unchanged."""
         crossing = reads.get(id(value))
         return value if crossing is None else self._arrived[crossing.name]
 
 
 def flat(result: Any) -> list[Any]:
-    """The tensors of an op's result, in any interpreter."""
+    """The tensors of an op's result as a list, in any interpreter."""
     if isinstance(result, tuple):
         return list(result)
     if isinstance(result, Routing):
@@ -135,7 +135,7 @@ def flat(result: Any) -> list[Any]:
 
 
 def mapped(tree: Any, f: Callable[[Any], Any]) -> Any:
-    """The arguments of an op with f(x) for each x that may be a tensor."""
+    """Applies `f` to every argument of an op that may be a tensor, inside lists and mappings too."""
     if isinstance(tree, list | tuple):
         return type(tree)(mapped(one, f) for one in tree)
     if isinstance(tree, Mapping):

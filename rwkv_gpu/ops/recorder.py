@@ -1,4 +1,4 @@
-"""A model function to a plan: its ops become a graph, passes rewrite it, and lowering makes dispatches of it."""
+"""Compiles a model function to a plan: its ops become a graph, passes rewrite it, lowering turns it into dispatches."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -22,12 +22,12 @@ from .values import Operand, Value
 
 
 class Recorder(Tracer):
-    """The whole vocabulary, recorded for steps of up to `rows` rows.
+    """Records the calls of a model for steps of up to `rows` rows.
 
-    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. In a
-    plan that is `single` every sequence of a step has one row; with `shared_pages` several of these may be one that
-    lies in the same pages, a position further each. `without` names passes that are left out. `slots` are
-    what steps of many rows copy weights in main memory to.
+    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. With
+    `single`, every sequence of a step has one row; with `shared_pages`, several such rows may be consecutive positions
+    of one sequence in the same pages. `without` names passes to skip. `slots` maps buffers of weights in main memory
+    to GPU buffers: steps of many rows copy the weights there first.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Recorder(Tracer):
     def kernel(
         self, shader: Sequence[str], constants: Mapping[str, Constant], operands: Mapping[str, Operand], groups: int
     ) -> None:
-        """A dispatch of a shader by name, for probes of a device."""
+        """Appends a dispatch of a shader given by name, for probes of a device."""
         self._append(Kernel(tuple(shader), constants, operands, groups))
 
     def dispatches(self, outputs: Iterable[Value]) -> list[UnplacedDispatch]:
-        """The graph rewritten and lowered; afterwards it takes no more ops."""
+        """Runs the passes and lowers the graph. No op can be added afterwards."""
         self.graph.outputs = tuple(outputs)
         self.fired = run_passes(self.graph, self.target, self.without)
         dispatches = lower(self.graph, self.target, self.memory)
@@ -75,17 +75,17 @@ class Recorder(Tracer):
         return list(streamed(dispatches, self.slots, self.target.can))
 
     def finish(self, outputs: Mapping[str, Value], steps: int = 1, each: Sequence[str] = ()) -> Plan:
-        """The plan. Up to `steps` steps can share a submit; each has the outputs that `each` names for itself."""
+        """Builds the plan. Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`."""
         dispatches = self.dispatches(outputs.values())
         return build(self.device, self.weights, self.scratch, self.graph, dispatches, outputs, steps, each)
 
     def scratch_bytes(self, outputs: Sequence[Value]) -> int:
-        """The memory that intermediates take."""
+        """Bytes of memory that intermediate values take."""
         return scratch_bytes(self.dispatches(outputs), outputs)
 
 
 def finish_together(recorded: Sequence[tuple[Recorder, Mapping[str, Value]]]) -> list[Plan]:
-    """The plans of recorders of one device, each with its outputs. The shaders of all compile side by side."""
+    """Builds the plans of several recorders of one device, each with its outputs; all shaders compile in parallel."""
     lowered = [recorder.dispatches(outputs.values()) for recorder, outputs in recorded]
     for recorder, _ in recorded[:1]:
         recorder.device.pipelines.compile(one.linked for dispatches in lowered for one in dispatches)

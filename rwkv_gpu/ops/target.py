@@ -1,4 +1,4 @@
-"""What a graph is compiled for."""
+"""The compilation target of a graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from .vocabulary import Weight
 
 @dataclass(frozen=True)
 class Target:
-    """What a device can do, how work is spread on it, and where the parameters lie."""
+    """The capabilities of a device, its tuning, and the place of every parameter."""
 
     can: Capabilities
     tuning: Tuning
     weights: Weights
 
     def shards(self, weights: Sequence[Weight]) -> list[Shard]:
-        """The bindings that hold some parameters, in order."""
+        """The shards that hold the given parameters, in order."""
         return [shard for weight in weights for shard in self.weights[weight.name].shards]

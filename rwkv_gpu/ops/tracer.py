@@ -1,4 +1,4 @@
-"""A model's calls as a graph: each op appends a node, and nothing is decided about kernels."""
+"""Turns a model's calls into a graph: each op appends a node. No kernel is chosen here."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -31,12 +31,12 @@ from .vocabulary import (
     Weight,
 )
 
-ROW_OF_COLUMNS = 4  # numbers that say which columns of adapters a row has
-MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
+ROW_OF_COLUMNS = 4  # numbers per row that encode its adapter columns
+MATRICES = 8  # maximum number of matrices in a dispatch: the size of the shader's table
 
 
 class Tracer(Ops[Value]):
-    """The vocabulary as nodes of a graph. Values get their shapes here, and the stacks that kernels read them in."""
+    """The vocabulary as nodes of a graph. Gives values their shapes and places those that kernels read together."""
 
     def __init__(self, weights: Weights, shape: StepShape) -> None:
         self.weights = weights
@@ -44,11 +44,11 @@ class Tracer(Ops[Value]):
         self.rows = shape.rows
         self._picked = False
         self._layer: int | None = None
-        self._shifted: dict[tuple[Value, Rms], Value] = {}  # by rows and norms with a bias
-        self._fetched: dict[Value, Value] = {}  # by chosen experts, the slots of their copies
+        self._shifted: dict[tuple[Value, Rms], Value] = {}  # results of norms with a bias, by input and norm
+        self._fetched: dict[Value, Value] = {}  # slots of the cached experts, by chosen experts
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
-        """A tensor that every step uploads; the same one when asked for again."""
+        """Returns the input of that name, a tensor that every step uploads. Creates it on the first call."""
         return self.graph.input(name, dtype, shape)
 
     @contextlib.contextmanager
@@ -148,8 +148,8 @@ class Tracer(Ops[Value]):
         xs = [normed[x] for x in xs]
         groups = self._groups(xs, weights)
         ys: dict[int, Value] = {}
-        # What one dispatch writes is one stack, so that dispatches do not wait for each other. But where a matrix has a
-        # dispatch for itself, as a v in a format of its own, all lie in one stack: kernels want q, k and v so.
+        # Each dispatch writes its own stack, so that dispatches do not wait for each other. But if some matrix has a
+        # dispatch to itself (such as v in another format), all results share one stack, as attention needs q, k and v.
         apart = all(len(members) > 1 for members in groups)
         for members in groups if apart else [list(range(len(weights)))]:
             ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
@@ -164,7 +164,7 @@ class Tracer(Ops[Value]):
     ) -> tuple[Value, ...]:
         normed = {x: self._normed(x, norm) for x in dict.fromkeys(xs)}
         lows: dict[int, Value] = {}
-        groups: dict[object, list[int]] = {}  # those of one width whose inputs share a buffer
+        groups: dict[object, list[int]] = {}  # indices of inputs of one width in one buffer
         for index, x in enumerate(xs):
             groups.setdefault((normed[x].root, x.shape[1]), []).append(index)
         for members in groups.values():
@@ -184,7 +184,7 @@ class Tracer(Ops[Value]):
         scale: float = 1.0,
         add: Value | None = None,
     ) -> tuple[Value, ...]:
-        # They lie as what they are added to: kernels want some products in one stack.
+        # Results are laid out like the products they are added to, as kernels want some products in one stack.
         stacks = {x.root: Value(x.root.shape, size=x.root.size) for x in xs if x.base is not None}
         ys = [replace(x, base=stacks[x.root]) if x.base is not None else Value(x.shape) for x in xs]
         owned = [() if low is None else (low,) for low in lows]
@@ -379,7 +379,7 @@ class Tracer(Ops[Value]):
         return y
 
     def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:
-        """The routing by the slots of a cache, where the GPU has copies of the experts that were used last."""
+        """Maps experts to slots of the expert cache, if the GPU caches recently used experts of this weight."""
         cache = self.weights.caches.get(weight.name)
         if cache is None:
             return routing
@@ -413,7 +413,7 @@ class Tracer(Ops[Value]):
     def pick(self, x: Value) -> Value:
         outputs, one_row = self.graph.shape.max_outputs, self.graph.shape.one_row
         assert x.shape[0] == self.graph.shape.rows, "rows are picked once"
-        y = x if one_row else Value((outputs, x.shape[1]))  # whatever is asked for, there is no other row
+        y = x if one_row else Value((outputs, x.shape[1]))  # a step of one row has no other row to pick
         if not one_row:
             self._append(nodes.Pick(x, y))
         self._picked, self.rows = True, outputs
@@ -428,7 +428,7 @@ class Tracer(Ops[Value]):
         self.graph.append(op, layer=self._layer, rows=self.rows, picked=self._picked)
 
     def _made(self, op: Op) -> Value:
-        """Appends an op: the value that it makes."""
+        """Appends an op and returns its single result."""
         self._append(op)
         [y] = op.writes
         return y
@@ -444,24 +444,24 @@ class Tracer(Ops[Value]):
         return self._made(nodes.Norm(x, how, Value(x.shape)))
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
-        """Which matrices one dispatch can hold: those of one format whose weights and inputs each share a buffer."""
+        """Groups matrices for one dispatch each: same format, weights in one buffer, inputs in one buffer."""
         groups: dict[object, list[int]] = {}
         for index, (x, weight) in enumerate(zip(xs, weights, strict=True)):
             shards = self.weights[weight.name].shards
-            # A matrix in several shards stays alone.
+            # A matrix in several shards gets its own group.
             key = (shards[0].parts, shards[0].slice.buffer, x.root) if len(shards) == 1 else index
             groups.setdefault(key, []).append(index)
         most = range(0, len(weights), MATRICES)
         return [members[at : at + MATRICES] for members in groups.values() for at in most if members[at:]]
 
     def _stacked(self, values: Sequence[Value]) -> Sequence[Value]:
-        """The same values, of one shape, as parts of one stack; copied where they lie otherwise."""
+        """Returns values of one shape as parts of one stack, in any order. Copies them if they are not."""
         base, apart = values[0].base, values[0].part_bytes
         there = base is not None and all(value.base is base and value.offset % apart == 0 for value in values)
         return values if there else self._copied(values)
 
     def _side_by_side(self, values: Sequence[Value]) -> Value:
-        """A stack that begins with these values in their order; they are copied where they lie otherwise."""
+        """Returns a stack that begins with these values in this order. Copies them if necessary."""
         _, parts = stack(self.rows, [value.shape[1] for value in values])
         there = values[0].base is not None and all(value.base is values[0].base for value in values)
         if not there or [value.offset for value in values] != [part.offset for part in parts]:
@@ -469,7 +469,7 @@ class Tracer(Ops[Value]):
         return values[0].root
 
     def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        """The same values in one stack."""
+        """Appends copies of the values into a new stack and returns its parts."""
         _, parts = stack(self.rows, [value.shape[1] for value in values])
         for value, part in zip(values, parts, strict=True):
             self._append(nodes.Copy(value, part))

@@ -1,6 +1,6 @@
-"""The vocabulary that models speak: every op with its maths, and nothing of how it is computed.
+"""The ops that models are written in: each op's maths, independent of how it is computed.
 
-`Reference` computes an op in numpy, `Recorder` turns it into dispatches; a model is written once, for both.
+`Reference` computes an op in numpy, `Recorder` turns it into dispatches. A model is written once, for both.
 T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32, ids are [T] uint32.
 """
 
@@ -14,18 +14,18 @@ Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
-NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # as shaders know them
+NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
 
-PAGE = 64  # positions whose keys and values lie together
+PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
-LEAST_SUM = 2.0**-14  # that the shares of experts are divided by
-UNBOUNDED = 3e38  # no number of a model is larger
+LEAST_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
+UNBOUNDED = 3e38  # larger than any value in a model
 
 
 @dataclass(frozen=True)
 class ClampedSwiglu:
-    """s(min(gate, limit)) · (up within ±limit + shift), s(a) = a · sigmoid(alpha · a): a gate of bounded numbers"""
+    """s(min(gate, limit)) · (up within ±limit + shift), s(a) = a · sigmoid(alpha · a): a clamped gate"""
 
     limit: float
     alpha: float = 1.0
@@ -34,7 +34,7 @@ class ClampedSwiglu:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """limit, alpha, shift, the largest gate and the largest s of it."""
+        """limit, alpha, shift, the upper bound of the gate, and the upper bound of s(gate)."""
         bounds = (UNBOUNDED, self.limit) if self.bounds_activation else (self.limit, UNBOUNDED)
         return self.limit, self.alpha, self.shift, *bounds
 
@@ -53,7 +53,7 @@ class Xielu:
 
 
 class Shaped(Protocol):
-    """What models may know of a tensor."""
+    """A tensor as models see it: a shape."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -64,36 +64,36 @@ Tensor = TypeVar("Tensor", bound=Shaped)
 
 @dataclass(frozen=True)
 class Weight:
-    """A named parameter; each interpreter holds its values in its own way."""
+    """A named parameter. Each interpreter stores its values in its own way."""
 
     name: str
-    shape: tuple[int, ...]  # [M, K] of a matrix, [E, M, K] of one for each expert, [D] of a vector
-    scale: float = field(default=1.0, kw_only=True)  # that products multiply W x by, and embeddings a row
+    shape: tuple[int, ...]  # [M, K] for a matrix, [E, M, K] for one matrix per expert, [D] for a vector
+    scale: float = field(default=1.0, kw_only=True)  # factor of W x in products, or of a row in embeddings
 
 
 @dataclass(frozen=True)
-class Joined(Weight):
-    """Vectors laid under one another as float32, so that a kernel reads one [n, D]; the name is of the whole."""
+class StackedVectors(Weight):
+    """Several vectors stacked into one [n, D] float32 parameter; the name is that of the stack."""
 
     parts: tuple[Weight, ...] = ()  # [D] each, or [n, D]
 
 
 @dataclass(frozen=True)
 class Alternating(Weight):
-    """Two matrices of one format whose rows stand in turns: gate, up, gate, up ...; the name is of the whole."""
+    """Two matrices of one format with interleaved rows: gate, up, gate, up ...; the name is that of the result."""
 
     parts: tuple[Weight, ...] = ()  # gate and up, [M, K] each
 
 
 def scales_of_pairs(weight: Weight) -> tuple[float, float]:
-    """Those of gate and up, whose rows stand in turns."""
+    """The scales of gate and up in a weight with alternating rows."""
     first, *others = weight.parts if isinstance(weight, Alternating) else (weight,)
     return first.scale, (others[0] if others else first).scale
 
 
 @dataclass(frozen=True)
 class RowRange(Weight):
-    """Some neighbouring rows of a matrix of the file, [M, K]; the name is of these rows."""
+    """A contiguous range of rows of a matrix in the file, [M, K], with its own name."""
 
     source: str = ""  # the matrix
     first: int = 0  # row
@@ -101,28 +101,28 @@ class RowRange(Weight):
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Some rows of each head of a matrix [H · each, K], one head after the other."""
+    """A selection of rows from each head of a matrix [H · each, K], head by head."""
 
     heads: int
     each: int  # rows of a head in the matrix
     first: int
     count: int
     transposed: bool = False  # [H, K, count] in place of [H, count, K]
-    repeats: int = 1  # how often each of these rows stands, one after the other
+    repeats: int = 1  # consecutive copies of each row
 
 
 @dataclass(frozen=True)
 class HeadSlice(Weight):
-    """A part of a tensor of the file, under a name of its own."""
+    """Selected rows of each head of a tensor in the file, with its own name."""
 
-    parts: tuple[Weight, ...] = ()  # the tensor
+    parts: tuple[Weight, ...] = ()  # the source tensor, one element
     rows: HeadRows = HeadRows(1, 1, 0, 1)
-    more: tuple[HeadRows, ...] = ()  # rows of the same heads that follow, none of them transposed
+    more: tuple[HeadRows, ...] = ()  # further rows of the same heads, none of them transposed
 
 
 @dataclass(frozen=True)
 class State:
-    """What a sequence carries from step to step; each interpreter holds a slot of it for every sequence."""
+    """Recurrent state that a sequence carries from step to step. Each interpreter stores one slot per sequence."""
 
     name: str
     shape: tuple[int, ...]  # of one slot
@@ -130,53 +130,53 @@ class State:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of one layer; each interpreter holds them in pages: [pages, PAGE, KV heads, N] each.
+    """The KV cache of one layer. Each interpreter stores it in pages: [pages, PAGE, KV heads, N] for keys and values.
 
     In a latent cache a value is the first part of its key, so only keys are stored.
     """
 
     name: str
-    heads: int  # that keys and values have
-    size: int  # N
-    latent: int = 0  # dims of a key that are its value, the first; 0 where values are stored on their own
-    window: int = 0  # positions that any query sees, its own among them; what lies behind need not be kept; 0 is all
+    heads: int  # number of KV heads
+    size: int  # N, the size of a head
+    latent: int = 0  # leading dims of a key that are its value; 0 if values are stored separately
+    window: int = 0  # attention window including the query's position, older positions may be dropped; 0: unlimited
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """What is stored of a layer."""
+        """Names of the arrays that are stored."""
         return ("keys",) if self.latent else ("keys", "values")
 
 
 @dataclass(frozen=True)
 class Yarn:
-    """How YaRN blends: pairs that turn often keep their frequency, those that turn seldom get it scaled."""
+    """Parameters of YaRN: high frequencies are kept, low frequencies are scaled, with a ramp in between."""
 
-    context: int  # positions that the model was first trained on
-    fast: float = 32.0  # turns within that context from which on a frequency is kept
-    slow: float = 1.0  # turns up to which it is scaled
+    context: int  # context length of the original training
+    fast: float = 32.0  # pairs with at least this many turns in that context keep their frequency
+    slow: float = 1.0  # pairs with at most this many turns are fully scaled
 
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary positions: pair i of a head turns by position · frequency[i], and its length is scaled."""
+    """Rotary position embedding: pair i of a head turns by position · frequency[i] and is multiplied by `magnitude`."""
 
     pairing: Pairing  # "normal" pairs (2i, 2i + 1), "neox" pairs (i, i + dims / 2)
-    dims: int  # of a head that turn, the first; the rest stay
+    dims: int  # leading dims of a head that are rotated; the rest stay
     base: float
-    scale: float = 1.0  # of every frequency, or of those that YaRN scales
+    scale: float = 1.0  # factor of every frequency, or of those that YaRN scales
     yarn: Yarn | None = None
-    factors: Weight | None = None  # [dims / 2], which frequencies are divided by
-    long_factors: Weight | None = None  # the same where the model is opened with more than `short` positions
+    factors: Weight | None = None  # [dims / 2], divisors of the frequencies
+    long_factors: Weight | None = None  # divisors if the model is opened with more than `short` positions
     short: int = 0
-    magnitude: float = 1.0  # what rotated values are multiplied by
+    magnitude: float = 1.0  # factor of the rotated values
 
     def frequencies(self) -> tuple[float, ...]:
-        """Of each pair, before `factors`."""
+        """The frequency of each pair, before division by `factors`."""
         plain = [self.base ** (-2 * i / self.dims) for i in range(self.dims // 2)]
         return tuple(f * (self.scale + (1 - self.scale) * self._kept(i)) for i, f in enumerate(plain))
 
     def _kept(self, pair: int) -> float:
-        """How much of a frequency YaRN leaves as it is, from 0 to 1."""
+        """The share of a frequency that YaRN leaves unscaled, from 0 to 1."""
         if self.yarn is None:
             return 0.0
         low = max(0, math.floor(self._pair_of(self.yarn.fast, self.yarn.context)))
@@ -184,7 +184,7 @@ class Rope:
         return 1 - min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
 
     def _pair_of(self, turns: float, context: int) -> float:
-        """The pair that turns so often within the context."""
+        """The (fractional) index of the pair that makes `turns` turns within the context."""
         return self.dims * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
 
 
@@ -206,49 +206,49 @@ class LateTemperature:
 
 @dataclass(frozen=True)
 class HeadNorms:
-    """RMS norms of every head, each over its N numbers."""
+    """RMS norms of q, k and v, by head over its N numbers."""
 
     eps: float
     q: Weight | None = None  # [N]; None is a norm without weight
     k: Weight | None = None
-    turned: bool = False  # q and k are normed after they turn, not before
-    v: bool = False  # v is normed, too, without weight
+    turned: bool = False  # q and k are normed after rotation, not before
+    v: bool = False  # v is normed as well, without weight
     qk: bool = True  # q and k are normed
 
 
 @dataclass(frozen=True)
 class Attention:
-    """How the queries of a layer look back, or around."""
+    """Parameters of a layer's attention."""
 
     heads: int  # H, a multiple of the KV heads
-    rope: Rope | None  # None: nothing turns
-    scale: float  # of the scores
-    window: int = 0  # positions that a query sees, its own among them; 0 is all
+    rope: Rope | None  # None: no rotation
+    scale: float  # factor of the scores
+    window: int = 0  # positions that a query sees, including its own; 0: all
     norms: HeadNorms | None = None
-    chunk: int = 0  # positions of a chunk, beyond whose start a query does not see; 0 is all
-    softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0 is none
-    alibi: float = 0.0  # B: scores lose by distance, in a first head 2^(-B / P), in the P-th 2^-B for each position
-    sinks: Weight | None = None  # [H]: one more score of each head, which has no value
-    head: int = 0  # numbers of a head that are not padding; 0 is all N
+    chunk: int = 0  # chunk length: a query sees only its own chunk; 0: no chunks
+    softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0: none
+    alibi: float = 0.0  # B: penalty per position of distance, 2^(-B / P) in the first head to 2^-B in the P-th
+    sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
+    head: int = 0  # numbers of a head without padding; 0: all N
     temperature: Temperature | LateTemperature | None = None
-    causal: bool = True  # or a query sees all of its text, which is whole in a step; of a window half is behind it
+    causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
 
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """How the queries of a layer look back over latents, which all heads share."""
+    """Parameters of attention over latents that all heads share (MLA)."""
 
     heads: int  # H
-    rope: Rope | None  # of the last dims of queries and keys; none where positions do not rotate
-    scale: float  # of the scores
-    norm: Weight  # [C], of each latent
+    rope: Rope | None  # for the last dims of queries and keys; None: no rotation
+    scale: float  # factor of the scores
+    norm: Weight  # [C], norm of each latent
     eps: float
     temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
 class Mixed(Generic[Tensor]):
-    """What an RWKV-7 time mix made of its input, before anything looks back in time: all [T, D]."""
+    """The inputs of the RWKV-7 recurrence, computed from the layer's input: all [T, D]."""
 
     r: Tensor  # receptance
     w: Tensor  # decay, between 0 and 1
@@ -256,27 +256,27 @@ class Mixed(Generic[Tensor]):
     v: Tensor
     a: Tensor  # in-context learning rate, between 0 and 1
     gate: Tensor | None = None
-    v_gate: Tensor | None = None  # how much of v_first is mixed in, between 0 and 1
+    v_gate: Tensor | None = None  # the share of v_first that is mixed in, between 0 and 1
     v_first: Tensor | None = None  # v of the first layer
 
 
 @dataclass(frozen=True)
 class DeltaRule:
-    """How a gated delta net takes what its products made; heads H and their size N are those of its state."""
+    """Parameters of a gated delta net. The number of heads H and their size N are those of its state."""
 
-    key_heads: int  # KH that q and k have, a divisor of H
+    key_heads: int  # KH, heads of q and k, a divisor of H
     grouped: bool  # whether value head j reads key head j // (H / KH), or j % KH
-    bias: Weight  # [H], or [H · N] where each channel of the key has a decay of its own
-    rate: Weight  # [H], A: below zero, and above zero where decays are bounded
+    bias: Weight  # [H], or [H · N] with one decay per channel of the key
+    rate: Weight  # [H], A: negative, or positive where decays are bounded
     norm: Weight  # [N]
-    eps: float  # of the norm, and of the lengths of q and k
+    eps: float  # for the norm, and for the lengths of q and k
     then: Activation  # of the gate
-    bound: float = 0.0  # of the logarithms of decays, below zero; 0 is none
+    bound: float = 0.0  # lower bound of the logarithm of decays, negative; 0: none
 
 
 @dataclass(frozen=True)
 class StateSpace:
-    """Parameters of a state space recurrence: of each head in Mamba-2, of each channel in Mamba."""
+    """Parameters of a state space recurrence: per head in Mamba-2, per channel in Mamba."""
 
     dt_bias: Weight  # [H], or [D]
     a: Weight  # negative; [H], or [D · N]
@@ -285,28 +285,28 @@ class StateSpace:
 
 @dataclass(frozen=True)
 class Gating:
-    """How the logits of a router become the experts of a row, and their shares."""
+    """How the logits of a router select the experts of a row and their shares."""
 
-    used: int  # experts of a row
-    scores: Scores = "softmax"  # of all logits; "late_softmax" of the chosen ones only
+    used: int  # experts per row
+    scores: Scores = "softmax"  # over all logits; "late_softmax": over the chosen ones only
     normalise: bool = False  # whether shares are divided by max(sum, 2^-14)
-    scale: float = 1.0  # of the shares, after that
+    scale: float = 1.0  # factor of the shares, after normalisation
     logit_scale: float = 1.0
-    groups: int = 1  # that the experts stand in; only experts of the best are chosen
-    groups_used: int = 1  # of those; a group's score is the sum of its two best
+    groups: int = 1  # number of expert groups; only experts of the best groups are chosen
+    groups_used: int = 1  # number of groups that may be chosen from; a group's score is the sum of its two best
     bias: Weight | None = None  # [E], of the logits
-    selection_bias: Weight | None = None  # [E], added to the scores for choosing; shares do not have it
-    answer_scale: Weight | None = None  # [E], what an expert's share is multiplied by
+    selection_bias: Weight | None = None  # [E], added to the scores for selection, not to the shares
+    answer_scale: Weight | None = None  # [E], factor of each expert's share
 
     @property
     def by_score(self) -> bool:
-        """Whether experts are chosen by their scores: the order of the logits is another, or does not say enough."""
+        """Whether experts must be chosen by their scores, because the order of the logits is not sufficient."""
         return self.selection_bias is not None or self.groups > 1
 
 
 @dataclass(frozen=True)
 class Routing(Generic[Tensor]):
-    """Which experts each row is sent to, and what share of the answer each has."""
+    """The experts of each row, and the weight (share) of each in the sum."""
 
     experts: Tensor  # [T, used], uint32
     shares: Tensor  # [T, used]
@@ -314,31 +314,31 @@ class Routing(Generic[Tensor]):
 
 @dataclass(frozen=True)
 class Rms:
-    """An RMS norm of what a product reads, on the way into it."""
+    """An RMS norm that an op applies to its input."""
 
     weight: Weight | None  # [K]; None is a norm without weight
     eps: float
-    bias: Weight | None = None  # [K], added to what is normed
+    bias: Weight | None = None  # [K], added after the norm
 
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """A layer norm of what an op reads or gives, on the way."""
+    """A layer norm that an op applies to its input or result."""
 
     weight: Weight | None  # [D]; None is a norm without weight
-    bias: Weight | None  # [D]; None is a norm that adds nothing
+    bias: Weight | None  # [D]; None is a norm without bias
     eps: float
 
 
 AnyNorm = Rms | LayerNorm
 
 
-# What the rows of a step may ask of sampling: nothing that changes or bounds their logits, all but masks, or all.
+# Sampling options that the rows of a step may use: "plain" none that change logits, "any" all but masks, "masked" all.
 Choosing = Literal["plain", "any", "masked"]
 
 
 class Ops(Protocol[Tensor]):
-    """The ops of models. An op with a body here is made of others in every interpreter, or a row of ELEMENTWISE."""
+    """The ops of models. An op with a body here is composed of other ops, or is a row of ELEMENTWISE."""
 
     def _by_element(
         self,
@@ -352,7 +352,7 @@ class Ops(Protocol[Tensor]):
         """y = f(x, z, numbers), a row of ELEMENTWISE in elementwise.py; z [T, ..] is read from column `first` on"""
 
     def layer(self, index: int) -> AbstractContextManager[None]:
-        """Names what is said inside after block `index`; a plan may be split between blocks."""
+        """Labels the ops recorded inside with block `index`; a plan may be split between blocks."""
 
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
         """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
@@ -361,16 +361,16 @@ class Ops(Protocol[Tensor]):
         """y[t] = W[position of t in its sequence], as the pages of a cache have it"""
 
     def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, eps: float) -> Tensor:
-        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no weight is one of ones, no bias of zeros"""
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; weight defaults to 1, bias to 0"""
 
     def rms_norm(
         self, x: Tensor, weight: Weight | None, eps: float, *, add: Tensor | None = None, scale: float = 1.0
     ) -> Tensor:
-        """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; no weight is a weight of ones"""
+        """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; weight defaults to ones"""
 
     def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
-        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones,
-        and one of D / groups numbers is of every group
+        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; weight defaults to ones,
+        and a weight of D / groups numbers applies to every group
         """
 
     def group_layer_norm(
@@ -400,7 +400,7 @@ class Ops(Protocol[Tensor]):
         bias: Sequence[Weight | None] | None = None,
         norm: AnyNorm | None = None,
     ) -> tuple[Tensor, ...]:
-        """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), all at once where the formats agree"""
+        """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), in one dispatch where the formats agree"""
         thens, biases = then or ["none"] * len(weights), bias or [None] * len(weights)
         every = zip(xs, weights, thens, biases, strict=True)
         return tuple(self.linear(x, weight, then=f, bias=b, norm=norm) for x, weight, f, b in every)
@@ -408,7 +408,7 @@ class Ops(Protocol[Tensor]):
     def adapter_down(
         self, xs: Sequence[Tensor], factors: Sequence[Weight], scales: Tensor, *, norm: AnyNorm | None = None
     ) -> tuple[Tensor, ...]:
-        """low_i[t] = s[t] · (A_i norm(x_i[t])), by element: what LoRA adapters make of x"""
+        """low_i[t] = s[t] · (A_i norm(x_i[t])), by element: the first half of LoRA adapters"""
         return tuple(self.mul(self.linear(x, a, norm=norm), scales) for x, a in zip(xs, factors, strict=True))
 
     def adapter_up(
@@ -463,13 +463,13 @@ class Ops(Protocol[Tensor]):
         return self._by_element("mul", x, y, first=first)
 
     def gated(self, gate: Tensor, up: Tensor, then: Glu) -> Tensor:
-        """then(gate) · up, by element, or what a `ClampedSwiglu` makes of both"""
+        """then(gate) · up, by element, or a `ClampedSwiglu` of both"""
         if isinstance(then, ClampedSwiglu):
             return self._by_element("glu", gate, up, numbers=then.numbers)
         return self.mul(self.activate(gate, then), up)
 
     def xielu(self, x: Tensor, how: Xielu) -> Tensor:
-        """y = what `how` says of x, by element"""
+        """y = xielu(x) with the parameters in `how`, by element"""
         return self._by_element("xielu", x, numbers=(how.positive, how.negative, how.beta, how.eps))
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
@@ -509,10 +509,10 @@ class Ops(Protocol[Tensor]):
     ) -> tuple[Tensor, ...]:
         """y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, with xx = layer_norm(x), for each row of mix [n, D]
 
-        With `rows`, xx[t] and xx[t - 1] themselves follow.
+        With `rows`, xx[t] and xx[t - 1] are two further results.
 
-        Before a segment's first row stands what the state holds: the sequence's last x, [D]; before its very first
-        token xx is zero. The state becomes x of the segment's last row.
+        The row before a segment's first one is the state: the sequence's last x, [D]. Before the first token of the
+        sequence xx is zero. The state becomes x of the segment's last row.
         """
 
     def conv1d(
@@ -528,9 +528,9 @@ class Ops(Protocol[Tensor]):
     ) -> Tensor:
         """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]): a causal depthwise convolution
 
-        Where it is gated, a row of x holds f, g and h [C]: f · h is convolved, and the result is multiplied by g.
-        The state [W - 1, C] says how wide it is; w lies as one vector, [C · W], and y is [T, C]. Before the first row
-        of a segment stand the rows of the state, the oldest first, and before the very first token zeros. The state
+        If `gated`, a row of x holds f, g and h [C]: f · h is convolved, and the result is multiplied by g.
+        The state [W - 1, C] defines the width W; w is one vector, [C · W], and y is [T, C]. The rows before the first
+        row of a segment are those of the state, the oldest first, or zeros at the start of a sequence. The state
         becomes the last W - 1 rows of x.
         """
 
@@ -568,8 +568,8 @@ class Ops(Protocol[Tensor]):
         """
 
     def shift(self, x: Tensor, state: State) -> Tensor:
-        """y[t] = x[t - 1] of the same sequence; before a segment's first row stands the state, [1, D], and before the
-        very first token zeros. The state becomes x of the segment's last row.
+        """y[t] = x[t - 1] of the same sequence. The row before a segment's first one is the state, [1, D], or zeros at
+        the start of a sequence. The state becomes x of the segment's last row.
         """
 
     def lerp(
@@ -577,7 +577,7 @@ class Ops(Protocol[Tensor]):
     ) -> tuple[Tensor, ...]:
         """y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t]) for each row of mix [n, D]
 
-        The second summand is there where there is a `low` [T, n · R]; U [n, D, R] lies as one vector.
+        U_i low_i is added only if `low` [T, n · R] is given; U [n, D, R] is one vector.
         """
 
     def wkv6(
@@ -615,8 +615,8 @@ class Ops(Protocol[Tensor]):
         from zeros before the first token.
 
         q = q / sqrt(sum q² + eps) / sqrt(N)            k = k / sqrt(sum k² + eps)
-        w = exp(softplus(decay + bias) · A)             of a head, or of each channel of the key; where there is a
-        bound, exp(bound · sigmoid((decay + bias) · A))
+        w = exp(softplus(decay + bias) · A)             per head, or per channel of the key; with a bound,
+        w = exp(bound · sigmoid((decay + bias) · A))
         S = S diag(w), and then S = S + (v - S k) sigmoid(beta) kᵀ
         y = rms_norm(S q) · norm · then(gate)           normed over the head
 
@@ -630,15 +630,15 @@ class Ops(Protocol[Tensor]):
     def route(
         self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Tensor | None = None
     ) -> Routing[Tensor]:
-        """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index
+        """The experts e with the largest p_e + selection_bias_e, the largest first; ties go to the lower index
 
-        l = logit_scale · (W norm(x[t]) + bias); p = softmax(l), sigmoid(l), or the softmax of the chosen l alone. Where
-        there are groups, experts of all but the best are left out. Shares are p, normalised, scaled, by answer_scale_e.
-        `logits` are W norm(x) + bias, where something else has made them.
+        l = logit_scale · (W norm(x[t]) + bias); p = softmax(l), sigmoid(l), or the softmax of the chosen l alone. If
+        there are groups, only experts of the best groups take part. A share is p, normalised, scaled, and multiplied
+        by answer_scale_e. `logits` are W norm(x) + bias, if already computed.
         """
 
     def by_group(self, routing: Routing[Tensor], size: int, scale: float) -> Routing[Tensor]:
-        """Where experts e share another by `size` neighbours: e // size, and scale · shares; rows may have one twice"""
+        """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may have one twice"""
 
     def expert_glu(
         self,
@@ -672,7 +672,7 @@ class Ops(Protocol[Tensor]):
     ) -> Tensor:
         """y[t, j] = then(s_e W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M], scales [E]
 
-        Of x [T, used, K], each choice has a row of its own: then(W_e x[t, j] + b_e).
+        If x is [T, used, K], each choice has its own row: then(W_e x[t, j] + b_e).
         """
 
     def expert_sum(
@@ -687,18 +687,18 @@ class Ops(Protocol[Tensor]):
     ) -> Tensor:
         """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t], e = experts[t, j]
 
-        Where not `weighted`, the shares are 1: they have been used on the way in.
+        If not `weighted`, the shares count as 1: they have been applied to the input.
         """
 
     def resize_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
-        """Heads of another size, [T, heads · size]: y[t, h] is x[t, h], cut to `size` numbers or with zeros behind"""
+        """Resizes heads to [T, heads · size]: y[t, h] is x[t, h], truncated to `size` numbers or padded with zeros"""
 
     def attention(self, q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention) -> Tensor:
-        """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j up to that of t in
-        its sequence that the window or the chunk lets it see
+        """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j of its
+        sequence up to that of t, within the window or the chunk
 
-        q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
-        the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
+        q [T, H · N] and k [T, KV · N] are normed by head if there are norms, then rotated. k and v [T, KV · N] are
+        written to the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
         Without k and v the cache is only read: another layer of this step has written the same rows to it.
         A sink is one more score in the softmax of its head. A temperature scales q. With `alibi`, a score loses
         the slope of its head for each position between t and j: see `slopes` in ops/paged.py.
@@ -715,11 +715,11 @@ class Ops(Protocol[Tensor]):
         """
 
     def pick(self, x: Tensor) -> Tensor:
-        """The rows whose logits are asked for: y [R, D]. What is said after it has these rows only."""
+        """Selects the rows whose logits are needed: y [R, D]. Later ops see only these rows."""
 
     def sample(self, logits: Tensor, *, how: Choosing = "any") -> Tensor:
-        """Of each row as the step's `draws` tell: the token, the bits of its log probability, why there is none; [R, 4]
+        """Samples each row by the step's `draws`: the token, the bits of its log probability, a `Reason`; [R, 4]
 
-        Penalties, the step's `masks`, top-k, top-p, min-p, temperature, the draw, as far as rows may ask for such; the
-        token becomes what the row's slot sampled last. See ops/sampling.py.
+        Applies penalties, the step's `masks`, top-k, top-p, min-p and temperature, then draws; `how` limits which of
+        these rows may use. The token becomes the last sampled token of the row's slot. See ops/sampling.py.
         """

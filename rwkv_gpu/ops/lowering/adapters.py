@@ -1,4 +1,4 @@
-"""LoRA adapters beside products of few rows as dispatches."""
+"""Lowering of the first half of LoRA adapters, A x, for products of few rows."""
 
 from ...gpu.shader import Constant, Struct
 from ...kernels.parts import LOW_IN_UNIT, LOW_NORMED
@@ -7,20 +7,20 @@ from ..graph import Node
 from ..nodes import AdapterDown
 from ..values import Operand
 from .context import Lowering
-from .quantising import beside
+from .quantising import quantise_links
 
-MOST_FOURS = 8  # of columns, that a workgroup multiplies one after the other
-LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # of a workgroup; of 1,024 lanes a multiprocessor runs two at most
-# Workgroups that share out the columns of a row: of four adapters of rank 16 each has one four, and none goes through a
-# loop. By 16 rows Llama 8B with these on attention loses 14.0% of its steps so, and 16.7% with 4.
+MOST_FOURS = 8  # vec4s of columns that a workgroup multiplies in a loop, at most
+LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # per workgroup, per lane; a multiprocessor runs two workgroups of 1,024 lanes
+# Minimum number of workgroups that share the columns of a row. With four adapters of rank 16 each workgroup has one
+# vec4 and needs no loop. At batch 16, such adapters on attention cost 14.0% of a step of Llama 8B, and 16.7% with 4.
 LEAST_SHARES = 16
 
 
 def down(to: Lowering, node: Node, op: AdapterDown) -> None:
-    """Workgroups for each row and matrix share out its columns; others may quantise the same rows for products."""
+    """Several workgroups per row and matrix share its columns; further ones may quantise the same rows for products."""
     factors = together(op.factors, to.target)
-    assert op.whole, "the others are products"
-    assert factors is not None, "only what lies together is one dispatch"
+    assert op.whole, "other adapters are lowered as products"
+    assert factors is not None, "factors of one dispatch are in one binding"
     width, columns = op.xs[0].shape[1], op.scales.shape[1]
     fours = columns // 4
     shares = min(fours, max(LEAST_SHARES, -(-fours // MOST_FOURS)))
@@ -41,10 +41,10 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
     groups, parts = (len(op.xs) * shares + (not op.unit)) * node.rows, ["adapters/alone"]
     if op.unit:
         constants["LOW_UNIT"] = op.unit
-    if op.beside:
-        parts, others, bound = beside(to, op.beside, node.rows)
+    if op.quantise:
+        parts, others, bound = quantise_links(to, op.quantise, node.rows)
         constants, operands = constants | others, operands | bound
-        groups += len(op.beside.widths) * node.rows
+        groups += len(op.quantise.widths) * node.rows
     to.emit(
         node,
         "+".join(one.name for one in op.factors),
@@ -64,6 +64,6 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
 
 
 def _lanes(to: Lowering, width: int) -> int:
-    """Of a workgroup: more where rows are long."""
+    """Lanes of a workgroup; more for long rows."""
     wanted = width // 4 // FOURS_OF_A_LANE
     return min(to.tuning.lanes.row_lanes, max(LEAST_LANES, 1 << (wanted - 1).bit_length()))

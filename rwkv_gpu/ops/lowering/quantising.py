@@ -1,4 +1,7 @@
-"""Rows of x as integers, or as float16 with a power of two for each: in a dispatch of their own, or beside another."""
+"""Lowering of activation quantisation, to integers or to float16 with a power of two per row.
+
+It is a dispatch of its own, or part of the dispatch of adapters.
+"""
 
 from ...gpu.shader import Constant
 from ...kernels.matrix_tiles import fragments_of
@@ -11,7 +14,7 @@ from .context import Lowering
 
 
 def quantise(to: Lowering, node: Node, op: Quantise) -> None:
-    """Rows of x as integers, by a workgroup for each row of each x."""
+    """Emits the quantisation of x: one workgroup per row of each x."""
     if not op.out.size:
         round_rows(to, node, op, node.rows * each(op.x))
         return
@@ -28,12 +31,12 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
 
 
 def _widths(op: Quantise, at: int = 0, gap: int = 0) -> UniformTable:
-    """Where each x starts in what is bound, its width, where it is put, and the gap between its rows."""
+    """A table of each x: its start in the binding, its width, its place in the result, and the gap between rows."""
     return UniformTable(tuple(w for start, width in op.widths for w in (at + start, width, op.out.starts[start], gap)))
 
 
-def beside(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """What a kernel links, is specialised by, and binds that quantises rows of x by workgroups of its own."""
+def quantise_links(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
+    """The parts, constants and operands of a kernel that also quantises rows of x, with additional workgroups."""
     table = _widths(op, op.x.offset // 4)
     constants: dict[str, Constant] = {"XS": len(op.widths)}
     if op.out.size:
@@ -44,7 +47,7 @@ def beside(to: Lowering, op: Quantise, rows: int) -> tuple[list[str], dict[str, 
 
 
 def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
-    """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
+    """Emits the rounding of `rows` rows of x to float16, one workgroup each; rows of x are `gap` numbers apart."""
     norm, own, gain = to.rms_norm(op.norm)
     own |= {"WG": to.tuning.lanes.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": _widths(op, gap=gap)}
@@ -59,11 +62,11 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) 
 
 
 def in_units(to: Lowering, out: Quantised, rows: int) -> tuple[dict[str, Constant], dict[str, Operand]]:
-    """The constants, and what is bound, of a kernel that writes rows as float16 of whom it sees parts."""
+    """The constants and operands of a kernel that sees only parts of rows, and writes float16 in a common unit."""
     return rounded_constants(to, out, rows) | {"UNIT": out.unit}, {"rounded": out.value}
 
 
 def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:
-    """What a kernel is specialised by that writes so many rows as float16."""
+    """The constants of a kernel that writes `rows` rows as float16."""
     side = to.can.fragment
     return {"ROUNDED_ROWS": rows, "S": side, "FRAGMENTS": 0 if out.by_rows else fragments_of(rows, side)}

@@ -1,6 +1,6 @@
-"""The kinds of ops that a graph holds: those that models say, and what passes fuse into them.
+"""The ops of a graph: those that models call, and the work that passes fuse into them.
 
-Fields with a default of None at the end of an op are what passes fill in.
+Passes fill in the fields with a default of None at the end of an op.
 """
 
 from .adapters import Adapted, AdapterDown, AdapterUp

@@ -1,4 +1,4 @@
-"""LoRA adapters beside matrix products: the small products of A, and those of B that are added."""
+"""LoRA adapters of matrix products: the products A x, and the sums with B (A x)."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ class AdapterDown(Op):
     factors: tuple[Weight, ...]  # A_i [R, K]
     scales: Value  # s [T, R]
     lows: tuple[Value, ...]  # [T, R], parts of one stack
-    columns: Value  # [T, 4], the last part: the columns that each row has of s, from and to, in fours
+    columns: Value  # [T, 4], the last part: the range of columns of s that each row has, in vec4s
     norm: Rms | None = None
-    whole: bool = False  # whether one dispatch makes all of it
-    beside: Quantise | None = None  # of x, for the products that it adds to
-    unit: float = 0.0  # of x, which is not normed yet, in which low is a further column of it; 0 where it is none
+    whole: bool = False  # whether one dispatch computes all of it
+    quantise: Quantise | None = None  # quantisation of x in the same dispatch, for the products that read low
+    unit: float = 0.0  # if low becomes further columns of the quantised, not yet normed x: its unit; else 0
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -29,7 +29,7 @@ class AdapterDown(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         own = (*self.lows, self.columns) if self.whole and not self.unit else self.lows
-        return (*own, *self.beside.writes) if self.beside else own
+        return (*own, *self.quantise.writes) if self.quantise else own
 
     @property
     def label(self) -> str:
@@ -39,16 +39,16 @@ class AdapterDown(Op):
     def fused(self) -> tuple[str, ...]:
         return (
             ("norm",) * (self.norm is not None)
-            + ("quantise",) * (self.beside is not None)
+            + ("quantise",) * (self.quantise is not None)
             + ("columns",) * (self.unit > 0)
         )
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """What becomes of one product: x + B low, or x where it has no adapters.
+    """The adapters of one product: y = x + B low, or x if it has none.
 
-    Where two matrices alternate, so do the rows of B, and each has a low of its own.
+    For a matrix with alternating rows, the rows of B alternate too, and there are two lows.
     """
 
     x: Value
@@ -62,7 +62,7 @@ class Adapted:
 class AdapterUp(Op):
     """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already
 
-    Of gate and up in pairs it is y = then(g) · u, of numbers g and u that alternate in the sum.
+    With `pairs`, y = then(g) · u, where gate g and up u alternate in the sum.
     """
 
     products: tuple[Adapted, ...]

@@ -1,4 +1,4 @@
-"""Attention over pages."""
+"""Ops of attention over the pages of a KV cache."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,16 +10,16 @@ from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 @dataclass(frozen=True)
 class Attend(Op):
-    """Every row's look back over the pages of its sequence, which hold its own k and v then, too"""
+    """Attention of every row over the pages of its sequence, after its own k and v are written to them"""
 
-    qkv: Value  # a stack of the three; q alone where the cache is only read
+    qkv: Value  # a stack of q, k and v; q alone if the cache is only read
     cache: Cache
     how: Attention
     y: Value
-    cached: bool = False  # whether the rows lie in the cache already
-    whole_norms: tuple[Rms, Rms] | None = None  # of q and of k, each over all its heads
-    gate: Value | None = None  # that the answer is multiplied by
-    quantises: Quantised | None = None  # what it writes beside y
+    cached: bool = False  # whether k and v of the rows are in the cache already
+    whole_norms: tuple[Rms, Rms] | None = None  # norms of q and k, each over all heads together
+    gate: Value | None = None  # factor of the result
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
     fuses: ClassVar = {"whole_norms": "norm", "gate": "gate", "quantises": "quantise"}
 
     @property
@@ -33,14 +33,14 @@ class Attend(Op):
 
 @dataclass(frozen=True)
 class WriteLatent(Op):
-    """Latents of the rows, normed, to their pages, and the last dims of queries, rotated"""
+    """Writes normed latents to their pages, and the rotated last dims of the queries to r"""
 
     z: Value
     q_rope: Value
     cache: Cache
     how: LatentAttention
     r: Value  # [T, H · R]
-    merges: bool = False  # with the product of heads before it
+    merges: bool = False  # whether it shares the dispatch of the per-head product before it
     fuses: ClassVar = {"merges": "merge"}
     makes: ClassVar = ("r",)
 
@@ -51,14 +51,14 @@ class WriteLatent(Op):
 
 @dataclass(frozen=True)
 class AttendLatent(Op):
-    """Every row's look back over the latents of its sequence, its own among them"""
+    """Attention of every row over the latents of its sequence, including its own"""
 
     q: Value
     r: Value
     cache: Cache
     how: LatentAttention
     y: Value
-    leaves_runs: bool = False  # where the context is cut into some; who reads y then joins them
+    leaves_runs: bool = False  # whether the reader of y reduces the runs of the context
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
@@ -72,6 +72,6 @@ class HeadLinear(Op):
     x: Value
     weight: Weight  # [H, M, K]
     y: Value
-    joins_runs: bool = False  # that attention over latents has left
-    quantises: Quantised | None = None  # what it writes beside y
-    fuses: ClassVar = {"joins_runs": "runs", "quantises": "quantise"}
+    reduces_runs: bool = False  # whether it reduces the runs of latent attention
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
+    fuses: ClassVar = {"reduces_runs": "runs", "quantises": "quantise"}

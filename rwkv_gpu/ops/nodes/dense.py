@@ -1,4 +1,4 @@
-"""Nodes that treat every row alike: element by element, several residual streams, tokens of logits; shaders by name."""
+"""Ops that process each row independently: embedding, norms, elementwise maps, residual streams, sampling, probes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from ..vocabulary import Cache, Choosing, LayerNorm, Rms, Weight
 
 @dataclass(frozen=True)
 class Embed(Op):
-    """y[t] = norm(scale · W[ids[t]]), or of the position of t"""
+    """y[t] = norm(scale · W[ids[t]]), or the row of W for the position of t"""
 
     ids: Value | None
     weight: Weight
     y: Value
     norm: LayerNorm | None = None
-    scale: float = 1.0  # of what is read
-    positions: Cache | None = None  # whose pages say the position of each row, where there are no ids
+    scale: float = 1.0
+    positions: Cache | None = None  # if there are no ids: the cache whose pages define the position of each row
     fuses: ClassVar = {"norm": "layer_norm"}
 
 
@@ -33,12 +33,12 @@ class Norm(Op):
     add: Value | None = None
     scale: float = 1.0
     after: float = 1.0
-    quantises: Quantised | None = None  # what it writes beside y
-    next_norm: Rms | None = None  # that what it quantises goes through next
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
+    next_norm: Rms | None = None  # a second norm, applied to what it quantises
 
     @property
     def plain(self) -> bool:
-        """Whether it is the norm and nothing else, so that a product can do it while it reads x."""
+        """Whether it is a norm with weight and nothing else, so that a product can apply it while reading x."""
         return self.add is None and self.scale == self.after == 1.0 and self.how.weight is not None
 
     @property
@@ -51,11 +51,11 @@ class Map(Op):
     """y = f(x, numbers) or f(x, z, numbers), by element"""
 
     f: str  # a row of ELEMENTWISE
-    inputs: tuple[Value, ...]  # x, and z where f reads it and it is no parameter
+    inputs: tuple[Value, ...]  # x, and z if f reads one that is not a parameter
     y: Value
     numbers: tuple[float, ...] = ()
-    first: int = 0  # column of z from which on it is read
-    vector: Weight | None = None  # [D], z in every row
+    first: int = 0  # first column of z that is read
+    vector: Weight | None = None  # [D], a parameter as z, the same for every row
 
     @property
     def label(self) -> str:
@@ -67,14 +67,14 @@ class ScaleRows(Op):
     """y[t] = x[t] · by[t] + add[t]"""
 
     x: Value
-    by: Value  # [T, H], of each of H parts of a row
+    by: Value  # [T, H], one factor for each of H parts of a row
     y: Value
     add: Value | None = None
 
 
 @dataclass(frozen=True)
 class ByRow(Op):
-    """y = softmax(x), y = argmax(x) or what exceeds a bound, by row"""
+    """y = softmax(x), argmax(x) or excess(x), by row"""
 
     f: str  # softmax, argmax, excess
     x: Value
@@ -88,7 +88,7 @@ class ByRow(Op):
 
 @dataclass(frozen=True)
 class Copy(Op):
-    """y = x, where y lies in a stack that a kernel reads whole"""
+    """y = x, where y is part of a stack that a kernel reads as a whole"""
 
     x: Value
     y: Value
@@ -96,7 +96,7 @@ class Copy(Op):
 
 @dataclass(frozen=True)
 class ResizeHeads(Op):
-    """y[t, h] = x[t, h], cut or with zeros behind it"""
+    """y[t, h] = x[t, h], truncated or padded with zeros"""
 
     x: Value
     heads: int
@@ -105,7 +105,7 @@ class ResizeHeads(Op):
 
 @dataclass(frozen=True)
 class Pick(Op):
-    """y = the rows of x whose logits are asked for"""
+    """y = the rows of x whose logits are needed"""
 
     x: Value
     y: Value
@@ -113,11 +113,11 @@ class Pick(Op):
 
 @dataclass(frozen=True)
 class Kernel(Op):
-    """A shader by name, for probes of a device: no model says it"""
+    """A shader given by name, for probes of a device; models do not use it"""
 
     shader: tuple[str, ...]  # the kernel and its parts
     constants: Mapping[str, Constant]
-    operands: Mapping[str, Operand]  # all written, as far as they are values
+    operands: Mapping[str, Operand]  # values among these count as written
     groups: int
 
     @property
@@ -138,7 +138,7 @@ class PredictStreams(Op):
 class CorrectStreams(Op):
     """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
 
-    x: Value  # a stack that begins with as many as there are results
+    x: Value  # a stack that begins with one value for each result
     found: Value
     coefs: Value
     ys: tuple[Value, ...]

@@ -1,4 +1,4 @@
-"""Epilogues of matrix products: what becomes of sums."""
+"""Epilogues of matrix products: stages that process the sums."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class GatePairs(Epilogue):
 class AddAdapters(AdapterSums, Epilogue):
     """Adds B low to each row, and a bias."""
 
-    columns: Value  # those that each row has
+    columns: Value  # the range of adapter columns of each row
     fusions = {"adapters": (ADAPTERS_UP,), "adapters of pairs": (ADAPTERS_UP, ADAPTED_PAIRS)}
     labels = ("adapters",)
     bound = 3
@@ -70,7 +70,7 @@ class AddResidual(Epilogue):
     bound = 1
 
     def links(self, to: Context, op: Staged, rows: int) -> Links:
-        """Those that do more with the sum have parts of their own, which add it, too."""
+        """Links a part, unless another stage's part includes the addition."""
         quantise = op.find(QuantiseResult)
         replaced = op.has(SaveState) or (quantise is not None and quantise.out.eps is not None)
         return Links([] if replaced else [ADD_RESIDUAL], {}, {"residual": self.value})
@@ -78,7 +78,7 @@ class AddResidual(Epilogue):
 
 @dataclass(frozen=True)
 class Multiply(Epilogue):
-    """Multiplies by a value, by element, before a residual is added; there is no bias then."""
+    """Multiplies by a value, by element, before a residual is added; excludes a bias."""
 
     by: Value
     fusions = {"multiply": (SCALED,)}
@@ -91,7 +91,7 @@ class Multiply(Epilogue):
 
 @dataclass(frozen=True)
 class ScaleColumns(Epilogue):
-    """W_i are A of adapters: y_i = s · W_i x_i are further columns of x_i."""
+    """For W_i that are A of adapters: y_i = s · W_i x_i, written as further columns of x_i."""
 
     scales: Value  # s [T, R]
     fusions = {"columns of adapters": (ADAPTER_SUMS,)}
@@ -104,7 +104,7 @@ class ScaleColumns(Epilogue):
 
 @dataclass(frozen=True)
 class SaveState(Epilogue):
-    """Puts the normed row, which another product has stored, into the state of its token shift."""
+    """Copies the normed row, which another product stored, into the state of its token shift."""
 
     normed: Value
     state: State
@@ -126,10 +126,10 @@ class SaveState(Epilogue):
 
 @dataclass(frozen=True)
 class QuantiseResult(Epilogue):
-    """Writes the result as integers or float16, too, for the products that read it."""
+    """Writes the result also as integers or float16, for the products that read it."""
 
     out: Quantised
-    next_gain: Weight | None = None  # of the norm that it goes through next
+    next_gain: Weight | None = None  # gain of the next norm, applied before rounding
     fusions = {
         "quantise": (QUANTISED_SUMS,),
         "round": (SUMS_ROUNDED,),
@@ -153,7 +153,7 @@ class QuantiseResult(Epilogue):
 
 @dataclass(frozen=True)
 class EmitStatistics(Epilogue):
-    """Writes statistics of the row that it makes, for products that norm it."""
+    """Writes statistics of the result row, for products that norm it."""
 
     statistics: RowStatistics
     fusions = {"row statistics, emitted": (EMIT_STATISTICS,)}

@@ -1,4 +1,4 @@
-"""Matrix products, with the stages that passes put into them, and activation quantisation."""
+"""Matrix products with the stages that passes fuse into them, and activation quantisation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ STAGES = *PROLOGUES, *EPILOGUES
 
 @dataclass(frozen=True)
 class Gemm(Op):
-    """y_i = then_i(W_i x_i + bias_i): matrices of one format and one buffer, and x in one stack"""
+    """y_i = then_i(W_i x_i + bias_i); the matrices have one format and one buffer, and all x_i are in one stack"""
 
     products: tuple[Product, ...]
     prologue: tuple[Prologue, ...] = ()
     epilogue: tuple[Epilogue, ...] = ()
     config: GemmConfig | None = None
-    merges: bool = False  # with the Gemm before it, where one dispatch can hold both
+    merges: bool = False  # whether it shares the dispatch of the Gemm before it, if one dispatch can hold both
 
     @classmethod
     def of(cls, *products: Product, add: Value | None = None, scale: float = 1.0, pairs: bool = False) -> "Gemm":
-        """y_i = scale · then_i(W_i x_i + bias_i) + add, or y = then(G x) · (U x) of pairs."""
+        """y_i = scale · then_i(W_i x_i + bias_i) + add, or with `pairs` y = then(G x) · (U x)."""
         stages: list[Stage] = [GatePairs()] if pairs else []
         stages += [Scale(scale)] if scale != 1.0 else []
         stages += [AddResidual(add)] if add is not None else []
@@ -35,11 +35,11 @@ class Gemm(Op):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All of them, in the order in which they run."""
+        """All stages, in execution order."""
         return (*self.prologue, *self.epilogue)
 
     def find(self, kind: type[Kind]) -> Kind | None:
-        """Its stage of a kind."""
+        """Its stage of a kind; None if it has none."""
         return next((stage for stage in self.stages if isinstance(stage, kind)), None)
 
     def has(self, *kinds: type[Stage]) -> bool:
@@ -51,16 +51,16 @@ class Gemm(Op):
         return all(isinstance(stage, kinds) for stage in self.stages)
 
     def plus(self, *stages: Stage) -> "Gemm":
-        """The same with further stages, in place of those of the same kind."""
+        """The same product with further stages, which replace stages of the same kind."""
         own = {type(stage): stage for stage in (*self.stages, *stages)}
         return self._of(own[kind] for kind in STAGES if kind in own)
 
     def minus(self, *kinds: type[Stage]) -> "Gemm":
-        """The same without stages of these kinds."""
+        """The same product without stages of these kinds."""
         return self._of(stage for stage in self.stages if not isinstance(stage, kinds))
 
     def reading(self, x: Quantised) -> "Gemm":
-        """The same with rows that are quantised, and normed, before it."""
+        """The same product, reading rows that are already quantised and normed."""
         return replace(self, prologue=()).plus(ReadQuantised(x))
 
     def _of(self, stages: Iterable[Stage]) -> "Gemm":
@@ -70,13 +70,13 @@ class Gemm(Op):
 
     @property
     def add(self) -> Value | None:
-        """The residual that it adds."""
+        """The residual that it adds, if any."""
         added = self.find(AddResidual)
         return added.value if added else None
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What becomes of its sums. Of gate and up the compiler knows the activation: others cost registers."""
+        """Constants of its epilogue. The activation of gated pairs is a constant, which saves registers."""
         scale = self.find(Scale)
         if self.has(GatePairs):
             return {"THEN": NUMBER[self.products[0].then]}
@@ -84,13 +84,13 @@ class Gemm(Op):
 
     @property
     def weights(self) -> tuple[Weight, ...]:
-        """All matrices, in the order in which they are given."""
+        """All matrices, in order."""
         joined = self.find(JoinColumns)
         return (*(one.weight for one in self.products), *((joined.weight,) if joined else ()))
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Columns that each product sums over."""
+        """The number of columns that each product sums over."""
         joined, own = self.find(JoinColumns), tuple(one.weight.shape[1] for one in self.products)
         return (own[0] + joined.weight.shape[1],) if joined else own
 
@@ -123,17 +123,17 @@ class Gemm(Op):
         return (*kernel, *labels, *(("merge",) if self.merges else ()))
 
     def buffers(self, rows: int) -> int:
-        """The storage buffers that its dispatch binds: W, x, y, biases, and those of its stages."""
+        """The number of storage buffers that its dispatch binds: W, x, y, biases, and those of its stages."""
         biases = not self.has(AddAdapters) and any(one.bias for one in self.products)
         return 3 + biases + sum(stage.buffers(rows) for stage in self.stages)
 
 
 @dataclass(frozen=True)
 class Quantise(Op):
-    """Rows of x as the integers that products multiply, normed where they are to be"""
+    """Converts rows of x to the integers or float16 that products multiply, after an optional norm"""
 
     x: Value
-    widths: tuple[tuple[int, int], ...]  # of each x in it: where it starts, in floats, and how wide it is
+    widths: tuple[tuple[int, int], ...]  # start, in floats, and width of each x in it
     out: Quantised
     norm: Rms | None = None
 

@@ -1,4 +1,4 @@
-"""Routing, and products with experts."""
+"""Ops of mixtures of experts: routing, and products with experts."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from ..vocabulary import Gating, Glu, Rms, Routing, Weight
 
 @dataclass(frozen=True)
 class Route(Op):
-    """The experts of each row by its logits, and their shares"""
+    """Selects the experts of each row, and their shares, from its logits"""
 
     logits: Value
     router: Weight
@@ -32,7 +32,7 @@ class Route(Op):
 
 @dataclass(frozen=True)
 class GroupChoices(Op):
-    """e // size of the experts of each row, and scale · shares"""
+    """Maps the experts e of each row to e // size, and their shares to scale · shares"""
 
     routing: Routing[Value]
     size: int
@@ -50,7 +50,7 @@ class GroupChoices(Op):
 
 @dataclass(frozen=True)
 class FetchExperts(Op):
-    """The slots of a cache where copies of the chosen experts lie; those that have none yet are copied first"""
+    """Looks up the slots of the chosen experts in the expert cache, after copying missing experts into it"""
 
     experts: Value
     cache: ExpertCache
@@ -71,7 +71,7 @@ class FetchExperts(Op):
 
 @dataclass(frozen=True)
 class SortChoices(Op):
-    """The choices of experts in the order of the experts, and tiles of so many choices"""
+    """Sorts the choices by expert, into tiles of `tile` choices"""
 
     routing: Routing[Value]
     experts: int
@@ -90,7 +90,7 @@ class SortChoices(Op):
 
     @property
     def ordered(self) -> tuple[Value, Value]:
-        """What products of several choices at a time read."""
+        """The results that products with several choices at a time read."""
         return self.order, self.tiles
 
     @property
@@ -106,12 +106,12 @@ class SortChoices(Op):
 class ExpertProducts(Op):
     """y[t, j] = then(W_e x[t] + b_e), or of two matrices then(G_e x[t] + b_G,e) · (U_e x[t] + b_U,e), e = experts[t, j]
 
-    Sums are multiplied by scales before biases are added. Where `scaled`, x[t] is multiplied by shares[t, j] first. An
-    x [T, used, K] has a row for each choice.
+    Sums are multiplied by scales before biases are added. If `scaled`, x[t] is multiplied by shares[t, j] first. An
+    x [T, used, K] has one row per choice.
     """
 
     x: Value
-    weights: tuple[Weight, ...]  # [E, M, K] each; where a gated op has one, it holds both, [E, 2 · M, K]
+    weights: tuple[Weight, ...]  # [E, M, K] each; if a gated op has one weight, it holds gate and up, [E, 2 · M, K]
     routing: Routing[Value]
     then: Glu
     y: Value
@@ -122,12 +122,12 @@ class ExpertProducts(Op):
     norm: Rms | None = None
     route: Route | None = None
     sorted: SortChoices | None = None
-    quantised_x: Quantised | None = None  # what it reads in place of x
-    quantises: Quantised | None = None  # what it writes beside y
+    quantised_x: Quantised | None = None  # quantised rows, read in place of x
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
 
     @property
     def input_uses(self) -> int:
-        """Neighbouring choices that read the same row of x."""
+        """The number of neighbouring choices that read the same row of x."""
         return 1 if len(self.x.shape) > 2 else self.routing.experts.shape[1]
 
     @property
@@ -167,17 +167,17 @@ class ExpertSum(Op):
     y: Value
     add: Value | None = None
     bias: Weight | None = None  # [E · M]
-    weighted: bool = True  # whether answers are multiplied by shares
+    weighted: bool = True  # whether results are multiplied by shares
     sorted: SortChoices | None = None
-    shared: Value | None = None  # what a shared expert answers, where something is added, too
-    gate: Value | None = None  # [T, 1], of it
-    quantised_x: Quantised | None = None  # what it reads in place of h
-    quantises: Quantised | None = None  # what it writes beside y
-    next_gain: Weight | None = None  # of the norm that what it quantises goes through next
+    shared: Value | None = None  # result of a shared expert; only together with `add`
+    gate: Value | None = None  # [T, 1], factor of `shared`
+    quantised_x: Quantised | None = None  # quantised rows, read in place of h
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
+    next_gain: Weight | None = None  # gain of the next norm, applied to what it quantises
 
     @property
     def x(self) -> Value:
-        """What its matrix multiplies."""
+        """The input of its matrices."""
         return self.h
 
     @property

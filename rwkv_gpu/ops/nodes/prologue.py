@@ -1,4 +1,4 @@
-"""Prologues of matrix products: what is done to x, and to the columns that are summed over."""
+"""Prologues of matrix products: stages that change x, or the columns that are summed over."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ from .conv import Conv1d
 from .epilogue import GatePairs
 from .stage import AdapterSums, Context, Links, Prologue, Stage, Staged
 
-LOW_SCALE = 16.0  # of low as float16, by which B is multiplied: sums over A and x go far beyond x
+LOW_SCALE = 16.0  # low is divided by it to fit float16, and B multiplied: sums over A and x far exceed x
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class NormRows(Prologue):
 
 @dataclass(frozen=True)
 class ShiftTokens(Prologue):
-    """Norms x, shifts it by a token and mixes both rows while it is read."""
+    """Norms x and mixes each row with the row of the token before, while reading x."""
 
     x: Value
     norm: LayerNorm
@@ -114,7 +114,7 @@ class ShiftTokens(Prologue):
 
 @dataclass(frozen=True)
 class Convolve(Prologue):
-    """Convolves the row that it reads, and replaces the state of the convolution."""
+    """Convolves the row while reading it, and replaces the state of the convolution."""
 
     conv: Conv1d
     fusions = {"convolution": (CONVOLUTION,)}
@@ -146,7 +146,7 @@ class Convolve(Prologue):
 
 @dataclass(frozen=True)
 class LoadStatistics(Prologue):
-    """Loads the mean and deviation of the row that is normed from what the product that made the row has emitted."""
+    """Loads the mean and deviation for a norm from the statistics that the producer of the row emitted."""
 
     statistics: RowStatistics
     fusions = {"row statistics, loaded": (LOAD_STATISTICS,)}
@@ -163,13 +163,13 @@ class LoadStatistics(Prologue):
 
 
 def _statistics(op: Staged) -> list[str]:
-    """How the mean and deviation of the only row are found, unless a stage loads them."""
+    """The parts that compute the mean and deviation of the only row, unless a stage loads them."""
     return [SINGLE_ROW] if op.has(LoadStatistics) else [SINGLE_ROW, MERGE_STATISTICS, COMPUTE_STATISTICS]
 
 
 @dataclass(frozen=True)
 class ReadQuantised(Prologue):
-    """Reads rows that are integers or float16 already."""
+    """Reads rows that are already quantised to integers or float16."""
 
     rows: Quantised
     fusions = {"rows in a unit": (UNIT_OF_ALL,), "rows to norm in a unit": (UNIT_OF_NORM,)}
@@ -193,7 +193,7 @@ class ReadQuantised(Prologue):
 
 @dataclass(frozen=True)
 class JoinColumns(Prologue):
-    """A second matrix, whose columns follow those of the only one: y = W x + V z."""
+    """Appends the columns of a second matrix V to those of the only W: y = W x + V z."""
 
     z: Value
     weight: Weight
@@ -209,7 +209,7 @@ class JoinColumns(Prologue):
 
 @dataclass(frozen=True)
 class AdapterColumns(AdapterSums, Prologue):
-    """B of adapters are further columns of W, and low of x."""
+    """Appends B of adapters to the columns of W, and low to the columns of x."""
 
     fusions = {"adapters as columns": (ADAPTER_COLUMNS,)}
     labels = ("adapters", "columns")

@@ -1,4 +1,4 @@
-"""Recurrences over what sequences carry from step to step, what mixes rows for them, and norms of their heads."""
+"""Ops of recurrent models: recurrences over states, the mixing of rows before them, and norms of heads after them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from .linear import Gemm
 
 
 class MayConvolve(Op):
-    """What one has that may compute a convolution on the way."""
+    """Base of recurrences that may compute the convolution before them."""
 
     state: State
     conv: Conv1d | None
@@ -26,7 +26,7 @@ class MayConvolve(Op):
 
 
 class MayHaveLora(ReplacesState):
-    """What one has that may compute a LoRA on the way."""
+    """Base of recurrences that may compute the LoRA before them."""
 
     lora: Gemm | None
     fuses: ClassVar = {"lora": "lora", "quantises": "quantise"}
@@ -41,7 +41,7 @@ class Lerp(Op):
     """y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t])"""
 
     x: Value
-    before: Value | State  # the rows before, or the state that holds them, where each sequence has one row
+    before: Value | State  # the previous rows, or the state that holds them if each sequence has one row
     mix: Weight  # [n, D]
     low: Value | None
     up: Weight | None  # [n · D · R]
@@ -49,12 +49,12 @@ class Lerp(Op):
 
     @property
     def rank(self) -> int:
-        """Numbers that a row of U has; 0 without one."""
+        """The rank R of U; 0 if there is no U."""
         return 0 if self.low is None else self.low.shape[1] // len(self.ys)
 
     @property
     def mixes_few_rows(self) -> bool:
-        """Whether lanes can share a row of U: the kernel for one row of each sequence does that."""
+        """Whether the kernel for one row per sequence applies, whose lanes share a row of U."""
         return self.rank > 0 and self.rank % 4 == 0 and self.x.shape[1] % 4 == 0
 
     @property
@@ -71,13 +71,13 @@ class Wkv6(MayHaveLora):
     """The recurrence of RWKV-6 by head"""
 
     rkvg: Value  # a stack of r, k, v and the gate
-    key_heads: int  # that k and v have
+    key_heads: int  # number of heads of k and v
     w: Value
     vectors: Weight | None  # [3, D]
     eps: float
     state: State
     y: Value
-    lora: Gemm | None = None  # which makes w on the way
+    lora: Gemm | None = None  # the LoRA that computes w, if fused
     quantises: Quantised | None = None
 
     @property
@@ -87,7 +87,7 @@ class Wkv6(MayHaveLora):
 
 @dataclass(frozen=True)
 class LightningAttention(ReplacesState):
-    """Linear attention by head, with one decay for each"""
+    """Linear attention by head, with one decay per head"""
 
     qkv: Value  # [T, H · 3 · N]
     decays: tuple[float, ...]  # [H]
@@ -108,7 +108,7 @@ class GatedDeltaRule(MayConvolve):
     how: DeltaRule
     state: State
     y: Value
-    conv: Conv1d | None = None  # which it computes itself; qkv is not made then
+    conv: Conv1d | None = None  # the convolution that makes qkv, if fused
     quantises: Quantised | None = None
     fuses: ClassVar = {"conv": "conv1d", "quantises": "quantise"}
 
@@ -130,7 +130,7 @@ class TokenShift(ReplacesState):
     norm: LayerNorm
     mix: Weight  # [n, D]
     state: State
-    ys: tuple[Value, ...]  # in one stack; two more than rows of mix are xx[t] and xx[t - 1]
+    ys: tuple[Value, ...]  # in one stack; if two more than rows of mix, these are xx[t] and xx[t - 1]
     quantises: Quantised | None = None
 
     @property
@@ -140,7 +140,7 @@ class TokenShift(ReplacesState):
 
 @dataclass(frozen=True)
 class TimeMix(MayHaveLora):
-    """The recurrence of RWKV-7 by head; `lora` computes w, a and the gates on the way"""
+    """The recurrence of RWKV-7 by head; `lora`, if fused, computes w, a and the gates"""
 
     x: Mixed[Value]
     vectors: Weight  # [5, D], or [3, D] without a norm
@@ -177,8 +177,8 @@ class Ssd(MayConvolve):
     state: State  # [H, P, N]
     groups: int
     y: Value
-    conv: Conv1d | None = None  # of `projected`, which it computes itself; xbc is not made then
-    merges: bool = False  # with the attention before it, where one dispatch can hold both
+    conv: Conv1d | None = None  # the convolution of `projected` that makes xbc, if fused
+    merges: bool = False  # whether it shares the dispatch of the attention before it, if one dispatch can hold both
     quantises: Quantised | None = None
     fuses: ClassVar = {"conv": "conv1d", "merges": "merge", "quantises": "quantise"}
 

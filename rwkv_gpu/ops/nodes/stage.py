@@ -1,8 +1,8 @@
-"""What a stage of a matrix product is: work that a product does on the x that it reads, or on its sums.
+"""Stages of a matrix product: work fused into it, on the x that it reads (prologue) or on its sums (epilogue).
 
-A stage says what it reads and writes, which buffers it binds, and what it links. A product can have it where its kernel
-has holes for the parts: docs/fusion.md has the table. To add one is to write it in `prologue.py` or `epilogue.py`, and
-to list it at the end of that file.
+A stage defines what it reads and writes, the buffers it binds, and the parts it links. A product can have a stage if
+its kernel has holes for these parts: see the table in docs/fusion.md. To add a stage, write it in `prologue.py` or
+`epilogue.py` and list it at the end of that file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,21 +37,21 @@ class Product:
 
 @dataclass
 class Links:
-    """What a dispatch links, is specialised by, and binds."""
+    """The parts, constants and operands of a dispatch."""
 
     parts: list[str] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
     operands: dict[str, Operand] = field(default_factory=dict)
 
     def add(self, other: "Links") -> None:
-        """Takes over all of it."""
+        """Adds all parts, constants and operands of another one."""
         self.parts += other.parts
         self.constants |= other.constants
         self.operands |= other.operands
 
 
 class Context(Protocol):
-    """What stages know of lowering."""
+    """The part of `Lowering` that stages use."""
 
     @property
     def target(self) -> Target: ...
@@ -67,7 +67,7 @@ Kind = TypeVar("Kind", bound="Stage")
 
 
 class Staged(Protocol):
-    """What stages know of the product that has them. Its config has been fitted."""
+    """The product that has a stage, as stages see it. Its config is fitted."""
 
     @property
     def products(self) -> Sequence[Product]: ...
@@ -80,68 +80,67 @@ class Staged(Protocol):
 
 
 class Stage:
-    """Work that a product does beside multiplying."""
+    """Work that a product does in addition to multiplying."""
 
-    fusions: ClassVar[Mapping[str, Parts]] = {}  # what the table of kernels calls it: the parts that fill their holes
-
-    bound = 0  # storage buffers that it binds, whatever the rows are
+    fusions: ClassVar[Mapping[str, Parts]] = {}  # the parts of each of its forms, by name in the table of kernels
+    bound = 0  # storage buffers that it binds, if independent of the number of rows
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What `rwkv-gpu plan` shows of it."""
+        """Names for `rwkv-gpu plan`."""
         return ()
 
     @property
     def instead(self) -> Value | None:
-        """What the product reads in place of the x of its matrices."""
+        """The value that the product reads in place of the x of its matrices; None if it reads x."""
         return None
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """The values that it needs: those in its fields."""
+        """The input values: those in its fields."""
         return values_in(vars(self).values())
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        """The values that it makes."""
+        """The values that it writes."""
         return ()
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
-        """What it reads of what sequences carry from step to step."""
+        """The states and caches that it reads."""
         return ()
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
-        """What it replaces of that."""
+        """The states and caches that it replaces."""
         return ()
 
     def accepted_by(self, kernel: Kernel) -> bool:
-        """Whether a kernel has holes for one of its forms."""
+        """Whether a kernel has holes for at least one of its forms."""
         return any(map(kernel.accepts, self.fusions.values()))
 
     def buffers(self, rows: int) -> int:
-        """Storage buffers that it binds."""
+        """The number of storage buffers that it binds."""
         return self.bound
 
     def links(self, to: Context, op: Staged, rows: int) -> Links:
-        """What the dispatch of a product links for it."""
+        """The parts, constants and operands that it adds to the dispatch of a product."""
         return Links()
 
 
 class Prologue(Stage):
-    """What is done to x, or to the columns that are summed over."""
+    """A stage that changes x, or the columns that are summed over."""
 
 
 class Epilogue(Stage):
-    """What becomes of sums."""
+    """A stage that processes the sums."""
 
 
 @dataclass(frozen=True)
 class AdapterSums(Stage):
-    """B_i low_i of adapters, or nothing."""
+    """Base of the stages that add B_i low_i of adapters."""
 
-    lows: tuple[tuple[Value, ...], ...]  # of each product: none, one, or one for each of two matrices that alternate
+    lows: tuple[tuple[Value, ...], ...]  # per product: none, one, or two for a matrix with alternating rows
     factors: tuple[Weight | None, ...]
 
     @property
@@ -149,10 +148,10 @@ class AdapterSums(Stage):
         return values_in((*self.lows, *vars(self).values()))
 
     def outputs(self, to: Context, op: Staged, read: int) -> Links:
-        """Where each product finds its B, of which so many bytes are read at a time, and its low."""
+        """The place of each product's B and low. B is read in units of `read` bytes."""
         wanted = [one for one in self.factors if one]
         factors = together(wanted, to.target)
-        assert factors is not None, "only what lies together is fused"
+        assert factors is not None, "fused adapters have their factors in one binding"
         starts, outputs, first = iter(factors.starts), [], 0
         for product, lows in zip(op.products, self.lows, strict=True):
             at = [low.offset // VEC4 for low in lows]

@@ -1,4 +1,4 @@
-"""The passes over a graph, in the order in which they run: rules that fuse two nodes, and other rewrites."""
+"""The passes over a graph in execution order: rules that fuse two nodes, and other rewrites."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from .rule import Rule
 
 @dataclass(frozen=True)
 class Pass:
-    """A rewrite of the graph. `run` tells how often it did something."""
+    """A rewrite of the graph. `run` returns the number of rewrites."""
 
     name: str
     doc: str  # what it does, with the graph before and after
@@ -44,12 +44,12 @@ class Pass:
 
     @property
     def about(self) -> str:
-        """What it does, in a line."""
+        """The first line of `doc`."""
         return self.doc.partition("\n")[0]
 
 
 def _pass(what: Rule[Any, Any] | ModuleType | Callable[[Graph, Target], int]) -> Pass:
-    """Of a rule, a module with one idea, or a function."""
+    """Wraps a rule, a module with a `run` function, or a function as a pass."""
     if isinstance(what, Rule):
         return Pass(what.name, what.doc, what.run)
     if isinstance(what, ModuleType):
@@ -106,7 +106,7 @@ REQUIRED = ("choose_kernels", "adapters_as_products")  # lowering needs what the
 
 
 def run_passes(graph: Graph, target: Target, without: Collection[str] = ()) -> dict[str, int]:
-    """Rewrites the graph by every pass but those named. How often each fired."""
+    """Runs all passes except those in `without`. Returns the number of rewrites by pass."""
     unknown = sorted(set(without) - set(NAMES))
     if unknown:
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")

@@ -1,4 +1,4 @@
-"""Every product gets the kernel that the tuning has for its rows, format and size.
+"""Selects a kernel for every product from the tuning, by rows, format and size.
 
     before
         %0 = gemm(x)  [a]  +norm
@@ -8,10 +8,10 @@
         %0 = gemm(x)  [a]  +gemv  +norm
         %1 = gemm(x)  [b]  +gemm_int8  +norm
 
-Without this pass, products have the kernel that needs least of a device: linear/gemv for few rows, or tiles.
+Without this pass, products use the kernel with the lowest device requirements: linear/gemv for few rows, or tiles.
 
-Condition: none. A kernel that copies quantised rows is chosen only if whatever makes x can quantise it: see
-`quantise_in_producer`. Short rows are multiplied as float16 only if whatever makes them can round them: see
+Condition: none. A kernel that copies quantised rows is chosen only if the producer of x can quantise it: see
+`quantise_in_producer`. Short rows are multiplied as float16 only if their producer can round them: see
 `round_in_producer`.
 """
 
@@ -27,7 +27,7 @@ from ..values import Value
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Configs for the products that have none yet."""
+    """Sets the config of every product that has none. Returns their number."""
     fired = 0
     for node in list(graph.nodes):
         gemm = gemm_op(node)
@@ -50,12 +50,12 @@ def _config(graph: Graph, node: Node, gemm: Gemm, target: Target) -> GemmConfig:
 
 
 def _rounds(graph: Graph, node: Node, gemm: Gemm, target: Target) -> bool:
-    """Whether whatever makes the x of a product can round it."""
+    """Whether the producer of a product's x can round it."""
     wanted = quantise_for(gemm, node.rows)
     makers = graph.writers(wanted.x)
     return len(makers) == 1 and can_round(graph, makers[0], wanted, target)
 
 
 def _first(graph: Graph, x: Value) -> Node:
-    """The first product that reads x: it decides how x is quantised. Adapters read it as it is."""
+    """The first product that reads x, which decides how x is quantised. Adapters read x unquantised."""
     return next(node for node in graph.readers(x) if not isinstance(node.op, AdapterDown))

@@ -1,4 +1,4 @@
-"""Rules by which a product takes over what came before it: a sum with another product, or runs of attention."""
+"""Rules that fuse a reduction into the product after it: the sum with another product, or the runs of attention."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from .rule import ALONE, Pair, Rule
 
 
 def _adds(op: Gemm) -> bool:
-    """Whether a product adds what it sums, and nothing else, to a residual, and reads x as it is."""
+    """Whether a product does nothing but add W x to a residual, without activation or prologue."""
     first, *others = op.products
     plain = not (others or op.merges) and op.only(Scale, AddResidual, ReadQuantised, QuantiseResult)
     return plain and first.then == "none" and op.has(AddResidual)
@@ -25,13 +25,13 @@ def _one_scale(pair: Pair[Gemm, Gemm]) -> bool:
 
 
 def _not_merging(pair: Pair[Gemm, Gemm]) -> bool:
-    """Whether the node behind the first does not share its dispatch."""
+    """Whether the node after the first product does not share its dispatch."""
     merging = gemm_op(next(pair.graph.between(pair.before, pair.node), None))
     return merging is None or not merging.merges
 
 
-def _joined(pair: Pair[Gemm, Gemm]) -> Gemm:
-    """Both as one, with the kernel that the tuning has for its size."""
+def _concatenated(pair: Pair[Gemm, Gemm]) -> Gemm:
+    """Both products as one, with the kernel that the tuning selects for its size."""
     [first], [second], add = pair.producer.products, pair.consumer.products, pair.producer.add
     assert add is not None
     joined = replace(pair.consumer, products=(replace(second, x=first.x, weight=first.weight),))
@@ -40,15 +40,15 @@ def _joined(pair: Pair[Gemm, Gemm]) -> Gemm:
 
 
 def _one_binding(pair: Pair[Gemm, Gemm]) -> bool:
-    """Whether one binding holds both matrices, of one format."""
-    op = _joined(pair)
+    """Whether both matrices have one format and fit in one binding."""
+    op = _concatenated(pair)
     shards = shards_of(op, pair.target)
     alike = whole(op, pair.target) and len({(one.parts, one.slice.buffer) for one in shards}) == 1
     return alike and spanned(shards).nbytes <= pair.target.can.max_binding
 
 
 def _kernel_joins(pair: Pair[Gemm, Gemm]) -> bool:
-    op = _joined(pair)
+    op = _concatenated(pair)
     assert op.config is not None
     config, _ = fit(op, op.config, pair.target)
     return config.takes(JOINED) and binds(op, 1, pair.target)
@@ -71,7 +71,7 @@ JOIN_COLUMNS: Rule[Gemm, Gemm] = Rule(
             %3 = gemm(%0, %1, x)  [first second]  +gemv_int  +joined
             %4 = gemm(%3)  [b]  +gemv_int  +norm
 
-    The second waited for the first only because it adds what that gives.
+    The second product depends on the first only through the residual that it adds.
     """,
     producer=Gemm,
     consumer=Gemm,
@@ -86,11 +86,11 @@ JOIN_COLUMNS: Rule[Gemm, Gemm] = Rule(
         "both have one scale": _one_scale,
         "nothing shares the dispatch of the first": _not_merging,
         **ALONE,
-        "columns are whole chunks": lambda pair: all(one.shape[1] % CHUNK == 0 for one in _joined(pair).weights),
+        "columns are whole chunks": lambda pair: all(one.shape[1] % CHUNK == 0 for one in _concatenated(pair).weights),
         "one binding holds both, of one format": _one_binding,
         "the kernel has columns of two matrices": _kernel_joins,
     },
-    rewrite=lambda pair: pair.into_consumer(_joined(pair)),
+    rewrite=lambda pair: pair.into_consumer(_concatenated(pair)),
 )
 
 
@@ -100,7 +100,7 @@ def _whole_heads(pair: Pair[AttendLatent, HeadLinear]) -> bool:
 
 
 def _gathers_rows(pair: Pair[AttendLatent, HeadLinear]) -> bool:
-    """Whether workgroups stage the whole row of a head, and have a lane for each vec4 of it."""
+    """Whether each workgroup stages the whole row of a head and has a lane for each of its vec4s."""
     weight = pair.consumer.weight
     configs = [head_config(each, 1, pair.target) for each in matrices_of(weight, pair.target)]
     return all(config.gathers_row and 4 * config.wg >= weight.shape[-1] for config in configs)
@@ -108,12 +108,12 @@ def _gathers_rows(pair: Pair[AttendLatent, HeadLinear]) -> bool:
 
 def _leave_runs(pair: Pair[AttendLatent, HeadLinear]) -> None:
     pair.graph.replace(pair.before, replace(pair.producer, leaves_runs=True))
-    pair.graph.replace(pair.node, replace(pair.consumer, joins_runs=True))
+    pair.graph.replace(pair.node, replace(pair.consumer, reduces_runs=True))
 
 
 RUNS_INTO_HEADS: Rule[AttendLatent, HeadLinear] = Rule(
     "runs_into_heads",
-    """The product by head behind attention over latents joins the runs of a long context.
+    """The per-head product after latent attention reduces the runs of a long context.
 
         before
             %0, %1 = gemm(x)  [q z]  +gemv
@@ -129,8 +129,8 @@ RUNS_INTO_HEADS: Rule[AttendLatent, HeadLinear] = Rule(
             %4 = attend_latent(%2, %3)  reads kv
             %5 = head_linear(%4)  [v_up]  +runs
 
-    A workgroup of attention sees one run of the context. A dispatch of its own would join them, and all others wait for
-    it.
+    A workgroup of attention covers one run of the context. Without this rule a separate dispatch reduces the runs, and
+    everything after it waits.
     """,
     producer=AttendLatent,
     consumer=HeadLinear,

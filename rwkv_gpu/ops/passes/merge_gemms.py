@@ -1,4 +1,4 @@
-"""Independent products of several formats share a dispatch.
+"""Merges independent products of several formats into one dispatch.
 
     before
         %0, %1 = gemm(x)  [q k]
@@ -8,12 +8,12 @@
         %0, %1 = gemm(x)  [q k]  +gemv
         %2 = gemm(x)  [v]  +gemv  +merge
 
-One kernel multiplies one format. The first workgroups of a merged dispatch run one kernel, the others the next. All
-have as many lanes as the product with the most work wants.
+A kernel multiplies one format. The first workgroups of a merged dispatch run one kernel, the others the next. All
+workgroups have the number of lanes that is best for the product with the most work.
 
-Condition: neighbours in a layer, neither of which needs the other, in steps of few rows. Of several rows, kernels that
-overlap by themselves are slower as one, with the registers of both. So there they must write one stack: then the second
-would have to wait.
+Condition: neighbours in a layer that do not depend on each other, in steps of few rows. With several rows, a merged
+kernel needs the registers of both and is slower than two that overlap. Such products are merged only if they write
+parts of one stack, because then the second dispatch would wait for the first.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Each product of a run but the first is marked, and all have workgroups of one size."""
+    """Marks each product of a run except the first, and gives all of them one workgroup size."""
     fired = 0
     for nodes in _runs(graph, target):
         ops = [node.op for node in nodes if isinstance(node.op, Gemm)]
@@ -37,7 +37,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _runs(graph: Graph, target: Target) -> list[list[Node]]:
-    """Neighbours that may share a dispatch."""
+    """Runs of neighbouring products that may share a dispatch."""
     runs: list[list[Node]] = []
     last: list[Node] = []
     for node in graph.nodes:
@@ -54,7 +54,7 @@ def _few(node: Node, target: Target) -> bool:
 
 
 def _independent(one: Node, other: Node, graph: Graph) -> bool:
-    """Whether neither needs the other, and one dispatch of both is faster than two."""
+    """Whether two products are independent, and one dispatch for both is faster than two."""
     if one.layer != other.layer or needs(other, one):
         return False
     if set(one.op.states_written) & set(other.op.states_read) or set(one.op.states_read) & set(other.op.states_written):
@@ -64,7 +64,7 @@ def _independent(one: Node, other: Node, graph: Graph) -> bool:
 
 
 def _alike(ops: Sequence[Gemm], rows: int, target: Target) -> list[Gemm]:
-    """The same with configs of one workgroup size, where the device can run all of them so."""
+    """The same products with one workgroup size, if the device can run all of them with it."""
     if not all(whole(op, target) for op in ops):
         return list(ops)
     own = [choose(op, rows, target) for op in ops]

@@ -1,4 +1,4 @@
-"""Latents go to their pages in the dispatch of the product of heads before them.
+"""Merges the write of latents to their pages into the dispatch of the per-head product before it.
 
     before
         %0, %1 = gemm(x)  [q z]
@@ -12,7 +12,7 @@
         %3 = write_latent(%1, %0)  writes kv  +merge
         %4 = attend_latent(%2, %3)  reads kv
 
-Neither needs the other. Writing the latents of few rows keeps one workgroup busy, and attention would wait for it.
+The two are independent. Writing the latents of few rows occupies one workgroup, and attention would wait for it.
 
 Condition: steps of at most `Tuning.fusion.merged_batch_rows` rows, and neighbours in a layer.
 """
@@ -26,7 +26,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Each write behind a product of heads is marked."""
+    """Marks each latent write that follows a per-head product. Returns their number."""
     fired = 0
     for one, other in pairwise(list(graph.nodes)):
         op = other.op

@@ -1,4 +1,4 @@
-"""The product of a router shares the dispatch of the product before it.
+"""Merges the product of a router into the dispatch of the product before it.
 
     before
         %0 = gemm(x)  [first]
@@ -14,11 +14,11 @@
         %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
         %6 = expert_sum(%3, %4, %5, %2)  [down]
 
-Neither keeps a device busy. Lowering gives the router workgroups of as many lanes as those before it have, unless these
-are many.
+Neither product fills a device. Lowering gives the router the workgroup size of the product before it, unless that has
+many workgroups.
 
-Condition: steps of several rows, at most `Tuning.fusion.merged_batch_rows`; of one, `merge_gemms` does it. The product
-before is of the same layer, and what is multiplied stays floats.
+Condition: steps of 2 to `Tuning.fusion.merged_batch_rows` rows; for one row, `merge_gemms` does it. Both products are
+in the same layer, and the router multiplies floats.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ CHOOSE = Route, SortChoices, ExpertProducts
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Each router behind a product that it does not need is marked."""
+    """Marks each router that follows an independent product. Returns their number."""
     fired = 0
     for one, other in pairwise(list(graph.nodes)) if not graph.shape.one_row else ():
         op = _router(other, graph, target)
@@ -45,7 +45,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _router(node: Node, graph: Graph, target: Target) -> Gemm | None:
-    """A product that experts are chosen by, if its workgroups can have as many lanes as others have."""
+    """The product of a router, if its kernel can run with any workgroup size."""
     op = gemm_op(node)
     if op is None or op.merges or op.has(SaveState) or not whole(op, target):
         return None

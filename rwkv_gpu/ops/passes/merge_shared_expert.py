@@ -1,4 +1,4 @@
-"""The last product of a shared expert shares the dispatch of the first products with experts.
+"""Merges the last product of a shared expert into the dispatch of the first products with experts.
 
     before
         %0 = gemm(x)  [first]
@@ -14,11 +14,11 @@
         %2 = gemm(%0, x)  [last]  +gemv  +merge
         %6 = expert_sum(%3, %4, %5, %2)  [down]
 
-The sum over experts is the first that needs it. The product before it and that of the router, which read the same row,
-have a dispatch of their own: `merge_gemms`.
+Its first reader is the sum over experts. The shared expert's first product and the router's product read the same row
+and share another dispatch: `merge_gemms`.
 
-Condition: steps of one row. One dispatch computes the first products with experts, and workgroups of the last product
-can have as many lanes.
+Condition: steps of one row. One dispatch computes the first products with experts, and the last product can run with
+their workgroup size.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The product stands behind those with experts."""
+    """Moves the product to just after those with experts. Returns the number of moves."""
     fired = 0
     for first, node in pairwise(list(graph.nodes)) if graph.shape.one_row else ():
         op = node.op
@@ -54,7 +54,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _merged(last: Node, first: Node, target: Target) -> Gemm | None:
-    """The product with workgroups of as many lanes as those with experts have, where it can have such."""
+    """The product with the workgroup size of the products with experts; None if it cannot have it."""
     gemm, products = gemm_op(last), first.op
     if gemm is None or gemm.merges or gemm.has(SaveState) or not whole(gemm, target):
         return None

@@ -1,4 +1,4 @@
-"""Norms: rules and passes that move them into the ops that read them, and compute none twice."""
+"""Rules and passes that fuse norms into the ops that read them, and remove duplicates."""
 
 from dataclasses import replace
 from typing import Any
@@ -54,7 +54,7 @@ def _xs(op: Reader) -> tuple[Value, ...]:
 
 
 def _kernel_norms(pair: Pair[Norm, Reader]) -> bool:
-    """Whether the kernel of the reader sees whole rows, or what rounds rows for it does."""
+    """Whether the kernel of the reader, or the dispatch that rounds rows for it, sees whole rows."""
     op, how, rows, target = pair.consumer, pair.producer.how, pair.node.rows, pair.target
     if isinstance(op, AdapterDown):
         return op.whole
@@ -68,18 +68,18 @@ def _kernel_norms(pair: Pair[Norm, Reader]) -> bool:
 
 
 def _whole_chunks(pair: Pair[Norm, Reader]) -> bool:
-    """Whether the row is whole chunks, where a kernel wants those."""
+    """Whether the row is a multiple of a chunk, if the kernel requires that."""
     alone = isinstance(pair.producer.how, Rms) and not isinstance(pair.consumer, AdapterDown)
     return not alone or pair.producer.x.shape[1] % 32 == 0
 
 
 def _if_layer_norm(condition: Condition) -> Condition:
-    """A condition of layer norms, which need the mean of a row first."""
+    """A condition that applies to layer norms only, which need the mean of a row first."""
     return lambda pair: not isinstance(pair.producer.how, LayerNorm) or condition(pair)
 
 
 def _norm_reader(pair: Pair[Norm, Reader]) -> None:
-    """The norm is gone once nothing reads it any more."""
+    """Moves the norm into the reader, and removes the node of the norm after its last reader."""
     graph, norm, op = pair.graph, pair.producer, pair.consumer
     if isinstance(op, Gemm):
         products = tuple(replace(one, x=norm.x) for one in op.products)
@@ -105,8 +105,8 @@ NORM_INTO_PRODUCTS: Rule[Norm, Reader] = Rule(
         after
             %1, %2 = gemm(x)  [q k]  +norm
 
-    An RMS norm costs a product little: the gain goes to x, and the root to the sums at the end. A layer norm needs the
-    mean first, which only a step of one row finds fast enough.
+    An RMS norm costs a product little: x is multiplied by the gain, and the sums by the root at the end. A layer norm
+    needs the mean first, which is fast enough only in steps of one row.
     """,
     producer=Norm,
     consumer=(Gemm, AdapterDown, ExpertProducts),
@@ -167,7 +167,7 @@ def _reads_norms(node: Node) -> bool:
 
 
 def reading(op: Op, old: Value, new: Value) -> Op:
-    """The same op, with another value in the place of an x."""
+    """The same op, reading `new` in place of `old`."""
     if isinstance(op, Gemm):
         return replace(op, products=tuple(replace(one, x=new if one.x is old else one.x) for one in op.products))
     if isinstance(op, AdapterDown):
@@ -192,11 +192,11 @@ def whole_norms_into_attention(graph: Graph, _target: Target) -> int:
             %0, %1, %2 = gemm(x)  [q k v]
             %9 = attend(%10)  state kv  +norm
 
-    The norms give new values, which are copied into a stack with v. Attention reads the stack that the product has
-    written instead, and finds both norms while it stages its heads.
+    The norms write new values, which are copied into a stack with v. Instead, attention reads the stack that the
+    product wrote, and computes both norms while it stages its heads.
 
-    Condition: every sequence has one row, and none sees what another one writes; nothing else reads the norms; q, k and
-    v lie in one stack before them.
+    Condition: every sequence has one row, and no row reads the cache entries of another one; nothing else reads the
+    norms; q, k and v are in one stack before the norms.
     """
     fired = 0
     for node in list(graph.nodes) if graph.shape.decode and not graph.shape.shared_pages else []:

@@ -1,4 +1,4 @@
-"""Products of one x stand side by side, so that the GPU computes them at the same time.
+"""Moves products of the same x next to each other, so that the GPU computes them concurrently.
 
     before
         %0, %1, %2 = gemm(x)  [q k v]
@@ -12,10 +12,12 @@
         %4 = attend(%3)  state kv
         %6 = gemm(%5, %4)  [output]
 
-A step of few rows is a chain of dispatches, and each waits for what it reads. A mixer beside attention, or the router
-behind a shared expert, would wait for what it does not need. Of one row, neighbours share a dispatch: `merge_gemms`.
+A step of few rows is a chain of dispatches, and each waits for the one before. A mixer parallel to attention, or the
+router after a shared expert, would wait for results that it does not read. In steps of one row, neighbours then share a
+dispatch: `merge_gemms`.
 
-Condition: one row for each sequence. What the product reads is there, and nothing on the way touches its states.
+Condition: one row per sequence. The inputs of the product exist at its new place, and no node that it passes touches
+its states.
 """
 
 import itertools
@@ -27,7 +29,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
-    """Each such product stands right behind the others of its x."""
+    """Moves each such product to just after the others of its x. Returns the number of moves."""
     if not graph.shape.row_each:
         return 0
     fired = 0
@@ -37,20 +39,20 @@ def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same f
         if op is None or first is None:
             continue
         passed = _passed(graph, first, node, op)
-        if passed and not any(holds_up(other, op) for other in passed):
+        if passed and not any(must_precede(other, op) for other in passed):
             graph.move_before(node, passed[0])
             fired += 1
     return fired
 
 
 def _first(graph: Graph, node: Node, op: Gemm) -> Node | None:
-    """The first product of the same x in a layer, where it is another."""
+    """The first product of the same x in the layer; None if it is this node."""
     found = next((other for other in graph.readers(op.products[0].x) if _alike(other, node, op)), node)
     return found if found is not node else None
 
 
 def _passed(graph: Graph, first: Node, node: Node, op: Gemm) -> list[Node]:
-    """The nodes that stand between a product and the run that begins with the first of its x."""
+    """The nodes between a product and the run of products that begins with `first`."""
     return [*itertools.dropwhile(lambda other: _alike(other, node, op), graph.between(first, node))]
 
 
@@ -61,8 +63,8 @@ def _alike(one: Node, node: Node, op: Gemm) -> bool:
     return other is not None and same and other.products[0].x is op.products[0].x
 
 
-def holds_up(other: Node, op: Op) -> bool:
-    """Whether an op cannot go before a node."""
+def must_precede(other: Node, op: Op) -> bool:
+    """Whether a node must stay before an op, because the op depends on it."""
     made, needed = {value.root for value in other.op.writes}, {value.root for value in op.reads}
     states = {*op.states_read, *op.states_written} & {*other.op.states_read, *other.op.states_written}
     return bool(made & needed or states)

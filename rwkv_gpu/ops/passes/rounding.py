@@ -1,4 +1,4 @@
-"""Activation quantisation: rows of x become integers or float16 once, and where they are made if that is possible."""
+"""Activation quantisation: rows of x are converted to integers or float16 once, by their producer if possible."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from .rule import Pair, Rule
 
 
 def quantise_once(graph: Graph, target: Target) -> int:
-    """What several products multiply as integers is quantised once.
+    """Rows that several products multiply as integers are quantised once.
 
         before
             %0 = gemm(x)  [a]  +gemm_int8
@@ -41,7 +41,7 @@ def quantise_once(graph: Graph, target: Target) -> int:
     A norm in the prologue of such a product moves into the quantisation, which sees whole rows.
 
     Condition: the kernel of the product, or of products with experts, reads quantised rows. Without this pass each
-    product quantises for itself.
+    product quantises its own rows.
     """
     made: dict[Hashable, Quantise] = {}
     for node in list(graph.nodes):
@@ -57,14 +57,14 @@ def quantise_once(graph: Graph, target: Target) -> int:
 
 
 def _where(graph: Graph, node: Node, wanted: Quantise) -> Node:
-    """What the quantisation stands before: of experts their router, as the GPU may then do both at the same time."""
+    """The node to insert the quantisation before; for experts their router, so that the GPU may overlap both."""
     if isinstance(node.op, Gemm) or wanted.x.base:
         return node
     return next(one for one in graph.readers(wanted.x) if (one.layer, one.picked) == (node.layer, node.picked))
 
 
 def _wanted_rows(node: Node, target: Target) -> Quantise | None:
-    """What a product reads in place of rows of x that nobody has quantised for it yet."""
+    """The quantisation that a product needs; None if it reads floats, or rows that are quantised already."""
     op = node.op
     if isinstance(op, Gemm) and not op.has(ReadQuantised) and op.config and op.config.reads_quantised:
         return quantise_for(op, node.rows)
@@ -87,13 +87,13 @@ def _able(pair: Pair[Op, Quantise]) -> Quantisable | None:
 
 
 def _right_size(pair: Pair[Op, Quantise]) -> bool:
-    """Whether the producer writes integers of the size that is wanted, or float16."""
+    """Whether the producer can write integers of the required size, or float16."""
     able, size = _able(pair), pair.consumer.out.size
     return able is not None and bool(size or able.rounds) and able.size in (0, size)
 
 
 def _own_widths(pair: Pair[Op, Quantise]) -> bool:
-    """Whether each x that is wanted is one that the producer makes."""
+    """Whether the producer writes each required x as a whole."""
     able, op = _able(pair), pair.consumer
     first = op.x.offset // 4
     return able is not None and {first + start: width for start, width in op.widths}.items() <= able.widths.items()
@@ -107,7 +107,7 @@ def _quantise(pair: Pair[Op, Quantise]) -> None:
 
 
 def _writing(op: Op, out: Quantised, norm: Rms | None = None) -> Op:
-    """The same op that writes its result quantised, too, for the norm that comes next."""
+    """The same op, which also writes its result quantised, multiplied by the gain of the next norm if any."""
     next_gain = norm.weight if norm else None
     if isinstance(op, Gemm):
         return op.plus(QuantiseResult(out, next_gain))
@@ -118,7 +118,7 @@ def _writing(op: Op, out: Quantised, norm: Rms | None = None) -> Op:
 
 QUANTISE_IN_PRODUCER: Rule[Op, Quantise] = Rule(
     "quantise_in_producer",
-    """Whatever makes x writes it as integers, too.
+    """The producer of x also writes it as integers.
 
         before
             %0 = token_shift(x)  [gain]  state previous
@@ -152,7 +152,7 @@ def _rounds(pair: Pair[Op, Quantise]) -> bool:
 
 
 def _norms_first(pair: Pair[Op, Quantise]) -> bool:
-    """Whether a norm makes x, which sees whole rows and does all that the rounding did."""
+    """Whether the producer is a norm, which sees whole rows and can round them completely."""
     return isinstance(pair.producer, Norm) and rounds_normed(pair.producer, pair.consumer.norm)
 
 
@@ -186,7 +186,7 @@ def _round(pair: Pair[Op, Quantise]) -> None:
 
 ROUND_IN_PRODUCER: Rule[Op, Quantise] = Rule(
     "round_in_producer",
-    """Whatever makes x writes it as float16, too, for products on matrix units.
+    """The producer of x also writes it as float16, for products on matrix units.
 
         before
             %0 = quantise(x)
@@ -199,12 +199,12 @@ ROUND_IN_PRODUCER: Rule[Op, Quantise] = Rule(
             %1, %4 = gemm(%0)  [gate_up]  +subgroup_gemm  +quantised_x  +quantise
             %3 = gemm(%4)  [down]  +subgroup_gemm  +quantised_x
 
-    No workgroup sees a whole row, so that nobody knows a power of two for it. All rows have the same.
+    No workgroup of the producer sees a whole row, so no per-row scale is available. All rows share one power of two.
 
-    A norm in between becomes two halves: the node that makes x multiplies by its gain and leaves sums of squares, which
-    the product adds up.
+    A norm in between is split: the producer multiplies x by the gain and writes sums of squares, and the product adds
+    these up.
 
-    A norm that makes x, maybe the sum of one and a residual, sees whole rows, and does all that the rounding did.
+    If the producer is itself a norm, with or without a residual, it sees whole rows and rounds them completely.
     """,
     producer=Op,
     consumer=Quantise,
@@ -225,7 +225,7 @@ FOUR = 4  # columns that are read at once
 
 
 def quantise_beside_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
-    """The dispatch that makes A x of LoRA adapters quantises the same x for the products that add B (A x).
+    """The dispatch that computes A x of LoRA adapters also quantises x for the products that add B (A x).
 
         before
             %0 = gemm(x)  [s]  +gemv
@@ -238,27 +238,27 @@ def quantise_beside_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG0
             %1, %2, %3, %4 = adapter_down(x, %0)  [q.a v.a]  +norm  +quantise
             %5, %6 = gemm(%4, %1, %2, %3)  [q v]  +skinny_gemm  +quantised_x  +adapters
 
-    Both are small and wait for x, so that one after the other each takes as long as a dispatch takes at least.
+    Both are small and depend on x only. As separate dispatches, each takes the minimum time of a dispatch.
 
-    Condition: one dispatch makes A x, before any product reads x quantised, and norms x as these want it. One node
-    makes all that is quantised.
+    Condition: one dispatch computes A x, before any product reads x quantised, with the same norm of x. One node
+    writes all of x.
     """
     fired = 0
     for node in list(graph.nodes):
         if not isinstance(node.op, Quantise) or len(graph.writers(node.op.x)) > 1:
             continue
         for down in graph.readers(node.op.x):
-            if isinstance(down.op, AdapterDown) and _beside(down, down.op, node, node.op):
-                graph.replace(down, replace(down.op, beside=node.op))
+            if isinstance(down.op, AdapterDown) and _can_quantise(down, down.op, node, node.op):
+                graph.replace(down, replace(down.op, quantise=node.op))
                 graph.remove(node)
                 fired += 1
                 break
     return fired
 
 
-def _beside(down: Node, low: AdapterDown, node: Node, op: Quantise) -> bool:
-    """Whether a node makes A x of what is quantised, early enough, and does nothing beside it yet."""
+def _can_quantise(down: Node, low: AdapterDown, node: Node, op: Quantise) -> bool:
+    """Whether a node computes A x of the x to quantise, runs early enough, and quantises nothing yet."""
     place = down.layer, down.rows, down.picked
     alike = place == (node.layer, node.rows, node.picked) and low.norm == op.norm and down.order < node.order
-    whole = low.whole and low.beside is None and all(width % FOUR == 0 for _, width in op.widths)
+    whole = low.whole and low.quantise is None and all(width % FOUR == 0 for _, width in op.widths)
     return alike and whole and all(x.root is op.x.root for x in low.xs)

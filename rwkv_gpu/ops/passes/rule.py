@@ -1,7 +1,7 @@
-"""Rules that fuse the node that makes a value and the one that reads it, and `fuse`, which applies them.
+"""Rules that fuse the producer of a value with a consumer, and `fuse`, which applies a rule to a graph.
 
-A rule names the kinds of both ops, its conditions, and one rewrite. Every condition is a predicate with a name, so that
-tests can hold each of them against a graph where it alone is not met.
+A rule names the kinds of both ops, its conditions, and one rewrite. Every condition is a named predicate, so that tests
+can check each one with a graph that violates it alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,27 +23,27 @@ class Pair(Generic[Producer, Consumer]):
 
     graph: Graph
     target: Target
-    before: Node  # which makes the value
-    node: Node  # which reads it
+    before: Node  # the producer
+    node: Node  # the consumer
     value: Value
 
     @property
     def producer(self) -> Producer:
-        """The op that makes the value."""
+        """The op that writes the value."""
         return cast(Producer, self.before.op)
 
     @property
     def consumer(self) -> Consumer:
-        """The op that reads it."""
+        """The op that reads the value."""
         return cast(Consumer, self.node.op)
 
     def into_consumer(self, op: Op) -> None:
-        """One op in the place of the later node."""
+        """Replaces both nodes by one op at the place of the consumer."""
         self.graph.remove(self.before)
         self.graph.replace(self.node, op)
 
     def into_producer(self, op: Op) -> None:
-        """One op in the place of the earlier node."""
+        """Replaces both nodes by one op at the place of the producer."""
         self.graph.remove(self.node)
         self.graph.replace(self.before, op)
 
@@ -53,27 +53,27 @@ Condition = Callable[[Pair[Any, Any]], bool]
 
 @dataclass(frozen=True)
 class Rule(Generic[Producer, Consumer]):
-    """A fusion of two nodes, where all of its conditions are met."""
+    """A fusion of two nodes that applies if all conditions are met."""
 
     name: str
     doc: str  # what it does, with the graph before and after
     producer: Kinds
     consumer: Kinds
-    reads: Callable[[Any], Iterable[Value | None]]  # the values of a consumer whose producer it may fuse with
-    conditions: Mapping[str, Callable[[Pair[Producer, Consumer]], bool]]  # by what they ask for
+    reads: Callable[[Any], Iterable[Value | None]]  # candidate values to fuse over, given the consumer
+    conditions: Mapping[str, Callable[[Pair[Producer, Consumer]], bool]]  # by description
     rewrite: Callable[[Pair[Producer, Consumer]], None]
 
     def run(self, graph: Graph, target: Target) -> int:
-        """How often it fired."""
+        """Applies the rule to a graph. Returns the number of rewrites."""
         return fuse(self, graph, target)
 
     def refused_by(self, pair: Pair[Producer, Consumer]) -> str | None:
-        """The first condition that two nodes do not meet."""
+        """The first condition that a pair violates; None if it meets all."""
         return next((name for name, holds in self.conditions.items() if not holds(pair)), None)
 
 
 def fuse(rule: Rule[Any, Any], graph: Graph, target: Target) -> int:
-    """Applies a rule to every consumer, in order; once to each."""
+    """Applies a rule to every consumer in order, at most once each. Returns the number of rewrites."""
     fired = 0
     for node in list(graph.nodes):
         for pair in pairs(rule, graph, target, node):
@@ -85,7 +85,7 @@ def fuse(rule: Rule[Any, Any], graph: Graph, target: Target) -> int:
 
 
 def pairs(rule: Rule[Any, Any], graph: Graph, target: Target, node: Node) -> list[Pair[Any, Any]]:
-    """A node with each of those before it that a rule may fuse it with."""
+    """The pairs of a consumer and a producer that a rule may fuse."""
     if not isinstance(node.op, rule.consumer):
         return []
     found = ((value, _maker(graph, value)) for value in rule.reads(node.op) if value is not None)
@@ -93,18 +93,18 @@ def pairs(rule: Rule[Any, Any], graph: Graph, target: Target, node: Node) -> lis
 
 
 def _maker(graph: Graph, value: Value) -> Node | None:
-    """The node that makes a value, or all parts of it."""
+    """The node that writes a value, or all parts of it."""
     makers = graph.writers(value)
     return makers[0] if len(makers) == 1 else graph.writer(value)
 
 
 def only_reader(pair: Pair[Any, Any]) -> bool:
-    """Whether nothing else reads the value, or another part of its stack."""
+    """Whether the consumer is the only reader of the value and of other parts of its stack."""
     return pair.graph.readers(pair.value) == [pair.node]
 
 
 def no_output(pair: Pair[Any, Any]) -> bool:
-    """Whether the value is not read after the step."""
+    """Whether the value is not an output of the step."""
     return not pair.graph.is_output(pair.value)
 
 

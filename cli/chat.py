@@ -10,7 +10,7 @@ import click
 from rwkv_gpu import LLM, Settings
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm.completion import TALKING
+from rwkv_gpu.llm.completion import CHAT_DEFAULTS
 
 from . import slash
 from .bars import checking_bar
@@ -37,7 +37,7 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are b
 @shared("template")
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
-@sampling_options(TALKING)
+@sampling_options(CHAT_DEFAULTS)
 @loading_options
 @click.pass_context
 def command(
@@ -52,7 +52,7 @@ def command(
     """
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)
-    defaults: Settings = {**TALKING, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
+    defaults: Settings = {**CHAT_DEFAULTS, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
     context_shift = loading["context_shift"] is not None
     chat_options = ChatOptions(system, template, think, context_shift, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)

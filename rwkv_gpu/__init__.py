@@ -70,11 +70,12 @@ __all__ = [
     "load",
 ]
 
-_PLACES = {"SamplingParams": "engine.sampling_params", "builtin_model": "builtin"}  # of names that are not in llm
+# Modules of public names that are not in llm
+_PLACES = {"SamplingParams": "engine.sampling_params", "builtin_model": "builtin"}
 
 
 def __getattr__(name: str) -> Any:
-    """A public name at its first use, so that `import rwkv_gpu` does not wait for a GPU library."""
+    """Imports a public name at its first use, so that `import rwkv_gpu` does not load a GPU library."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_PLACES.get(name, 'llm')}", __name__), name)

@@ -1,13 +1,13 @@
-"""The exceptions that a user can act on: one class per cause. Each message names the cause and the remedy.
+"""Exceptions that a user can act on: one class per cause. Each message names the cause and the remedy.
 
-`RwkvGpuError.exit_code` is what the command line ends with: 2 for bad input, 3 for the device.
+`RwkvGpuError.exit_code` is the exit status of the command line: 2 for bad input, 3 for the device.
 """
 
 LONGEST = 4096  # characters
 
 
 def printable(text: str, limit: int = LONGEST) -> str:
-    """The text on one line: what does not print is escaped, what is too long is cut."""
+    """The text on one line: unprintable characters are escaped, and a long text is truncated."""
     cut = text if len(text) <= limit else text[:limit] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
@@ -15,13 +15,13 @@ def printable(text: str, limit: int = LONGEST) -> str:
 class RwkvGpuError(Exception):
     """Any error of this package: one line, with the reason and what to do.
 
-    A message may quote a file, a server or a user: whatever these say, it is one line that prints.
+    A message may quote a file, a server or a user. It is always a single printable line.
     """
 
     exit_code = 2
 
-    def __init__(self, *said: object) -> None:
-        super().__init__(*(printable(one) if isinstance(one, str) else one for one in said))
+    def __init__(self, *parts: object) -> None:
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in parts))
 
 
 class BadFile(RwkvGpuError):
@@ -41,19 +41,19 @@ class ContextFull(RwkvGpuError):
 
 
 class CacheFull(RwkvGpuError):
-    """More keys and values at a time than the model was loaded with room for."""
+    """More keys and values at the same time than the model was loaded with room for."""
 
 
 class QueueFull(RwkvGpuError):
-    """More requests at a time than may wait for the model."""
+    """More requests at the same time than may wait for the model."""
 
 
 class Closed(RwkvGpuError):
-    """A model that is used after it was closed, or was closed while somebody waited for it."""
+    """A model that is used after it was closed, or was closed while a caller waited for it."""
 
 
 class Forked(RwkvGpuError):
-    """A model that is used in a process that was forked from the one that loaded it."""
+    """A model used in a process that was forked from the one that loaded it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -63,15 +63,15 @@ class Forked(RwkvGpuError):
 
 
 class BadGrammar(RwkvGpuError):
-    """A JSON schema, a regular expression or a grammar that is wrong, too large or too deep."""
+    """A JSON schema, regular expression or grammar that is wrong, too large or too deep."""
 
 
 class MissingExtra(RwkvGpuError):
-    """Something that needs a package which is not installed; the message has the command."""
+    """A feature whose package is not installed; the message has the command to install it."""
 
 
 class BadTemplate(RwkvGpuError):
-    """A chat template that is wrong, or that takes too much time or memory."""
+    """A chat template that is wrong, or takes too much time or memory."""
 
 
 class BadNumbers(RwkvGpuError):
@@ -87,15 +87,15 @@ class DeviceError(RwkvGpuError):
 
 
 class NoAdapter(DeviceError):
-    """There is no such device."""
+    """The requested device does not exist."""
 
 
 class UnsupportedDevice(DeviceError):
-    """The device lacks a feature or a limit that is needed."""
+    """The device lacks a required feature or limit."""
 
 
 class NoMatrixUnits(DeviceError):
-    """Matrix units were asked for and cannot be had; the message says why."""
+    """Matrix units were required but are not available; the message has the reason."""
 
 
 class OutOfMemory(DeviceError):
@@ -103,11 +103,11 @@ class OutOfMemory(DeviceError):
 
 
 class DeviceLost(DeviceError):
-    """The device went away (driver reset, sleep, unplugged); everything on it is gone."""
+    """The device was lost (driver reset, sleep, unplugged); everything on it is gone."""
 
 
 class ShaderError(DeviceError):
-    """A shader did not compile on this device; the message points into its own file, by its lines."""
+    """A shader did not compile on this device; the message gives the shader file and line."""
 
-    def __init__(self, *said: object) -> None:
-        Exception.__init__(self, *said)
+    def __init__(self, *parts: object) -> None:
+        Exception.__init__(self, *parts)

@@ -1,6 +1,6 @@
-"""Replacing a file as a whole: whatever happens on the way, the old one or the new one is there, complete.
+"""Replaces files atomically: after any failure, either the old or the new file is there, complete.
 
-The new file is written beside the old one, synced, read back, and only then renamed: a full disk, a crash or a kill
+The new file is written to the same folder, synced, read back, and only then renamed. So a full disk, a crash or a kill
 leaves the old file.
 """
 
@@ -16,15 +16,15 @@ from typing import BinaryIO
 
 from .errors import BadInput, printable
 
-WINDOWS = os.name == "nt"  # there no open file can be renamed, replaced or deleted
-PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between tries there: scanners open what is new, for a moment
-LOCKED_AT = 1 << 30  # the byte that a lock is on there: a locked byte cannot be read by others
-ABANDONED = 3600.0  # seconds after which nobody writes an unfinished file any more
-UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written
+WINDOWS = os.name == "nt"  # cannot rename, replace or delete open files
+PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between attempts on Windows, where scanners briefly open new files
+LOCKED_AT = 1 << 30  # the locked byte on Windows, beyond the data: others cannot read a locked byte
+ABANDONED = 3600.0  # seconds after which an unfinished file is considered abandoned
+UNFINISHED = ".saving-"  # follows the target's name in the name of an unfinished file
 
 
 class Unreadable(Exception):
-    """What was written cannot be read back."""
+    """Written data cannot be read back."""
 
 
 def replace_file(
@@ -34,11 +34,11 @@ def replace_file(
     check: Callable[[BinaryIO], object],
     before_replace: Callable[[int], None] | None = None,
 ) -> None:
-    """Puts what `write` writes in the place of a file, if `check` can read it back (else it raises `Unreadable`).
+    """Writes a file with `write`, then replaces the old one unless `check`, which reads it back, raises `Unreadable`.
 
-    BadInput says why it failed. `before_replace` gets the descriptor of the new file, which is locked for this process,
-    just before it takes its place; a duplicate of the descriptor keeps the lock. On Windows the file must be closed
-    before, so it is not called.
+    Raises BadInput with the reason of a failure. `before_replace` gets the descriptor of the new file, locked for this
+    process, just before the replacement; a duplicate of the descriptor keeps the lock. It is not called on Windows,
+    where the file must be closed before.
     """
     target, refused = _target(path), f"{printable(os.fspath(path))}: cannot be written"
     try:
@@ -48,7 +48,7 @@ def replace_file(
         raise BadInput(f"{refused}: {error.strerror}") from None
     try:
         with open(handle, "w+b") as file:
-            lock(handle)  # so that nobody takes it for what a killed process left
+            lock(handle)  # so that it is not taken for a leftover of a killed process
             _keep_mode(handle, target)
             write(file)
             file.flush()
@@ -71,7 +71,7 @@ def replace_file(
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Puts a text in the place of a file, in a folder that is made where it is missing. BadInput says why it failed."""
+    """Replaces a file by a text; creates the folder if missing. Raises BadInput with the reason of a failure."""
     data = text.encode()
 
     def write(file: BinaryIO) -> None:
@@ -89,7 +89,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Renames a closed file over another. Where Windows refuses, as somebody has one of them open, it tries again."""
+    """Renames a closed file over another. On Windows it retries while another program has one of them open."""
     for pause in PAUSES if WINDOWS else ():
         try:
             os.replace(source, target)
@@ -101,7 +101,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def lock(handle: int) -> bool:
-    """Locks an open file for this process; False where another one has it. Some disks have no such lock."""
+    """Locks an open file for this process; False if another process holds the lock. Some file systems have no locks."""
     try:
         import fcntl
     except ImportError:
@@ -116,7 +116,7 @@ def lock(handle: int) -> bool:
 
 
 def _lock_byte(handle: int) -> bool:
-    """The same on Windows, which locks bytes, from where a file stands."""
+    """Locks a byte at the current file position, for Windows."""
     try:
         msvcrt = importlib.import_module("msvcrt")
     except ImportError:
@@ -133,7 +133,7 @@ def _lock_byte(handle: int) -> bool:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """The file that a path leads to, through links. BadInput where no file can be."""
+    """Resolves links to the file to be written. Raises BadInput if it cannot be a file."""
     name = printable(os.fspath(path))
     try:
         target = Path(os.path.realpath(path))
@@ -147,24 +147,24 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 
 def _prefix(target: Path) -> str:
-    """How the name begins of what becomes this file; a name has 255 bytes at most."""
+    """Prefix of the names of a target's unfinished files; a file name has at most 255 bytes."""
     start = target.name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
     return f".{start}{UNFINISHED}"
 
 
 def _keep_mode(handle: int, target: Path) -> None:
-    """A new file has the permissions of the one that it replaces; without one, its owner alone reads it."""
+    """Copies the permissions of the replaced file; a new file is readable by its owner only."""
     with contextlib.suppress(OSError, AttributeError):  # Windows cannot
         os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Removes what killed processes left of this file. What is still being written is locked, and stays."""
+    """Removes what killed processes left of this file. Files still being written are locked, and stay."""
     prefix = _prefix(target)
     for entry in os.scandir(target.parent):
         if entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(OSError):
-                if WINDOWS:  # which deletes no open file, and unlocks it just before it is renamed
+                if WINDOWS:  # which cannot delete an open file, and unlocks it just before the rename
                     if time.time() - entry.stat().st_mtime > ABANDONED:
                         os.unlink(entry.path)
                     continue
@@ -174,7 +174,7 @@ def _remove_unfinished(target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Has the disk know of the new name, where a folder can be synced."""
+    """Syncs the folder, so that the rename reaches the disk; skipped where impossible."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -4,5 +4,5 @@ from pathlib import Path
 
 
 def builtin_model() -> Path:
-    """The path of its GGUF file."""
+    """Path of the built-in GGUF file."""
     return Path(__file__).with_name("builtin.gguf")

@@ -1,4 +1,4 @@
-"""An answer on its way from the engine to its reader: updates become events. Runs on the driver's thread."""
+"""Converts engine updates to events for the reader of an answer. Runs on the driver's thread."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from .reader import Reader
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How many tokens of the prompt were fed so far."""
+    """Number of prompt tokens fed so far."""
 
     done: int
     total: int
@@ -28,14 +28,14 @@ class End:
     error: BaseException | None = None
 
 
-MOST_UNREAD = 4096  # events that wait for a reader; beyond them the request pauses
+MOST_UNREAD = 4096  # unread events at which the request pauses
 Item = Event | PromptProgress | End
 
 
 class Answer:
-    """Listens to one request, and puts what its reader should know where that one waits.
+    """Listens to one request, and passes its events to the reader.
 
-    Where more than `most_unread` events wait, the request pauses until half of them are read; None lets it go on.
+    With more than `most_unread` unread events, the request pauses until half of them are read; None never pauses.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Answer:
     ) -> None:
         self._most_unread = most_unread
         self._counting = threading.Lock()
-        self._unread = 0  # events
+        self._unread = 0  # number of events
         self._paused = False
         self._reader = reader
         self._to_reader = put
@@ -63,7 +63,7 @@ class Answer:
         self._ended: float | None = None
 
     def on_update(self, update: Update) -> int | None:
-        """Takes an update; gives after how many tokens a stop string was met."""
+        """Handles an update. Returns the number of tokens to keep if a stop string was found."""
         self._reused = update.reused
         self._drafts = update.drafted, update.accepted
         if update.prompt_done != self._fed:
@@ -83,7 +83,7 @@ class Answer:
         return None
 
     def overflows(self) -> bool:
-        """Whether its reader is so far behind that the request must pause; said once, until `taken` says to resume."""
+        """True, once, if the reader is so far behind that the request must pause; `taken` reports when to resume."""
         if self._most_unread is None or self._unread <= self._most_unread:
             return False
         with self._counting:
@@ -91,7 +91,7 @@ class Answer:
         return not paused
 
     def taken(self) -> bool:
-        """An event was read, by any thread; whether the request must be resumed now."""
+        """Records that an event was read, on any thread. Returns True if the request must resume now."""
         with self._counting:
             self._unread -= 1
             if not self._paused or self._most_unread is None or self._unread > self._most_unread // 2:
@@ -105,11 +105,11 @@ class Answer:
         self._to_reader(item)
 
     def fail(self, error: BaseException) -> None:
-        """It ends with an error."""
+        """Ends the answer with an error."""
         self._finish(End("error", error))
 
     def stats(self, new_tokens: int) -> Stats:
-        """What it took so far. Any thread may ask."""
+        """Statistics so far. Any thread may call it."""
         now = self._ended or self._clock()
         prompted = self._prompted or now
         seconds = prompted - self._began, now - prompted

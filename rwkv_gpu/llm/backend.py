@@ -1,4 +1,4 @@
-"""What chats and replies need of a loaded model. `LLM` has it; they do not import it, so that imports have no cycle."""
+"""What chats and replies need of a loaded model. A protocol, implemented by `LLM`, that avoids an import cycle."""
 
 from collections import deque
 from collections.abc import Callable
@@ -19,19 +19,19 @@ R = TypeVar("R", bound=Reading)
 
 
 class Backend(Protocol):
-    """A loaded model, seen from a chat."""
+    """A loaded model, as used by a chat."""
 
     tokenizer: Tokenizer
     info: Info
     vocab_size: int
-    context: int | None  # tokens that a sequence may have; None is no limit
+    context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
-    _recent: deque[Transcript]  # of answered requests, so that prompts that go on from them keep their ids
+    _recent: deque[Transcript]  # of answered requests, so that prompts that continue them keep their ids
 
     @property
     def has_chat_format(self) -> bool:
-        """Whether `chat_format` is compiled already."""
+        """True if `chat_format` is compiled already."""
 
     @property
     def chat_format(self) -> ChatFormat:

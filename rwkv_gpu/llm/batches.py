@@ -1,4 +1,4 @@
-"""Many answers at a time: some are always asked for ahead of the one that is waited for."""
+"""Many answers at once: some are requested ahead of the one that is awaited."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from .completion import Completion
 from .generation import AsyncGeneration, Generation
 
 T = TypeVar("T")
-AHEAD = 8  # times as many as run at a time, so that long answers do not hold up those behind them
+AHEAD = 8  # requested answers per running one, so that long answers do not block later ones
 
 
 def wait_all(
@@ -18,7 +18,7 @@ def wait_all(
     sequences: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Completion]:
-    """An answer for each item, in order. `progress` gets how many are done, and of how many."""
+    """Returns an answer for each item, in order. `progress` gets the number done, and the total."""
     running: deque[Generation] = deque()
     done: list[Completion] = []
     waiting = deque(items)
@@ -60,7 +60,7 @@ R = TypeVar("R", Generation, AsyncGeneration)
 
 
 def _fill(running: "deque[R]", start: Callable[[T], R], waiting: "deque[T]", sequences: int) -> None:
-    """Starts as many as may run ahead, or as many as the model takes."""
+    """Starts answers up to the look-ahead, or as many as the model accepts."""
     while waiting and len(running) < AHEAD * sequences:
         try:
             running.append(start(waiting[0]))

@@ -1,4 +1,4 @@
-"""A conversation with a model, in turns. A new question costs its new tokens only."""
+"""A conversation with a model, in turns. A new question costs only its new tokens."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ from .backend import Backend
 from .batches import await_all, wait_all
 from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
-from .completion import TALKING, Completion, Settings, form, own_names, sampling, seeded
+from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
 from .session import SavedChat, SavedSession
 from .transcript import Transcript
@@ -28,13 +28,13 @@ Truncate = Literal["left"]
 
 
 class Chat:
-    """A conversation. `send` answers a question, `stream` gives the answer event by event.
+    """A conversation. `send` answers a question, `stream` yields the answer event by event.
 
-    An answer that is closed early is kept as far as it was read. If nothing of it was read, its question is dropped.
-    There is one answer at a time: the next question cancels one that is still being generated.
+    An answer that is closed early is kept as far as it was read. If nothing was read, its question is dropped. There is
+    one answer at a time: a new question cancels an answer that is still being generated.
 
-    `settings` apply to every answer. `think` asks a template that can switch reasoning on (True) or off (False).
-    When a chat no longer fits the context, it is refused; if `truncate` is "left", prompts leave out its oldest turns.
+    `settings` apply to every answer. `think` turns reasoning on (True) or off (False) in templates that can switch it.
+    A chat that no longer fits the context is refused; with `truncate="left"`, prompts leave out its oldest turns.
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class Chat:
         self._transcript = Transcript()
         self._lock = threading.RLock()
         self._open: weakref.ref[Reading] | None = None
-        self._asking: object = None  # the question that is being answered
-        self._first = 0  # the message that prompts begin with, after the system prompt
+        self._asking: object = None  # the question being answered
+        self._first = 0  # index of the first message in prompts, after the system prompt
         self.think = truth("think", think)
         self.truncate = one_of("truncate", truncate, "left")
-        self.settings: Settings = {**TALKING, **own_names(settings or {})}  # type: ignore[typeddict-item]
+        self.settings: Settings = {**CHAT_DEFAULTS, **own_names(settings or {})}  # type: ignore[typeddict-item]
         sampling(None, {}, self.settings)
         form(self.settings)
 
     def __repr__(self) -> str:
-        """How many messages it has."""
+        """Number of messages."""
         count = len(self._messages)
         return f"<Chat: {count} message{'' if count == 1 else 's'}>"
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """All messages, with their role, their content and, if there was any, their reasoning."""
+        """All messages, with role, content and, if present, reasoning."""
         return [message.as_dict() for message in self._messages]
 
     @property
@@ -95,12 +95,12 @@ class Chat:
 
     @property
     def can_think(self) -> bool:
-        """Whether the chat template can switch reasoning on and off; without that, `think` has no effect."""
+        """True if the chat template can switch reasoning on and off; otherwise `think` has no effect."""
         return self._format.can_think
 
     @property
     def tokens(self) -> int:
-        """How many tokens of the context the messages take."""
+        """Number of context tokens that the messages take."""
         return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
     @overload
@@ -108,14 +108,14 @@ class Chat:
     @overload
     def send(self, text: str, *, n: int, **settings: Unpack[Settings]) -> list[Completion]: ...
     def send(self, text: str, *, n: int | None = None, **settings: Unpack[Settings]) -> Completion | list[Completion]:
-        """The answer to a question. `n` gives a list of so many answers; the chat goes on from the first."""
+        """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first."""
         if n is None:
             return self.stream(text, **settings).wait()
         start = self._answers(Generation, text, settings)
         return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
     def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
-        """The answer to a question, event by event."""
+        """Answers a question, event by event."""
         return self._ask(Generation, self._question(text), on_prompt, settings)
 
     @overload
@@ -136,12 +136,12 @@ class Chat:
         return self._ask(AsyncGeneration, self._question(text), on_prompt, settings)
 
     def regenerate(self, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
-        """Another answer to the last question, in place of the one it had."""
+        """Answers the last question again, replacing its answer."""
         self._stop_reading()
         return self._ask(Generation, self._messages[: self._last_question() + 1], on_prompt, settings)
 
     def edit(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
-        """Asks this in place of the last question."""
+        """Replaces the last question, and answers the new one."""
         self._stop_reading()
         asked = (*self._messages[: self._last_question()], *_checked([{"role": "user", "content": text}]))
         return self._ask(Generation, asked, on_prompt, settings)
@@ -152,12 +152,12 @@ class Chat:
         self._messages = self._messages[: self._last_question()]
 
     def reset(self) -> None:
-        """Drops all messages but the system prompt."""
+        """Drops all messages except the system prompt."""
         self._stop_reading()
         self._messages = self._messages[: self.system is not None]
 
     def fork(self) -> "Chat":
-        """A copy that goes its own way."""
+        """Returns an independent copy."""
         self._stop_reading()
         settings: Settings = {**self.settings}
         other = Chat(self._llm, self._format, messages=self._messages, think=self.think, settings=settings)
@@ -166,9 +166,9 @@ class Chat:
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the chat and the model's state to a file, for `llm.load_chat`. On failure the old file stays.
+        """Writes the chat and the model's state to a file, for `llm.load_chat`. If this fails, the old file stays.
 
-        Logits processors are functions, and not saved.
+        Logits processors are functions and are not saved.
         """
         save_chats(path, [self])
 
@@ -177,7 +177,7 @@ class Chat:
         return (*self._messages, *_checked([{"role": "user", "content": text}]))
 
     def _last_question(self) -> int:
-        """Its place among the messages."""
+        """Index of the last question among the messages."""
         for at in range(len(self._messages) - 1, -1, -1):
             if self._messages[at].role == "user":
                 return at
@@ -187,9 +187,10 @@ class Chat:
         return self._format.prompt([message.for_template() for message in messages], [self._transcript], self.think)
 
     def _prompt(self, messages: tuple[Message, ...], answer: int) -> ChatPrompt:
-        """The prompt for these messages; with `truncate`, without the oldest turns where it leaves too little room.
+        """Returns the prompt for these messages; with `truncate`, drops the oldest turns if they leave too little room.
 
-        Then it is cut to half of the context, so that the next prompts begin alike and cost their new tokens only.
+        It is then cut to half of the context, so that the next prompts share its beginning and cost only their new
+        tokens.
         """
         context, system = self._llm.context, int(messages[0].role == "system")
         if self.truncate is None or context is None:
@@ -209,7 +210,7 @@ class Chat:
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]
     ) -> R:
-        """Asks for an answer. The messages become the chat's own, unless nothing of the answer is read."""
+        """Requests an answer. The messages become the chat's own, unless nothing of the answer is read."""
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
         asked = self._prompt(messages, params.max_tokens)
         self._check_room(len(asked.transcript.ids))
@@ -238,7 +239,7 @@ class Chat:
         return answer
 
     def _answers(self, reading: type[R], text: str, settings: Mapping[str, Any]) -> Callable[[int], R]:
-        """Starts the answers to a question by their index. The first becomes the chat's own."""
+        """Starts the answers to a question, by index. The first becomes the chat's own."""
         messages = self._question(text)
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
 
@@ -252,7 +253,7 @@ class Chat:
         return start
 
     def _stop_reading(self) -> None:
-        """Cancels an answer that is being generated; what was read of it is kept."""
+        """Cancels an answer in progress, keeping what was read of it."""
         running = self._open() if self._open else None
         if running is not None:
             running.close()
@@ -267,7 +268,7 @@ class Chat:
             )
 
     def _repeated(self) -> Sequence[int]:
-        """The ids that the next prompt begins with: a template may leave out some of what was said, as reasoning."""
+        """Ids shared with the next prompt: a template may leave out parts of earlier messages, such as reasoning."""
         ids, system = self._transcript.ids, int(bool(self._messages) and self._messages[0].role == "system")
         question = *self._messages[:system], *self._messages[max(self._first, system) :], Message("user", "?")
         try:
@@ -278,7 +279,7 @@ class Chat:
         return ids[: sum(1 for _ in alike)]
 
     def _saved(self) -> SavedChat:
-        """What a file keeps of it."""
+        """The contents of a saved file."""
         self._stop_reading()
         source = self.template.source
         return SavedChat(
@@ -307,9 +308,9 @@ def save_chats(
     *,
     before_replace: Callable[[int], None] | None = None,
 ) -> None:
-    """Writes chats of one model to one file, with the model's state for the current one.
+    """Writes chats of one model to one file, with the model's state for the current chat.
 
-    The old file stays where that fails. `before_replace` gets the descriptor of the new file before it replaces it.
+    If this fails, the old file stays. `before_replace` gets the new file's descriptor before it replaces the old one.
     """
     llm, saved = chats[current]._llm, [chat._saved() for chat in chats]
     ids = chats[current]._repeated()
@@ -319,7 +320,7 @@ def save_chats(
 
 
 def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:
-    """The chats in a file, and the number of the current one. BadFile says why where there are none."""
+    """Loads the chats in a file, and the index of the current one. Raises BadFile with the reason if there are none."""
     saved = session.read(path, llm.model_file, llm.vocab_size)
     chats = []
     for chat in saved.chats:
@@ -329,13 +330,13 @@ def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], 
             raise BadFile(f"{path}: is no chat that this version can continue: {error}") from None
     ids = saved.chats[saved.current].transcript.ids[: saved.length]
     if ids:
-        with suppress(ContextFull, CacheFull):  # no room for the state here: the next prompt computes it again
+        with suppress(ContextFull, CacheFull):  # no room for the state: the next prompt recomputes it
             llm._driver.call(lambda engine: engine.restore(ids, saved.state))
     return chats, saved.current
 
 
 def messages_of(messages: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
-    """Messages as a chat keeps them; there may be none."""
+    """Converts messages to the form that a chat stores; may be empty."""
     return _checked(messages) if messages else ()
 
 

@@ -1,4 +1,4 @@
-"""Chat completions in the shape of OpenAI's API: dicts, whole or in chunks. Knows no engine."""
+"""Chat completions in OpenAI's format: request fields and reply dicts, whole or in chunks. Uses no engine."""
 
 import itertools
 import time
@@ -12,7 +12,7 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
-from .completion import TALKING, Completion, Event, Stats, form, sampling, seeded
+from .completion import CHAT_DEFAULTS, Completion, Event, Stats, form, sampling, seeded
 from .tools import Calling, Tools
 from .unique import unique
 from .validate import truth
@@ -20,13 +20,13 @@ from .validate import truth
 Json = dict[str, Any]
 # OpenAI's names for fields of SamplingParams.
 RENAMED = {"max_completion_tokens": "max_tokens"}
-MOST_VARIABLES = 1 << 16  # characters of the variables for a template
-MOST = 128  # the most answers to a prompt, as in OpenAI's API
+MOST_VARIABLES = 1 << 16  # maximum characters of template variables
+MOST = 128  # maximum answers per prompt, as in OpenAI's API
 
 
 @dataclass(frozen=True)
 class RequestFields:
-    """The fields of a request beside its messages."""
+    """The fields of a request, except its messages."""
 
     params: SamplingParams
     form: Form | None
@@ -34,14 +34,14 @@ class RequestFields:
     logprobs: bool
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
-    variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
-    continues: bool = False  # whether the answer goes on with the last message
-    progress: bool = False  # whether a stream tells how far the prompt is read
-    tools: Tools | None = None  # that the model may call
+    variables: Mapping[str, Any] = field(default_factory=dict)  # for the chat template
+    continues: bool = False  # whether the answer continues the last message
+    progress: bool = False  # whether a stream reports how much of the prompt is read
+    tools: Tools | None = None  # tools that the model may call
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
-        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None means left out."""
+        """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
         n, usage, model = common_fields(rest)
         variables = rest.pop("chat_template_kwargs", {})
@@ -59,21 +59,21 @@ class RequestFields:
             raise BadInput("add_generation_prompt must be the opposite of continue_final_message; leave it out")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
         tools = Tools.read(rest)
-        params = sampling(None, TALKING, {**rest, "logprobs": top})
+        params = sampling(None, CHAT_DEFAULTS, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and (tools.required or tools.strict):
             raise BadInput("an answer cannot both call tools that are required or strict and have a response_format")
         return cls(params, shape, n, logprobs, usage, model, variables, continues, progress, tools)
 
     def params_of(self, index: int) -> SamplingParams:
-        """Each of several answers has a seed of its own."""
+        """The params of one of several answers; each has its own seed."""
         return seeded(self.params, index)
 
 
 def common_fields(rest: dict[str, Any]) -> tuple[int, bool, str | None]:
-    """Takes n, whether a stream ends with the usage, and model out of the fields of a request."""
+    """Takes n, include_usage and model out of the fields of a request."""
     n, options, model = rest.pop("n", 1), rest.pop("stream_options", {}), rest.pop("model", None)
-    user = rest.pop("user", None)  # of no effect here: it names a customer of a service
+    user = rest.pop("user", None)  # ignored: OpenAI's field for a service's customer
     if not (user is None or isinstance(user, str)):
         raise BadInput(f"user is {user!r}; it must be a string")
     if not isinstance(options, Mapping):
@@ -83,7 +83,7 @@ def common_fields(rest: dict[str, Any]) -> tuple[int, bool, str | None]:
 
 
 def answers(n: Any) -> int:
-    """How many answers a prompt gets."""
+    """Checks the number of answers per prompt."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
         raise BadInput(f"n is {n!r}; it must be a whole number from 1 to {MOST}")
     return n
@@ -91,7 +91,7 @@ def answers(n: Any) -> int:
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply: what all its dicts have in common."""
+    """One reply: the data shared by all its dicts."""
 
     fields: RequestFields
     tokenizer: Tokenizer
@@ -99,7 +99,7 @@ class Reply:
     tool_form: ToolForm = GENERIC
     id: str = field(default_factory=lambda: f"chatcmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
-    calling: dict[int, Calling] = field(default_factory=dict)  # of each answer in a stream, where there are tools
+    calling: dict[int, Calling] = field(default_factory=dict)  # parser of each streamed answer, if there are tools
 
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
         """All answers at once."""
@@ -111,7 +111,7 @@ class Reply:
         }
 
     def opening(self, index: int) -> Iterator[Json]:
-        """What comes before the first event of an answer."""
+        """Chunks before the first event of an answer."""
         yield self._chunk(index, {"role": "assistant", "content": ""}, None, [])
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
@@ -126,7 +126,7 @@ class Reply:
             yield self._chunk(index, delta, None, [] if n else [event])
 
     def progress(self, index: int, done: PromptProgress, stats: Stats) -> Json:
-        """A chunk that tells how far the prompt is read, as llama-server has it."""
+        """A chunk that reports how much of the prompt is read, as in llama-server."""
         told = {"total": done.total, "cache": stats.reused_tokens, "processed": done.done}
         told["time_ms"] = round(1000 * stats.prompt_seconds)
         return {**self._chunk(index, {}, None, []), "prompt_progress": told}
@@ -142,7 +142,7 @@ class Reply:
         yield self._chunk(index, {}, reason, [])
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
-        """The usage, where it was asked for."""
+        """The usage chunk, if requested."""
         if self.fields.usage:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(completions)}
 
@@ -190,7 +190,7 @@ class Reply:
 
 
 def usage(completions: Sequence[Completion]) -> Json:
-    """Tokens of the prompt, which counts once, and of all answers."""
+    """Usage: tokens of the prompt, counted once, and of all answers."""
     stats = [completion.stats for completion in completions]
     prompt, new = stats[0].prompt_tokens, sum(one.new_tokens for one in stats)
     return {
@@ -202,13 +202,13 @@ def usage(completions: Sequence[Completion]) -> Json:
 
 
 def in_turns(answers: Sequence[Iterator[Json]]) -> Iterator[Json]:
-    """A chunk of each in turn, until all have ended."""
+    """Yields one chunk of each answer in turn, until all have ended."""
     for row in itertools.zip_longest(*answers):
         yield from (chunk for chunk in row if chunk is not None)
 
 
 def settings_of(given: Mapping[str, Any]) -> Json:
-    """Keyword arguments of OpenAI's API, by the names of `Settings`. None means left out."""
+    """Translates keyword arguments of OpenAI's API to names of `Settings`. None counts as left out."""
     rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
     if "logit_bias" in rest:
         rest["logit_bias"] = _biases(rest["logit_bias"])
@@ -216,7 +216,7 @@ def settings_of(given: Mapping[str, Any]) -> Json:
 
 
 def _biases(given: Any) -> Any:
-    """Token ids may be strings, as JSON has keys."""
+    """Converts token ids in logit_bias from strings, as JSON keys are."""
     try:
         return {int(token) if isinstance(token, str) else token: bias for token, bias in given.items()}
     except (AttributeError, TypeError, ValueError):
@@ -224,7 +224,7 @@ def _biases(given: Any) -> Any:
 
 
 def _response_format(given: Any) -> Json:
-    """The settings for a response_format of OpenAI's API."""
+    """Converts a response_format of OpenAI's API to settings."""
     kind = given.get("type") if isinstance(given, Mapping) else None
     if given is None or kind == "text":
         return {}

@@ -1,4 +1,4 @@
-"""The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
+"""A model's chat format: how messages become its prompt, where answers end, and which part is reasoning."""
 
 import itertools
 import json
@@ -20,12 +20,12 @@ from ..text.thinking import marks_of, opens_thinking
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
 from .reader import Ends, Reader
-from .tools import Tools, told_in_words
+from .tools import Tools, describe_tools
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
 CHANNEL = "<|channel|>"
-# What templates ask for: with reasoning, and without. Some models always reason, and can only be asked for little.
+# Template variables that turn reasoning on, and off. Some models always reason, and can only be asked for less.
 SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
     "enable_thinking": (True, False),
     "thinking": (True, False),  # DeepSeek-V3.1, Granite 3
@@ -33,15 +33,16 @@ SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
     "reasoning_effort": (None, "low"),  # gpt-oss
     "reasoning_strength": (None, "low"),  # Muse
 }
-RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}  # variables of templates
-TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
-SYSTEMS = 16  # messages of the system whose tokens are remembered
-LEAST_SHARED = 64  # tokens of the system: fewer are not worth a step of their own
+# Template variables that callers cannot set
+RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}
+TAIL = 64  # bytes at the end of a prompt that show whether reasoning is open
+SYSTEMS = 16  # remembered tokenised system messages
+LEAST_SHARED = 64  # minimum tokens of system messages that get their own step
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a chat. `raw` is an answer exactly as the model generated it: later prompts repeat that."""
+    """A chat message. `raw` is an answer exactly as generated, which later prompts repeat."""
 
     role: str
     content: str
@@ -49,12 +50,12 @@ class Message:
     raw: str | None = None
 
     def as_dict(self) -> dict[str, str]:
-        """The form that users of the library get."""
+        """The form for users of the library."""
         message = {"role": self.role, "content": self.content}
         return {**message, "reasoning": self.reasoning} if self.reasoning else message
 
     def for_template(self) -> dict[str, str]:
-        """The form that chat templates get."""
+        """The form for chat templates."""
         return {"role": self.role, "content": self.content if self.raw is None else self.raw}
 
 
@@ -64,13 +65,13 @@ class ChatPrompt:
 
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
-    open_thoughts: str  # the reasoning that the prompt has opened, or nothing
+    open_thoughts: str  # the reasoning text that the prompt has opened, or empty
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
-    system_tokens: int = 0  # tokens of the system's messages, where there are others, too
-    begun: str = ""  # what the answer begins with, where it goes on with the last message
+    system_tokens: int = 0  # tokens of the system messages, if there are other messages
+    begun: str = ""  # beginning of the answer, if it continues the last message
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
-        """The assistant message that a completion makes, and the transcript extended by it."""
+        """The assistant message made from a completion, and the transcript extended by it."""
         generated = as_text(b"".join(tokenizer.piece(token, special=True) for token in completion.tokens))
         if stopped is not None and stopped in generated:
             generated = generated[: generated.rindex(stopped)]
@@ -80,7 +81,7 @@ class ChatPrompt:
 
 
 class ChatFormat:
-    """A chat template and a tokenizer together."""
+    """A chat template together with a tokenizer."""
 
     def __init__(
         self,
@@ -92,21 +93,21 @@ class ChatFormat:
         pool: Pool | None = None,
     ) -> None:
         self._vocabulary = vocabulary
-        self._context = context  # tokens of a sequence; None is no limit
-        self._pool = pool  # the helper processes of grammars
+        self._context = context  # maximum tokens of a sequence; None is unlimited
+        self._pool = pool  # helper processes for grammars
         self.tokenizer = tokenizer
         self.template = template
-        harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
+        harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # independent of the template
         self._marks = marks_of(template.source + CHANNEL * harmony)
         around = [tokenizer.encode(mark, parse=True) for mark in self._marks.around]
         self._around = frozenset(ids[0] for ids in around if len(ids) == 1)
         end, between = template.end_of_turn(), template.next_turn().rstrip()
-        # Where a turn has no end of its own, as GLM's, the mark of the next one ends it, if that is a special token.
+        # If a turn has no end mark, as in GLM, the mark of the next turn ends it, if it is a special token.
         marks = tokenizer.encode(end or between, parse=True)
         special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
-        self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
+        self.stop_ids = frozenset(special[:1])  # the first token of an end mark such as <|im_end|>\n
         self._ends = () if special or not end else (end.rstrip() or end,)
-        self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # many chats have the same
+        self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # shared by many chats
         self._thought_ends = (between,) if between and not special else ()
 
     def prompt(
@@ -120,15 +121,17 @@ class ChatFormat:
         tools: Tools | None = None,
         limits: Limits | None = None,
     ) -> ChatPrompt:
-        """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
+        """Returns the prompt for these messages.
 
-        `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
-        With `continues`, the last message is the beginning of the answer. `tools` are what the model may call.
-        Raises `Exceeded` where the template takes more than `limits`.
+        Reuses the ids of the `known` transcript with the longest common prefix.
+
+        `think` turns reasoning on (True) or off (False); `variables` are other template variables. With `continues`,
+        the last message is the beginning of the answer. `tools` are what the model may call. Raises `Exceeded` if the
+        template takes more than `limits`.
         """
         messages, begun = check_messages(messages), ""
         if tools is not None and not self.template.knows_tools:
-            messages, tools = told_in_words(messages, tools), None
+            messages, tools = describe_tools(messages, tools), None
         if continues:
             messages, begun = _without_beginning(messages)
         beginning = begun
@@ -171,7 +174,7 @@ class ChatFormat:
         variables: Mapping[str, Any],
         limits: Limits | None,
     ) -> int:
-        """Tokens of the system's messages, which other chats may share; 0 if they are few, or not rendered alone."""
+        """Tokens of the system messages, which other chats may share; 0 if they are few or cannot be rendered alone."""
         first = list(itertools.takewhile(lambda message: message.get("role") == "system", messages))
         if not first or len(first) == len(messages):
             return 0
@@ -182,7 +185,7 @@ class ChatFormat:
 
     @cached_property
     def can_think(self) -> bool:
-        """Whether the template can switch reasoning on and off."""
+        """True if the template can switch reasoning on and off."""
         question = [{"role": "user", "content": "a-question"}]
         try:
             on, off = (self.prompt(question, think=think).transcript.text for think in (True, False))
@@ -192,7 +195,7 @@ class ChatFormat:
 
     @cached_property
     def grammars(self) -> Grammars:
-        """Compiles what constrains an answer: a schema, a regular expression or a grammar."""
+        """Compiles constraints of an answer: schemas, regular expressions and grammars."""
         return Grammars(self.tokenizer, self._vocabulary, self.stop_ids, self._pool)
 
     def request(
@@ -204,11 +207,13 @@ class ChatFormat:
         after: str | None = "",
         wait: bool = True,
     ) -> Request:
-        """The request to the engine. A form constrains the answer, not the reasoning before it.
+        """Returns the request to the engine.
 
-        With `after`, it constrains what follows that text, where the answer has it; with None, reasoning as well.
-        An answer that goes on with what was begun keeps to the form from its beginning.
-        `wait` waits until the form is compiled, so that one that is wrong is refused at once.
+        A form (schema, regex or grammar) constrains the answer, not its reasoning.
+
+        With `after`, the form applies only after that text, if the answer contains it; with None, also to the
+        reasoning. If the answer continues the last message, the form applies from its beginning. `wait` waits until the
+        form is compiled, so that a wrong one is refused at once.
         """
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
@@ -227,24 +232,27 @@ class ChatFormat:
     def reader(
         self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False
     ) -> Reader:
-        """The reader of the answer. Text that ends a turn may be part of a form, and a form has its own end."""
+        """Returns the reader of the answer.
+
+        With a form, text that would end a turn does not, as the form has its own end.
+        """
         ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
         thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
         control = self._marks.control or (tools and self.tool_form.control)
-        if control:  # then the tokens that end an answer have a text, too
+        if control:  # then the tokens that end an answer have visible text too
             never |= self.stop_ids | self.tokenizer.stop_ids
         goes_on = bool(prompt.begun)
         return Reader(self.tokenizer, ends, thinking, never, control=control, hidden=self._around, goes_on=goes_on)
 
     @cached_property
     def tool_form(self) -> ToolForm:
-        """How this model writes calls of tools."""
+        """The syntax of this model's tool calls."""
         return form_of(self.template.source + CHANNEL * self._marks.channels) if self.template.knows_tools else GENERIC
 
 
 def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, limits: Limits | None) -> tuple[int, ...]:
-    """The tokens of the system's messages alone, given as JSON; none where they are not rendered alone."""
+    """Tokens of the system messages, given as JSON; none if they cannot be rendered alone."""
     messages, tools, variables = json.loads(described)
     try:
         text = template.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
@@ -254,7 +262,7 @@ def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, li
 
 
 def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:
-    """The messages before the last, and the text of that one, which an answer is to go on with."""
+    """The messages before the last, and the text of the last, which the answer continues."""
     last = messages[-1] if messages else {}
     content = last.get("content")
     if last.get("role") != "assistant" or not isinstance(content, str) or not content or len(messages) < 2:
@@ -263,10 +271,10 @@ def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequen
 
 
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:
-    """Tokens that end an answer in a form, have a text, and are not part of the answer."""
+    """Tokens that end an answer with a form, and whose text is not part of the answer."""
     return frozenset({tokenizer.eot} if form is not None and tokenizer.eot is not None else ())
 
 
 def budget(params: SamplingParams, prompt: int, context: int | None) -> int:
-    """Tokens that an answer to a prompt of so many tokens can have."""
+    """Maximum tokens of an answer to a prompt of `prompt` tokens."""
     return params.max_tokens if context is None else min(params.max_tokens, context - prompt)

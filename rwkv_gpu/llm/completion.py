@@ -1,4 +1,4 @@
-"""The results of a generation, its events and statistics; and the settings that callers give. Data only."""
+"""Data of a generation: result, events, statistics, and the settings that callers give."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,26 +13,26 @@ Reason = Literal["running", "stop", "length", "abort", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A generated token, and the text that it completes. Text that was held back comes later, without a token."""
+    """A generated token, and the text that it completes. Text that was withheld comes later, without a token."""
 
     text: str
     token: int | None
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()  # the most likely tokens and their log probabilities, as many as `logprobs`
+    top: tuple[tuple[int, float], ...] = ()  # the `logprobs` most likely tokens and their log probabilities
     thinking: bool = False  # whether the text is reasoning, in a chat
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts and times of a generation."""
+    """Counts and durations of a generation."""
 
     prompt_tokens: int
-    reused_tokens: int  # of the prompt, that were not computed again
+    reused_tokens: int  # prompt tokens that were not computed again
     new_tokens: int
     prompt_seconds: float  # until the first new token, without compiling shaders
     decode_seconds: float
-    drafted_tokens: int = 0  # that were drafted and verified
-    accepted_tokens: int = 0  # of them, that were right
+    drafted_tokens: int = 0  # drafted tokens that were verified
+    accepted_tokens: int = 0  # of these, accepted
 
     @property
     def prompt_rate(self) -> float:
@@ -41,7 +41,7 @@ class Stats:
 
     @property
     def decode_rate(self) -> float:
-        """New tokens per second, without the first, which comes with the prompt."""
+        """New tokens per second, except the first, which comes with the prompt."""
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
 
 
@@ -57,16 +57,16 @@ class Completion:
 
     @property
     def truncated(self) -> bool:
-        """Whether `max_tokens` or the context cut it, before the model, a stop string or a form ended it."""
+        """True if `max_tokens` or the context cut the answer before the model, a stop string or a grammar ended it."""
         return self.finish_reason == "length"
 
     def __repr__(self) -> str:
-        """The beginning of its text, and how it ended."""
+        """The beginning of its text, and why it ended."""
         return f"Completion({shorten(self.text)}, tokens={len(self.tokens)}, finish_reason={self.finish_reason!r})"
 
 
 class Settings(TypedDict, total=False):
-    """Settings as keyword arguments: the fields of SamplingParams, and what constrains the answer."""
+    """Settings as keyword arguments: the fields of SamplingParams, and constraints of the answer."""
 
     temperature: float
     top_k: int
@@ -99,7 +99,7 @@ class Settings(TypedDict, total=False):
     schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
     regex: str | None
     grammar: str | None  # Lark's, or GBNF's with `root ::=`
-    # The same by the names of others: see ALIASES.
+    # The same settings under other libraries' names: see ALIASES.
     temp: float
     max_new_tokens: int
     n_predict: int
@@ -114,7 +114,7 @@ class Settings(TypedDict, total=False):
 
 
 GREEDY: Settings = {"temperature": 0.0, "max_tokens": 128}  # the defaults
-TALKING: Settings = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 2048}  # those of a chat
+CHAT_DEFAULTS: Settings = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 2048}  # the defaults of a chat
 
 FORMS = ("schema", "regex", "grammar")
 ALIASES = {
@@ -131,13 +131,13 @@ ALIASES = {
     "guided_grammar": "grammar",
 }
 KNOWN = tuple(name for name in Settings.__annotations__ if name not in ALIASES)
-# Values that others have for what is None, 0 or the most here.
+# Other libraries' values for None, 0 or the maximum.
 ENDLESS = SPANS["max_tokens"].high
 SAME = {("top_k", -1): 0, ("seed", -1): None, ("max_tokens", -1): ENDLESS, ("max_tokens", None): ENDLESS}
 
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by our names and values, if they came by those of others."""
+    """Translates settings from other libraries' names and values to ours."""
     if not isinstance(settings, Mapping):
         raise BadInput(f"settings is a {type(settings).__name__}; it must map names to values")
     own: dict[str, Any] = {}
@@ -152,13 +152,13 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form(settings: Mapping[str, Any]) -> Form | None:
-    """The schema, regular expression or grammar among the settings, if there is one."""
+    """The schema, regular expression or grammar in the settings, if any."""
     settings = own_names(settings)
     return Form.of(**{name: settings[name] for name in FORMS if name in settings})
 
 
 def sampling(params: SamplingParams | None, defaults: Settings, settings: Mapping[str, Any]) -> SamplingParams:
-    """These params, or else the defaults, with the settings applied. BadInput names a field that is wrong."""
+    """Returns these params, or the defaults, with the settings applied. Raises BadInput that names a wrong field."""
     settings = own_names(settings)
     if params is None:
         settings = {**own_names(defaults), **settings}
@@ -175,7 +175,7 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
 
 
 def seeded(params: SamplingParams, index: int) -> SamplingParams:
-    """For one of several answers to one prompt: each has a seed of its own."""
+    """The params for one of several answers to a prompt; each has its own seed."""
     if params.seed is None or not index:
         return params
     return replace(params, seed=(params.seed + index) % (1 << 64))

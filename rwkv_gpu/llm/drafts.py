@@ -1,4 +1,4 @@
-"""What drafts tokens for a model: the options of `load`, and the draft model, which must have the same vocabulary."""
+"""Loads what drafts tokens for a model: options of `load`, and a draft model, which must share the vocabulary."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,19 @@ from ..models.registry import Model, load_generator
 from ..ops.batch import MOST_KEPT
 from .load_options import check
 
-# Tokens of a draft, at most: it is as long as it pays. With the one before them they are 16 rows, which matrix units
-# multiply in the time of 5. Of models with a state, each of whose rows keeps one, they are 8.
+# Maximum tokens of a draft. With the token before them they make 16 rows, which matrix units multiply in the time of 5.
+# For models with a state it is 8, as the state after each row is kept.
 DEFAULT_DRAFT, KEPT_DRAFT = 15, 7
-PADDING = 512  # ids at the end of a vocabulary that one of two models of a family may not have
+PADDING = 512  # ids at the end of a vocabulary that a model of the same family may lack
 
 
 @dataclass(frozen=True)
 class DraftOptions:
-    """How tokens are to be drafted."""
+    """How tokens are drafted."""
 
     lookup: bool = False
-    path: Path | None = None  # of the draft model
-    tokens: int | None = None  # of a draft at most; None is as many as are usual for the model
+    path: Path | None = None  # path of the draft model
+    tokens: int | None = None  # maximum tokens of a draft; None is the model's default
 
     def __post_init__(self) -> None:
         check(draft_tokens=self.tokens)
@@ -43,7 +43,7 @@ class DraftOptions:
             raise BadInput(f"lookup is {self.lookup!r}; it must be True or False")
 
     def most(self, model: Model) -> int:
-        """Tokens of a draft for a model; 0 where nothing is drafted."""
+        """Maximum tokens of a draft for a model; 0 without drafts."""
         longest = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
         most = longest if self.lookup or self.path is not None else 0
         if most > MOST_KEPT and model.states:
@@ -56,16 +56,16 @@ class Drafts:
     """How tokens are drafted."""
 
     lookup: bool
-    file: GGUFFile | None  # of the draft model
-    most: int  # tokens of a draft; 0 where nothing is drafted
+    file: GGUFFile | None  # file of the draft model
+    most: int  # maximum tokens of a draft; 0 without drafts
 
     @cached_property
     def model(self) -> tuple[GGUFFile, Model] | None:
-        """The draft model, by its file."""
+        """The draft model, with its file."""
         return None if self.file is None else (self.file, load_generator(self.file))
 
     def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
-        """What drafts for an engine with this runner, on the same device."""
+        """The speculator for an engine with this runner, on the same device."""
         if not self.most:
             return None
         proposers: list[Proposer] = [PromptLookup()] if self.lookup else []
@@ -79,7 +79,7 @@ NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
 
 @contextlib.contextmanager
 def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[Drafts]:
-    """The drafts of a model, checked before anything is loaded; the draft model's file is open inside."""
+    """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context."""
     most = options.most(model)
     if options.path is None:
         yield Drafts(options.lookup, None, most)
@@ -90,7 +90,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
 
 
 def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> None:
-    """Refuses a draft model whose token ids are other tokens; one may have more at the end."""
+    """Refuses a draft model with different token ids; either vocabulary may have more at its end."""
     common = min(len(own), len(target))
     differs = next((i for i in range(common) if own[i] != target[i]), None)
     if differs is not None:
@@ -107,7 +107,7 @@ def _tokens(file: GGUFFile) -> Sequence[Any]:
 
 
 def _draft_runner(file: GGUFFile, model: Model, target: Runner, device: Device | None) -> Runner:
-    """The draft model on the target's device, with room for as many sequences of the same length."""
+    """The runner of the draft model on the target's device, with the same number and length of sequences."""
     options, rows = draft_options(model, target.cache_config), target.chunk_size
     if device is None:
         return HostRunner(file, model, chunk_size=rows, **options)

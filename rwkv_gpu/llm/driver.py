@@ -1,8 +1,8 @@
-"""The one thread that drives an engine. Calls from any thread come to it as jobs, which it runs between steps.
+"""The single thread that drives an engine. Other threads send it jobs, which it runs between steps.
 
-It sleeps while nothing runs. A caller who waits can be interrupted at any moment, also during a step.
-What goes wrong with a job or a listener ends that request alone. Only an exception out of `Engine.step` ends the
-driver, as does one that asks a thread to end: then all who wait get it.
+It sleeps while there is nothing to do. A waiting caller can be interrupted at any time, also during a step. An error in
+a job or listener ends only its request. The driver itself ends only by an exception from `Engine.step`, or by one that
+asks threads to end; every waiting caller then gets that error.
 """
 
 import os
@@ -22,29 +22,31 @@ from .exchange import Exchange, StateExchange
 from .jobs import Job, Work
 
 T = TypeVar("T")
-GATHERING = 0.01  # seconds that a step waits at most for requests that come together
-MOST_REQUESTS = 4096  # that run or wait at a time
-# Windows does not interrupt who waits without end; elsewhere a signal does.
+GATHERING = 0.01  # maximum seconds that a step waits for requests that arrive together
+MOST_REQUESTS = 4096  # running and waiting requests
+# Windows cannot interrupt a wait without timeout; on other systems a signal does.
 PATIENCE = 0.1 if os.name == "nt" else None
 
 
 class Listener(Protocol):
-    """Gets the updates of a request. Called on the driver's thread: be quick."""
+    """Receives the updates of a request. Called on the driver's thread, so it must be quick."""
 
     def on_update(self, update: Update) -> int | None:
-        """Takes an update; a number ends the request as by a stop id, after so many of its tokens."""
+        """Handles an update. May return a count of tokens: the answer is truncated to it and ends, as by a stop id."""
 
     def overflows(self) -> bool:
-        """Whether its reader is so far behind that the request must pause, until `Driver.resume`. Says so once."""
+        """True, once, if its reader is so far behind that the request must pause until `Driver.resume`."""
 
     def fail(self, error: BaseException) -> None:
-        """There will be no more updates."""
+        """Ends the updates with an error."""
 
 
 class Driver:
-    """Owns the engine. `submit`, `call` and `work` may be called from any thread; `cancel` even by the collector.
+    """Owns the engine.
 
-    At most `most_requests` run and wait at a time: more are refused.
+    `submit`, `call` and `work` may be called from any thread; `cancel` also from the garbage collector.
+
+    At most `most_requests` run and wait at the same time; more are refused.
     """
 
     def __init__(
@@ -53,48 +55,48 @@ class Driver:
         self._engine = engine
         self._exchange = None if states is None else Exchange(engine, states, self._put, self.clock)
         self._most_requests = most_requests
-        self._process = os.getpid()  # a forked one has no such thread
-        # What is first in these queues stays there until it is done, so that an exception from outside loses nothing.
+        self._process = os.getpid()  # a forked process lacks the thread
+        # The first item of these queues stays until it is done, so that an exception from outside loses nothing.
         self._jobs: deque[Job] = deque()
         self._works: deque[Work] = deque()
-        self._updates: deque[Update] = deque()  # of the last step, not yet passed on
-        self._wake: SimpleQueue[None] = SimpleQueue()  # an item for each new job: the thread sleeps on it
-        self._expects = False  # whether more requests come at this moment
-        self._stepped = threading.Event()  # a step since the last `wake`
-        self._numbers: dict[Listener, int] = {}  # of the requests that run or wait; 0 until the engine has it
-        self._listeners: dict[int, Listener] = {}  # by number
-        self._gate = threading.RLock()  # no job is put after the last one; the collector may come by and close
-        self._end: BaseException | None = None  # why nothing more is done
+        self._updates: deque[Update] = deque()  # of the last step, not delivered yet
+        self._wake: SimpleQueue[None] = SimpleQueue()  # an item for each new job; the thread sleeps on it
+        self._expects = False  # whether more requests are about to come
+        self._stepped = threading.Event()  # a step has run since the last `wake`
+        self._numbers: dict[Listener, int] = {}  # ids of running and waiting requests; 0 until added to the engine
+        self._listeners: dict[int, Listener] = {}  # by id
+        self._gate = threading.RLock()  # no job is queued after closing; reentrant, as the garbage collector may close
+        self._end: BaseException | None = None  # reason for the end
         self._thread = threading.Thread(target=self._run, name="rwkv-gpu", daemon=True)
         self._thread.start()
 
     def clock(self) -> float:
-        """A clock in seconds that stands still while plans are recorded and shaders compiled."""
+        """Time in seconds, excluding plan recording and shader compilation."""
         return time.perf_counter() - self._engine.compile_seconds
 
     @property
     def here(self) -> bool:
-        """Whether this process has the thread; one that was forked has not."""
+        """True if this process has the thread; a forked process does not."""
         return os.getpid() == self._process
 
     @property
     def activity(self) -> Activity:
-        """What the engine has at the moment; never waits for a step."""
+        """Current load of the engine; never waits for a step."""
         return self._engine.activity
 
     def check_process(self) -> None:
-        """Raises `Forked` where nobody would ever answer."""
+        """Raises `Forked` in a forked process, where a call would never return."""
         if not self.here:
             raise Forked
 
     def submit(self, request: Request, listener: Listener, *, wake: bool = True) -> None:
-        """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused.
+        """Adds a request; the listener gets all its updates. Raises if the request is refused.
 
-        Without `wake`, the thread expects more until `wake`: who submits several at a time fills a step with them.
+        Without `wake`, the thread waits for more requests until `wake` is called, so that several fill one step.
         """
         self.check_process()
         sequence = self._engine.accept(request)
-        # Only states with the adapters of the load are exchanged.
+        # Only states with the default adapters are exchanged.
         exchange = self._exchange if self._exchange is not None and request.keep and not sequence.family else None
 
         def fail(error: BaseException) -> None:
@@ -126,10 +128,10 @@ class Driver:
             self._put(Job(add, fail), wake=wake)
 
     def wake(self, patience: float = 0.0) -> None:
-        """Has the thread begin with what was submitted without waking it.
+        """Starts the requests that were submitted without waking the thread.
 
-        With `patience` more is to come, and the caller waits so many seconds for a step with what is there: who goes on
-        computing keeps the interpreter's lock from the thread, which needs it many times for a step.
+        With `patience`, more requests follow, and the caller waits up to that many seconds for a step with the present
+        ones. Otherwise its computations would hold the interpreter lock, which the thread needs many times per step.
         """
         self._expects = patience > 0
         self._stepped.clear()
@@ -138,7 +140,7 @@ class Driver:
             self._stepped.wait(patience)
 
     def cancel(self, listener: Listener, tokens: int = 0) -> None:
-        """Ends a request after so many of its new tokens. Harmless where it has ended."""
+        """Ends a request after `tokens` new tokens. Does nothing if it has ended."""
 
         def end() -> None:
             number = self._numbers.get(listener)
@@ -153,7 +155,7 @@ class Driver:
         self._put(Job(end, lambda _: self._forget(listener)))
 
     def resume(self, listener: Listener) -> None:
-        """Lets a request go on that was paused since its reader was behind. Harmless where it has ended."""
+        """Resumes a request that was paused for a slow reader. Does nothing if it has ended."""
 
         def resume() -> None:
             number = self._numbers.get(listener)
@@ -163,7 +165,7 @@ class Driver:
         self._put(Job(resume, lambda error: self._fail(listener, error)))
 
     def call(self, function: Callable[[Engine], T]) -> T:
-        """What a function of the engine gives, once it was called between two steps."""
+        """Calls a function of the engine between two steps and returns its result."""
 
         def pieces(engine: Engine) -> Generator[None, None, T]:
             yield
@@ -172,7 +174,10 @@ class Driver:
         return self.work(pieces)
 
     def work(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
-        """What a generator returns, run from piece to piece between steps; closed where the caller is interrupted."""
+        """Runs a generator between steps, one piece at a time, and returns its result.
+
+        Closes it if the caller is interrupted.
+        """
         done = self.begin(pieces)
         try:
             return wait(lambda patience: done.result(patience))
@@ -181,7 +186,7 @@ class Driver:
             raise
 
     def begin(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> "Future[T]":
-        """The same without waiting. Who cancels what it gives ends the generator before its next piece."""
+        """Like `work`, but returns a future. Cancelling it ends the generator before its next piece."""
         self.check_process()
         done: Future[T] = Future()
         work = Work(pieces(self._engine), done)
@@ -196,10 +201,10 @@ class Driver:
         return done
 
     def close(self, patience: float | None = None) -> None:
-        """Ends all requests and the thread, and gives back all memory; whoever waits gets `Closed`.
+        """Ends all requests and the thread, and frees all memory. Waiting callers get `Closed`.
 
-        It waits for the step that runs, for so many seconds at most where that is given. In a forked process it does
-        nothing: all of it belongs to the other one.
+        Waits for the running step, at most `patience` seconds if given. In a forked process it does nothing, since
+        everything belongs to the other process.
         """
         if not self.here:
             return
@@ -211,7 +216,7 @@ class Driver:
             self._thread.join(patience)
 
     def push_states(self, end: float) -> None:
-        """Gives the store all states of conversations that it lacks, until that moment by `time.monotonic`."""
+        """Sends conversation states that the store lacks, until the deadline `end` (by `time.monotonic`)."""
         if self._exchange is not None:
             exchange = self._exchange
             self.work(lambda _: exchange.push(end))
@@ -230,17 +235,18 @@ class Driver:
     def _run(self) -> None:
         try:
             while self._end is None:
-                with suppress(Exception):  # from outside, between two lines: the queues still have what is not done
+                # Raised from outside between two lines: unfinished work is still in the queues
+                with suppress(Exception):
                     self._do_jobs()
                     self._advance()
                     self._step()
                     self._pass_on()
-        except BaseException as error:  # noqa: BLE001  it goes to all who wait
+        except BaseException as error:  # noqa: BLE001  delivered to every waiting caller
             self._stop(Closed(f"the model's thread was ended by {type(error).__name__}; load it again"))
         self._finish()
 
     def _do_jobs(self) -> None:
-        """All that were put; sleeps until there is one where nothing else is to be done."""
+        """Runs all queued jobs. Sleeps until there is one if nothing else is to be done."""
         if not (self._jobs or self._works or self._updates or self._engine.busy):
             due = None if self._exchange is None else self._exchange.due
             with suppress(Empty):
@@ -256,7 +262,7 @@ class Driver:
             job = self._jobs[0]
             try:
                 job.run()
-            except Exception as error:  # noqa: BLE001  it ends this request
+            except Exception as error:  # noqa: BLE001  ends this request
                 job.fail(error)
             finally:
                 self._jobs.popleft()
@@ -271,23 +277,23 @@ class Driver:
                 self._works.popleft()
 
     def _step(self) -> None:
-        """One step of the engine. What it raises leaves the engine in a state that nobody knows, so it ends all."""
+        """Runs one step. An exception leaves the engine in an unknown state, so it ends all requests."""
         try:
             if self._engine.busy:
                 self._updates.extend(self._engine.step())
-        except Exception as error:  # noqa: BLE001  it goes to all who wait
+        except Exception as error:  # noqa: BLE001  delivered to every waiting caller
             self._stop(error)
         self._stepped.set()
 
     def _pass_on(self) -> None:
-        """Gives the updates of a step to their listeners. What goes wrong with one of them ends its request."""
+        """Delivers the updates of a step to their listeners. An error in a listener ends its request."""
         while self._updates:
             update = self._updates[0]
             listener = self._listeners.get(update.id)
             try:
                 self._inform(listener, update)
                 self._updates.popleft()
-            except Exception as error:  # noqa: BLE001  it goes to the listener; the others go on
+            except Exception as error:  # noqa: BLE001  delivered to the listener; the others continue
                 if self._updates and self._updates[0] is update:
                     self._updates.popleft()
                 if listener is not None:
@@ -295,7 +301,7 @@ class Driver:
 
     def _inform(self, listener: Listener | None, update: Update) -> None:
         if listener is None:
-            self._engine.abort(update.id)  # nobody reads it
+            self._engine.abort(update.id)  # nothing reads it any more
             return
         if self._exchange is not None:
             self._exchange.follow(update)
@@ -310,7 +316,7 @@ class Driver:
             self._forget(listener)
 
     def _fail(self, listener: Listener, error: BaseException) -> None:
-        """Ends a request, and tells its reader why."""
+        """Ends a request and reports the error to its reader."""
         try:
             number = self._numbers.get(listener)
             if number:
@@ -332,17 +338,17 @@ class Driver:
             self._end = self._end or reason
 
     def _finish(self) -> None:
-        """Tells all who wait, and closes the engine."""
+        """Notifies all waiting callers, and closes the engine."""
         assert self._end is not None
         waiting = [*(job.fail for job in self._jobs), *(work.fail for work in self._works)]
         for fail in [*waiting, *(listener.fail for listener in [*self._numbers])]:
-            with suppress(Exception):  # one who cannot be told must not keep the others from it
+            with suppress(Exception):  # a failing listener must not keep the others waiting
                 fail(self._end)
         self._engine.close()
 
 
 def wait(get: Callable[[float | None], T]) -> T:
-    """What `get` gives, which raises TimeoutError or Empty where it is not there yet."""
+    """Returns the result of `get`, called again while it raises TimeoutError or Empty."""
     while True:
         try:
             return get(PATIENCE)

@@ -1,7 +1,7 @@
-"""The states of a driver's requests on their way from a store and to it. All of it runs on the driver's thread.
+"""Fetches and stores the states of a driver's requests. Runs on the driver's thread.
 
-A request waits for its state only so long. Then it begins to compute its prompt beside the fetch, and goes on from
-whichever is first: a fetch in vain costs a tenth of what computing takes, and never more.
+A request waits for its state only for a limited time. Then it computes its prompt in parallel with the fetch, and
+continues with the first that is done. So a useless fetch costs at most a tenth of the computing time.
 """
 
 import time
@@ -21,53 +21,59 @@ from ..engine.sequence import TokenSequence
 from ..errors import BadFile, CacheFull, RwkvGpuError
 from .jobs import Job
 
-Found = tuple[Sequence[int], StateArrays]  # the ids of a prefix, and its state
-MOST_TURNS = 1024  # that have ended, and may be stored when the process ends
+Found = tuple[Sequence[int], StateArrays]  # ids of a prefix, and its state
+MOST_TURNS = 1024  # ended turns that may be stored when the process ends
 
 
 class StateExchange(Protocol):
-    """A store of states beyond this process. The driver's thread calls it; none of it waits."""
+    """An external store of states. Called on the driver's thread; no method blocks."""
 
     def wants(self, missing: int) -> bool:
-        """Whether a state may save so many tokens."""
+        """True if a state that saves `missing` tokens may be worth fetching."""
 
     def patience(self, missing: int) -> float:
-        """Seconds after which these tokens are computed although a state is on its way."""
+        """Seconds to wait for a state before these tokens are computed in parallel."""
 
     def fetch(
         self, ids: Sequence[int], known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]
     ) -> None:
-        """Looks for a prefix longer than what is known. On another thread `wait` gets a new patience, and `then` it."""
+        """Looks for a prefix longer than `known`.
+
+        On another thread, `wait` gets a new patience, and `then` the result.
+        """
 
     def pays_to_restore(self, found: Found, missing: int) -> bool:
-        """Whether a state that is here is still worth it, with so many tokens of the prompt not computed yet."""
+        """True if restoring a fetched state still pays, with `missing` prompt tokens not computed."""
 
     def restored(self, found: Found, seconds: float, saved: int, *, hedged: bool) -> None:
-        """A state came into the engine in so long, and saved so many tokens; `hedged` while these were computed."""
+        """Records that a state was restored in `seconds` and saved `saved` tokens;
+
+        `hedged` if they were being computed.
+        """
 
     def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
-        """Stores a state, in the background. It is also found as that of beginnings of these lengths."""
+        """Stores a state in the background. It is also listed for the prefix lengths in `beginnings`."""
 
     def lacks(self, ids: Sequence[int]) -> bool:
-        """Whether a state is not known to be stored."""
+        """True if a state is not known to be stored."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits to be stored that more would be dropped."""
+        """True if the write queue is so full that more states would be dropped."""
 
     def measured(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt took so long."""
+        """Records that `tokens` prompt tokens were computed in `seconds`."""
 
 
 @dataclass(eq=False)
 class Fetch:
-    """A state on its way for a request."""
+    """A state being fetched for a request."""
 
     sequence: TokenSequence
     due: float  # when the request begins without it
     begin: Callable[[], None]
     fail: Callable[[BaseException], None]
-    number: int = 0  # of the request, once it has begun
+    number: int = 0  # id of the request, once it has begun
 
 
 @dataclass(eq=False)
@@ -76,29 +82,30 @@ class Turn:
 
     sequence: TokenSequence
     began: float
-    reads: bool = True  # its prompt
+    reads: bool = True  # whether it is reading its prompt
 
 
 class Exchange:
-    """Fetches and stores states for the requests of an engine. A request has a `name` before it has a number."""
+    """Fetches and stores states for the requests of an engine. A request has a `name` before it has an id."""
 
     def __init__(
         self, engine: Engine, states: StateExchange, put: Callable[[Job], None], clock: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._states = states
-        self._put = put  # gives the driver's thread a job
-        self._clock = clock  # stands still while shaders are compiled
-        self._turns: dict[int, Turn] = {}  # by number
+        self._put = put  # queues a job for the driver's thread
+        self._clock = clock  # excludes shader compilation
+        self._turns: dict[int, Turn] = {}  # by request id
         self._fetches: dict[object, Fetch] = {}  # by name
-        self._ended: deque[tuple[bytes, tuple[int, ...]]] = deque(maxlen=MOST_TURNS)  # ids of turns, and lengths
+        # Ids and stored lengths of ended turns
+        self._ended: deque[tuple[bytes, tuple[int, ...]]] = deque(maxlen=MOST_TURNS)
 
     # ---------------------------------------------------------------- from the store
 
     def fetch(
         self, name: object, sequence: TokenSequence, begin: Callable[[], None], fail: Callable[[BaseException], None]
     ) -> bool:
-        """Whether a request waits for a state. It begins when that is here, or when it takes too long."""
+        """Returns True if the request waits for a state. It begins when the state arrives or takes too long."""
         begun = sequence.begun
         known = max(0, self._engine.stored(sequence.ids) - begun)
         missing = len(sequence.ids) - begun - known
@@ -117,7 +124,7 @@ class Exchange:
         return True
 
     def began(self, name: object, number: int, sequence: TokenSequence) -> None:
-        """A request has begun, with its state or without."""
+        """Records that a request has begun, with or without its state."""
         self._turns[number] = Turn(sequence, self._clock())
         if name in self._fetches:
             self._fetches[name].number = number
@@ -135,11 +142,11 @@ class Exchange:
         for fetch in [one for one in self._fetches.values() if not one.number and one.due <= now]:
             try:
                 fetch.begin()
-            except Exception as error:  # noqa: BLE001  it ends this request
+            except Exception as error:  # noqa: BLE001  ends this request
                 fetch.fail(error)
 
     def _arrived(self, name: object, found: Found | None) -> None:
-        """A state is here, or there is none. Its request may be computing by now, or have ended."""
+        """Handles a fetched state, or none. Its request may be computing by now, or have ended."""
         fetch = self._fetches.get(name)
         if fetch is None:
             return
@@ -158,7 +165,7 @@ class Exchange:
         began = self._clock()
         self._engine.restore(*found)
         if number and self._engine.skip(number):
-            self._turns[number].reads = False  # its time says nothing about computing
+            self._turns[number].reads = False  # its duration says nothing about computing
         self._states.restored(found, self._clock() - began, saved, hedged=number > 0)
 
     # ---------------------------------------------------------------- to the store
@@ -171,7 +178,7 @@ class Exchange:
             self._states.measured(update.prompt_tokens - update.reused, self._clock() - turn.began)
 
     def export(self, number: int) -> None:
-        """Stores the states of a turn that has ended: of all of it, and of its question."""
+        """Stores the states of an ended turn: after the whole turn, and after its question."""
         turn = self._turns.pop(number, None)
         if turn is None:
             return
@@ -181,11 +188,11 @@ class Exchange:
         self._keep_all(ids, lengths)
 
     def push(self, end: float) -> Generator[None, None, None]:
-        """Stores all states of conversations that the store lacks, the last used first, until `end`."""
+        """Stores all conversation states that the store lacks, most recently used first, until `end`."""
         for key, lengths in reversed(self._ended):
             ids = np.frombuffer(key, f">u{TOKEN}").tolist()
             while self._states.is_full and time.monotonic() < end:
-                time.sleep(0.001)  # who pushes has ended its requests
+                time.sleep(0.001)  # the caller has ended its requests
                 yield
             if time.monotonic() >= end:
                 return
@@ -198,7 +205,7 @@ class Exchange:
         self._turns.pop(number, None)
 
     def _keep_all(self, ids: Sequence[int], lengths: Sequence[int]) -> None:
-        """Stores the states of a text at these lengths: one for all of them where a beginning can be cut off it."""
+        """Stores states of a text at these lengths; a single one if shorter prefixes can be cut from it."""
         if self._engine.rewinds and lengths:
             self._keep(ids[: max(lengths)], lengths)
             return
@@ -206,7 +213,7 @@ class Exchange:
             self._keep(ids[:length])
 
     def _keep(self, ids: Sequence[int], beginnings: Sequence[int] = ()) -> None:
-        with suppress(RwkvGpuError):  # a state that is not stored is computed again
+        with suppress(RwkvGpuError):  # a state that is not stored is recomputed later
             found = self._engine.export(ids)
             if found is not None and self._states.lacks(ids[: found[0]]):
                 shorter = [length for length in beginnings if length < found[0]]

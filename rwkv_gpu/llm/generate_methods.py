@@ -1,4 +1,4 @@
-"""The methods of a model that continue texts: one or many, whole or event by event, in plain Python or in asyncio."""
+"""Methods that continue texts: one or many, whole or event by event, in plain Python or asyncio."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Reading)
 
 
 class GenerateMethods(OpenModel):
-    """`generate`, `stream`, `generate_batch`; for asyncio with an a before each."""
+    """`generate`, `stream`, `generate_batch`, and their asyncio forms prefixed with a."""
 
     @overload
     def generate(
@@ -59,12 +59,12 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None = None,
         **settings: Unpack[Settings],
     ) -> Completion | list[Completion] | list[list[Completion]]:
-        """Continues a prompt until the model ends it, a stop string is met, or `max_tokens` are generated.
+        """Continues a prompt until the model ends it, a stop string is found, or `max_tokens` are generated.
 
-        A list of prompts gives a list of completions, computed together. `n` asks for so many answers to each prompt,
-        and gives a list of them; with a seed, the next ones have the next seeds.
-        `settings` are fields of SamplingParams; the default is greedy. `schema`, `regex` or `grammar` constrain the
-        answer. A prompt that is longer than the context is refused, or loses its beginning where `truncate` is "left".
+        A list of prompts returns a list of completions, computed together. With `n`, each prompt gets a list of `n`
+        answers; a given seed is incremented for each. `settings` are fields of SamplingParams; the default is greedy.
+        `schema`, `regex` or `grammar` constrain the answer. A prompt longer than the context is refused, or, if
+        `truncate` is "left", loses its beginning.
         """
         if n is None and not is_several(prompt):
             return self.stream(prompt, params, truncate=truncate, **settings).wait()  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None = None,
         **settings: Unpack[Settings],
     ) -> Generation:
-        """`generate` event by event. `on_prompt` gets the number of prompt tokens processed so far, and of all."""
+        """`generate` event by event. `on_prompt` gets the number of prompt tokens processed so far, and the total."""
         return self._start(Generation, prompt, params, settings, truncate, on_prompt)
 
     @overload
@@ -157,7 +157,7 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None = None,
         **settings: Unpack[Settings],
     ) -> list[Completion]:
-        """Continues many prompts together. `progress` gets how many are done, and of how many."""
+        """Continues many prompts together. `progress` gets the number done, and the total."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
         validate.called("progress", progress)
@@ -186,7 +186,7 @@ class GenerateMethods(OpenModel):
         settings: Mapping[str, Any],
         truncate: Truncate | None,
     ) -> list[Asked]:
-        """Checks what is asked for, before any of it is begun: n answers to each prompt."""
+        """Checks everything before starting anything: n answers to each prompt."""
         params, shape = sampling(params, GREEDY, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
@@ -196,7 +196,7 @@ class GenerateMethods(OpenModel):
 def _by_prompt(
     done: list[Completion], n: int | None, several: bool
 ) -> Completion | list[Completion] | list[list[Completion]]:
-    """Answers as they were asked for: of one prompt or of several, one of each or n."""
+    """Arranges answers as requested: for one prompt or several, one each or n."""
     if n is None:
         return done if several else done[0]
     return grouped(done, n) if several else done

@@ -1,4 +1,4 @@
-"""A generation as its reader sees it: events to iterate over, in plain Python or in asyncio, and the result."""
+"""An answer for its reader: events to iterate over, in plain Python or asyncio, and the result."""
 
 import asyncio
 import threading
@@ -15,13 +15,13 @@ from .driver import Driver, wait
 from .reader import Reader
 from .validate import called
 
-OnPrompt = Callable[[int, int], None]  # tokens of the prompt that were fed, and all
+OnPrompt = Callable[[int, int], None]  # prompt tokens fed, and total
 
 
 class Reading:
-    """Both ways of reading have this: the events read so far, and how it ended.
+    """Base of both readers: the events read so far, and how the answer ended.
 
-    Where it is closed early, only what was read belongs to the answer; the rest is dropped.
+    If it is closed early, only what was read belongs to the answer; the rest is dropped.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Reading:
         self._driver = driver
         self._on_prompt = on_prompt
         self._on_end = on_end
-        self._owner = owner  # that must not be closed by the collector before this is
-        self.events: list[Event] = []  # that were read
+        self._owner = owner  # must not be garbage-collected before this object
+        self.events: list[Event] = []  # events that were read
         self._reason: Reason = "running"
         self._ending = threading.Lock()
-        self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
+        self._put = put  # used by the driver, which must not refer to this object, so that it can be garbage-collected
         answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
         driver.submit(request, answer, wake=wake)
         self._answer = answer
@@ -63,10 +63,10 @@ class Reading:
         return f"<{type(self).__name__} {done.finish_reason}: {len(done.tokens)} tokens, {shorten(done.text)}>"
 
     def close(self) -> None:
-        """Cancels what is not yet read. Harmless after the end, and from any thread."""
+        """Cancels the rest. Does nothing after the end; any thread may call it."""
         if self._end(End("abort")):
             self._driver.cancel(self._answer, len(self.completion.tokens))
-            self._put(End("abort"))  # for a reader who waits in another thread
+            self._put(End("abort"))  # for a reader that waits in another thread
 
     def __del__(self) -> None:
         if hasattr(self, "_answer"):
@@ -84,13 +84,13 @@ class Reading:
                 self._on_prompt(item.done, item.total)
             return None
         self._end(item)
-        self._put(item)  # for others who read the same
+        self._put(item)  # for other readers of the same answer
         if item.error is not None:
             raise item.error
         return None
 
     def _end(self, end: End) -> bool:
-        """Whether this is the first end."""
+        """True if this is the first end."""
         with self._ending:
             if self._reason != "running":
                 return False
@@ -138,14 +138,14 @@ class Generation(Reading):
 
 
 class AsyncGeneration(Reading):
-    """The same for asyncio: `async for event in generation`. Cancelling the task that reads cancels it."""
+    """Like `Generation`, for asyncio: `async for event in generation`. Cancelling the reading task cancels it."""
 
     def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
         items: asyncio.Queue[Item] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def put(item: Item) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to read
+            with suppress(RuntimeError):  # the loop is closed: there is no reader left
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
         self._items = items
@@ -173,7 +173,7 @@ class AsyncGeneration(Reading):
         return self.completion
 
     async def aclose(self) -> None:
-        """Cancels what is not yet read."""
+        """Cancels the rest."""
         self.close()
 
     async def __aenter__(self) -> Self:
@@ -186,5 +186,5 @@ class AsyncGeneration(Reading):
 
 
 def waits(reading: type[Reading]) -> bool:
-    """Whether whoever reads so may be made to wait; an event loop may not."""
+    """True if this kind of reader may block; an event loop must not."""
     return not issubclass(reading, AsyncGeneration)

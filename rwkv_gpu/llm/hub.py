@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub, or of a server with the same routes, and the folder where they are kept."""
+"""Models on the Hugging Face hub, or on a server with the same routes, and their local folder."""
 
 import os
 import sys
@@ -12,10 +12,10 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Hub:
-    """Where `load` gets models from that are given by their names on the hub.
+    """Where `load` gets models whose path is a name on the hub.
 
-    `folder` is where they are kept: by default that of `rwkv-gpu pull`. `token` gives access to gated and private
-    models. `progress` is told the name of a file, how many bytes of it are here, and of how many.
+    `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
+    models. `progress` gets the name of a file, the bytes received, and the total.
     """
 
     folder: str | os.PathLike[str] | None = None
@@ -30,13 +30,13 @@ class Hub:
         return Store(default_folder() / "models" if self.folder is None else Path(self.folder))
 
     def find(self, name: str, file: str | None = None) -> Path:
-        """The model of a name, or of a repository's name and a file in it; it is downloaded if it is not here yet."""
+        """Path of a model given by name, or by repository and file; downloads it if missing."""
         store = self.store
         here = store.find(name) if file is None else store.file(name, file)
         return self.pull(name, file) if here is None else here
 
     def pull(self, name: str, file: str | None = None) -> Path:
-        """Downloads what is not here of a model; the hub says which files it has."""
+        """Downloads the missing files of a model; asks the hub which files it has."""
         return self.store.pull(name, self.repository, self._progress, file)
 
     def repository(self, name: str) -> Repository:
@@ -49,7 +49,7 @@ class Hub:
 
 
 def default_folder() -> Path:
-    """The usual place of each system for what can be downloaded or computed again."""
+    """The system's usual cache folder."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "rwkv-gpu"
     if sys.platform == "win32":

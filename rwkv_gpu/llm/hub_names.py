@@ -1,7 +1,7 @@
-"""Names of models on the Hugging Face hub, `hf.co/OWNER/NAME:Q4_K_M`, and which files of a repository they mean.
+"""Names of models on the Hugging Face hub, `hf.co/OWNER/NAME:Q4_K_M`, and the files that they refer to.
 
-Behind the colon is a quantisation, or a file as the repository has it: `hf.co/OWNER/NAME:model-Q4_K_M.gguf`. The
-address of a file's page or of the file itself is a name, too.
+After the colon comes a quantisation, or a file of the repository: `hf.co/OWNER/NAME:model-Q4_K_M.gguf`. The URL of a
+file, or of its page, is a name too.
 """
 
 import re
@@ -16,18 +16,18 @@ NAME = re.compile(
     re.ASCII,
 )
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # where nobody says which
+PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # the first available is chosen if none is given
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-BESIDES = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # in names of files that lie beside models
+NOT_MODELS = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # mark files that accompany models but are not models
 
 
 def is_hub_name(path: object) -> bool:
-    """Whether it names a repository of the hub, and no file here."""
+    """True if it names a hub repository, and no local file."""
     return isinstance(path, str) and NAME.fullmatch(path) is not None
 
 
 def parse(name: str, file: str | None) -> tuple[str, str | None]:
-    """The repository that a name means, and the quantisation; beside a file it is the repository alone."""
+    """Splits a name into repository and quantisation; with `file`, the name is the repository only."""
     match = NAME.fullmatch(name) or (NAME.fullmatch(f"hf.co/{name}") if file is not None else None)
     if match is None:
         raise BadInput(f"{name!r} names no model of the hub; give hf.co/OWNER/NAME:Q4_K_M, or OWNER/NAME and a file")
@@ -38,17 +38,17 @@ def parse(name: str, file: str | None) -> tuple[str, str | None]:
 
 
 def is_model(path: str) -> bool:
-    """Whether a file of a repository is a language model, or a part of one."""
-    return path.endswith(".gguf") and not any(one in path.rpartition("/")[2] for one in BESIDES)
+    """True if a repository's file is a language model, or a part of one."""
+    return path.endswith(".gguf") and not any(one in path.rpartition("/")[2] for one in NOT_MODELS)
 
 
 def steps(path: str) -> list[str]:
-    """The folders and the name of a file below its repository, whatever the hub calls it."""
+    """The folders and name of a file within its repository, for any hub URL scheme."""
     return [step for step in re.split(r"[/\\:]", path) if step not in ("", ".", "..")]
 
 
 def is_meant(name: str, tag: str) -> bool:
-    """Whether a tag means a file: by its quantisation, or by its own name."""
+    """True if a tag refers to a file, by quantisation or by file name."""
     if tag.lower().endswith(".gguf"):
         own, wanted = (PART.sub(".gguf", one).lower() for one in (name, tag))
         return f"/{own}".endswith(f"/{wanted}")
@@ -56,7 +56,7 @@ def is_meant(name: str, tag: str) -> bool:
 
 
 def choose(repository: str, names: Sequence[str], tag: str | None) -> str:
-    """The file that a tag means; of a file in parts, the first."""
+    """The file that a tag refers to; for a split file, the first part."""
     if not names:
         raise BadInput(f"{repository} has no GGUF files; give a repository that has")
     remedy = f"name one, such as hf.co/{repository}:{names[0]}"
@@ -74,7 +74,7 @@ def choose(repository: str, names: Sequence[str], tag: str | None) -> str:
 
 
 def parts(name: str) -> list[str]:
-    """All files that a model is in, the first of them first."""
+    """All files of a split model, in order."""
     part = PART.search(name)
     if part is None or not int(part[2]):
         return [name]

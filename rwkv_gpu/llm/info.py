@@ -1,4 +1,4 @@
-"""What is known about a loaded model."""
+"""Information about a loaded model."""
 
 import math
 from collections import Counter
@@ -17,29 +17,30 @@ from ..ops.kv_format import KVType
 
 @dataclass(frozen=True)
 class Info:
-    """What a model is, for those who show it."""
+    """Properties of a loaded model, for display."""
 
     name: str
     architecture: str
     parameters: int
-    format: str  # of most of its weights
+    format: str  # format of most of its weights
     nbytes: int  # of the file
     vocabulary: int
-    context: int | None  # tokens that a sequence may have here; None where there is no limit
-    trained_context: int | None  # tokens that it was trained on at a time, where the file says so
+    context: int | None  # maximum tokens of a sequence as loaded; None without a limit
+    trained_context: int | None  # training context length, if the file states it
     chunk_size: int
-    sequences: int  # that run at a time
+    sequences: int  # maximum running sequences
     device: str
-    matrix_units: bool  # whether the device uses them
-    encoder: bool  # whether it makes embeddings only
-    fingerprint: str  # tells models apart
-    kv: tuple[KVType, ...] = ()  # how keys and values are stored; several, where some layers cannot have what was asked
-    adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their scales where a request has no own
-    memory: Fit | None = None  # where the model lies; None in numpy
+    matrix_units: bool  # whether the device's matrix units are used
+    encoder: bool  # whether it only computes embeddings
+    fingerprint: str  # distinguishes models
+    # Number formats of keys and values; several if some layers do not support the requested one
+    kv: tuple[KVType, ...] = ()
+    adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their default scales
+    memory: Fit | None = None  # memory use; None in numpy
 
     @classmethod
     def of(cls, file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix_units: bool) -> Self:
-        """Of a model that was loaded from a file."""
+        """Information on a model loaded from a file."""
         formats: Counter[str] = Counter()
         for tensor in file.tensors.values():
             formats[SIZES[tensor.type].name] += math.prod(tensor.shape)

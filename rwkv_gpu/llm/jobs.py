@@ -1,4 +1,4 @@
-"""What the driver of an engine does for other threads, between the steps: short jobs, and work done piece by piece."""
+"""Work for the driver of an engine, done between steps: short jobs, and work done in pieces."""
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -8,24 +8,24 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a thread asks of the driver. It may run twice, if an exception from outside arrives between two lines."""
+    """A request to the driver. It may run twice, if an exception from outside arrives between two lines."""
 
     run: Callable[[], None]
-    fail: Callable[[BaseException], None]  # tells whoever waits for it
+    fail: Callable[[BaseException], None]  # reports an error to the waiting caller
 
 
 class Work:
-    """Something longer than a job, done piece by piece between the steps of others."""
+    """Longer work, done in pieces between steps."""
 
     def __init__(self, pieces: Generator[None, None, Any], done: "Future[Any]") -> None:
         self._pieces = pieces
         self._done = done
 
     def advance(self) -> bool:
-        """Does a piece; whether there are more."""
+        """Does a piece; returns True if there are more."""
         try:
             return self._advance()
-        except Exception as error:  # noqa: BLE001  it goes to whoever waits
+        except Exception as error:  # noqa: BLE001  delivered to the waiting caller
             self.fail(error)
             return False
 
@@ -42,11 +42,11 @@ class Work:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Whoever waits for it gets the error; what it holds of the engine is given back."""
+        """Reports the error to the waiting caller, and frees what the work holds of the engine."""
         if self._awaited():
             self._done.set_exception(error)
         self._pieces.close()
 
     def _awaited(self) -> bool:
-        """Whether somebody still waits for the result."""
+        """True if the result is still awaited."""
         return not self._done.done() and (self._done.running() or self._done.set_running_or_notify_cancel())

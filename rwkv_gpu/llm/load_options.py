@@ -1,4 +1,4 @@
-"""The options of `load` in groups: each is checked when it is made, and holds what one part of loading needs."""
+"""The options of `load` in groups. Each group checks its values when created."""
 
 import inspect
 import os
@@ -53,11 +53,11 @@ OPTIONAL = (
     "gpu_layers",
     "draft_tokens",
 )
-ENCODER_CONTEXT = 2048  # at most, unless more is asked for; and the rows of a step, which has several texts
+ENCODER_CONTEXT = 2048  # default maximum, and rows of a step, which holds several texts
 ALIASES = {
     "model": "path",  # vLLM
     "model_path": "path",  # llama-cpp-python
-    "n_ctx": "context",  # llama-cpp-python; 0 is what the model was trained on
+    "n_ctx": "context",  # llama-cpp-python; 0 means the training length
     "max_model_len": "context",  # vLLM
     "n_batch": "chunk_size",  # llama-cpp-python
     "max_num_seqs": "sequences",  # vLLM
@@ -73,18 +73,18 @@ Name = str | os.PathLike[str]  # a path, or a name on the hub
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a model: its own, those of adapters, of a draft model and of a tuned state."""
+    """The files of a model: its own, adapters, a draft model and a tuned state."""
 
     path: Path
     draft: Path | None
     initial_state: Path | None
-    lora: Any  # as `adapters_of` takes it
+    lora: Any  # in the form that `adapters_of` takes
     hub: Hub
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
            hub: Hub | None) -> Self:  # fmt: skip
-        """Finds the model, without a path the built-in one, and the draft model; they are downloaded at first use."""
+        """Finds the model (without a path the built-in one) and the draft model; downloads them at first use."""
         hub = hub or Hub()
         return cls(
             _file_of(path, file, hub),
@@ -95,26 +95,26 @@ class Files:
         )
 
     def adapters(self, model: GGUFFile) -> Adapters:
-        """The LoRA adapters, read for this model."""
+        """Reads the LoRA adapters for this model."""
         return adapters_of(self.lora, model, lambda name: _named("lora", name, self.hub))
 
     def first_state(self, model: Model, architecture: str) -> StateArrays | None:
-        """The tuned state that texts begin with; None where there is none."""
+        """The tuned state that texts begin with, if any."""
         return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Where a model runs, and how its steps are made there."""
+    """Where a model runs, and how its steps are built there."""
 
-    names: Sequence[str] = ("auto",)  # of one device, or of several that run the model together
-    split: Split = None  # shares of the layers by device; None is by memory and speed
+    names: Sequence[str] = ("auto",)  # one device, or several that run the model together
+    split: Split = None  # shares of the layers by device; None decides by memory and speed
     offload: Offload = ON_GPU  # what stays in main memory
     matrix_units: MatrixUnits = "auto"
-    tuned: Path | None = None  # where `rwkv-gpu tune` keeps what it finds
-    layers_per_submit: int | None = None  # 0 leaves a step whole, None is as tuned
-    portable: bool = False  # asks of a device no more than every one has
-    checked: bool = False  # has the driver check each index
+    tuned: Path | None = None  # folder in which `rwkv-gpu tune` stores results
+    layers_per_submit: int | None = None  # 0 submits a step whole; None is as tuned
+    portable: bool = False  # requires only what every device supports
+    checked: bool = False  # the driver checks each index
 
     def __post_init__(self) -> None:
         check(layers_per_submit=self.layers_per_submit)
@@ -124,15 +124,15 @@ class DeviceOptions:
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """Where states of chats are kept beyond this process, and what tells them apart."""
+    """Where chat states are stored outside this process, and the key and tenant that separate them."""
 
     store: Name | Store | None = None
     key: bytes | None = None
     tenant: str = ""
-    digests: Path | None = None  # the folder where digests of model files are kept
+    digests: Path | None = None  # folder with digests of model files
 
     def open(self, model: ModelFile, layout: str, compact: Compact | None) -> StoredStates | None:
-        """The store for a model whose states have such a layout; None where states are not kept."""
+        """Opens the store for a model with this state layout; None if states are not stored."""
         return None if self.store is None else stored_states(self.store, self.key, self.tenant, model, layout, compact)
 
 
@@ -140,21 +140,21 @@ class StoreOptions:
 class RoomOptions:
     """How much memory sequences get, and how many rows a step has."""
 
-    chunk_size: int | None = None  # rows of a step at most; None is as tuned, or 512
-    sequences: int = DEFAULT_SEQUENCES  # requests that run at a time
+    chunk_size: int | None = None  # maximum rows of a step; None is as tuned, or 512
+    sequences: int = DEFAULT_SEQUENCES  # maximum running requests
     context: int | None = None  # tokens of a sequence
-    kv: KVType = "f16"  # how keys and values are stored
-    tokens: int | None = None  # of all sequences together
-    cache_bytes: int | None = None  # for sequences that have ended
+    kv: KVType = "f16"  # number format of keys and values
+    tokens: int | None = None  # tokens of all sequences together
+    cache_bytes: int | None = None  # for ended sequences
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens between two stored states
-    look_ahead: int | None = None  # steps that are submitted before the tokens of the first are known
+    look_ahead: int | None = None  # steps submitted before the tokens of the first are known
 
     def __post_init__(self) -> None:
         names = "chunk_size", "sequences", "context", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead"
         check(**{name: getattr(self, name) for name in names})
 
     def cache(self, model: Model, drafts: int, *, initial: bool) -> tuple[int | None, CacheOptions]:
-        """Rows of a step where they are known, and what a runner of this model needs to know of its caches."""
+        """Rows of a step, if known, and the cache options of a runner for this model."""
         chunk, context, tokens = room_of(model, self.sequences, self.chunk_size, self.context, self.tokens)
         return chunk, {
             "slots": self.sequences, "context": context, "kv": self.kv, "tokens": tokens,
@@ -167,9 +167,9 @@ class RoomOptions:
 def room_of(
     model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
 ) -> tuple[int | None, int | None, int | None]:
-    """Rows of a step, tokens of a sequence and of all: as asked, and of an encoder whole texts in a step.
+    """Returns rows of a step, tokens of a sequence and of all sequences. Encoders get steps that hold whole texts.
 
-    Several together, where no chunk size but the default is asked for: a text of 512 alone leaves a GPU idle.
+    With the default chunk size, a step holds several texts: a single text of 512 tokens would leave a GPU partly idle.
     """
     if not is_encoder(model):
         return chunk, context, tokens
@@ -179,13 +179,13 @@ def room_of(
 
 
 def offload_of(gpu_layers: int | None, cpu_moe: bool, n_cpu_moe: int, gpu_memory: int | str | None) -> Offload:
-    """What stays in main memory, as `load` takes it."""
+    """Converts options of `load` to an Offload."""
     check(gpu_layers=gpu_layers, n_cpu_moe=n_cpu_moe)
     return Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
 
 
 def own_options(load: Callable[..., object], others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options by our names; `others` are those that load does not have by itself."""
+    """Translates all options to our names; `others` are those that are not parameters of `load`."""
     defaults = {name: one.default for name, one in inspect.signature(load).parameters.items() if name != "others"}
     own = {name: given[name] for name in defaults}
     for name, value in others.items():
@@ -199,7 +199,7 @@ def own_options(load: Callable[..., object], others: Mapping[str, Any], given: M
 
 
 def check(**asked: object) -> None:
-    """Refuses whole numbers that are out of their range."""
+    """Refuses whole numbers that are out of range."""
     for name, value in asked.items():
         low, high = RANGES[name]
         if value is None and name in OPTIONAL:
@@ -209,7 +209,7 @@ def check(**asked: object) -> None:
 
 
 def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:
-    """Where the model's file lies here."""
+    """Local path of the model's file."""
     if file is not None and not (isinstance(path, str) and isinstance(file, str)):
         raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
     if isinstance(path, str) and file is not None:
@@ -218,5 +218,5 @@ def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:
 
 
 def _named(option: str, path: Name, hub: Hub) -> Path:
-    """The file of a path, or of a name on the hub."""
+    """The file at a path, or of a name on the hub."""
     return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path(option, path)

@@ -1,4 +1,4 @@
-"""Opens a GGUF file: reads and checks it, chooses a device, and puts the parts of a model together."""
+"""Opens a GGUF file: reads and checks it, chooses a device, and assembles the model."""
 
 import contextlib
 import os
@@ -67,9 +67,9 @@ def load(
     gpu_memory: int | str | None = None,
     **others: Any,
 ) -> LLM:
-    """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
+    """Opens a GGUF model on a device; without `path`, the built-in one. The file is read once and closed.
 
-    `path` may name a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with `file`.
+    `path` may name a repository on the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with `file`.
     `device` is auto, cpu, an index, a part of a name, or several of these. docs/library.md explains every option.
     """
     if others:
@@ -99,7 +99,7 @@ def _load(
     context_shift: int | None,
     progress: Progress | None,
 ) -> LLM:
-    """The model, from options that were checked."""
+    """Loads the model from checked options."""
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(files.path))
         adapters = files.adapters(gguf)
@@ -121,12 +121,12 @@ def _load(
 
 
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:
-    """The model on the devices that were asked for."""
+    """Loads the model onto the requested devices."""
     chunk, cache = room.cache(opened.model, opened.drafts.most, initial=opened.has_initial_state)
     choices = choices_of(devices.names)
     choice = choices[0]
     if len(choices) > 1:
-        from .split_loading import load_split  # with all kernels: a model in numpy starts sooner without
+        from .split_loading import load_split  # imports all kernels, which a model in numpy does not need
 
         loaded = load_split(opened, choices, devices, chunk, cache, progress)
         if isinstance(loaded, Loaded):

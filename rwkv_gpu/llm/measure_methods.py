@@ -1,5 +1,4 @@
-"""The methods of a model that look at texts as they are: logits, log probabilities, perplexity, embeddings,
-and how well documents answer a query."""
+"""Methods that evaluate texts: logits, log probabilities, perplexity, embeddings, and relevance of documents."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,22 +17,22 @@ class MeasureMethods(OpenModel):
     """`logits`, `logprobs`, `perplexity`, `embed` and `rerank`."""
 
     def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
-        """The logits of every position, from a fresh state. [T, V]"""
+        """The logits of every position, starting from an empty state. [T, V]"""
         ids, rows = validate.token_ids("ids", ids), validate.number("chunk_size", chunk_size, validate.CHUNK)
         Request(ids).check(self.vocab_size, self.context)
         return self._driver.work(partial(measures.logits, ids=ids, chunk_size=rows))
 
     def logprobs(self, text: Prompt) -> npt.NDArray[np.float64]:
-        """The log probability of each token but the first, after those before it. [T - 1]"""
+        """The log probability of each token given its prefix, except the first. [T - 1]"""
         return self._driver.work(partial(measures.logprobs, ids=self._ids(text, name="text")))
 
     def perplexity(
         self, text: Prompt, *, window: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> float:
-        """exp of the mean of -log p, over each token but the first.
+        """Perplexity: exp of the mean of -log p over all tokens except the first.
 
-        What is longer than `window` tokens, or than the context, goes through windows that overlap by half.
-        `progress` gets how many tokens are done, and of how many.
+        A text longer than `window` tokens, or than the context, is read in windows that overlap by half. `progress`
+        gets the number of tokens done, and the total.
         """
         validate.called("progress", progress)
         window = validate.number("window", window, validate.WINDOW)
@@ -50,10 +49,10 @@ class MeasureMethods(OpenModel):
     @overload
     def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> npt.NDArray[np.float32]: ...
     def embed(self, texts: str | Sequence[str], *, dimensions: int | None = None) -> npt.NDArray[np.float32]:
-        """The embedding of a text, of length one. [D], or [N, D] of many
+        """Embeds a text as a unit vector. [D], or [N, D] for a list
 
-        It is the mean of its final hidden states, or that of its first or last token, as the file has it; with
-        `dimensions`, the first so many numbers of that, as models allow that were trained for it.
+        The vector is the mean of the final hidden states, or the state of the first or last token, as the file
+        specifies. With `dimensions`, it uses only that many leading components, for models trained to allow this.
         """
         many = [texts] if isinstance(texts, str) else validate.several("texts", texts, "texts")
         if not many:
@@ -62,5 +61,5 @@ class MeasureMethods(OpenModel):
         return rows[0] if isinstance(texts, str) else rows
 
     def rerank(self, query: str, documents: Sequence[str]) -> npt.NDArray[np.float64]:
-        """How well each document answers the query, by a model that ranks: the higher the better. [N]"""
+        """Scores how well each document answers the query, with a reranking model: higher is better. [N]"""
         return self._driver.work(self.ranking_work(self.prepare_ranking(query, documents)))

@@ -1,6 +1,7 @@
 """Scores and embeddings of texts: logits, log probabilities, perplexity, embeddings.
 
-Each is a generator for the driver: a step of the model, then others have theirs, and at the end the result.
+Each is a generator for the driver. It yields after every model step, so that other requests run too, and returns a
+result.
 """
 
 import math
@@ -13,11 +14,11 @@ import numpy as np
 from ..engine.engine import Engine
 from .pooling import Doubles, Floats, Pool, Pooling
 
-ROWS = 64  # of a step whose logits are all read, since logits are large
+ROWS = 64  # rows of a step whose logits are all read, since logits are large
 
 
 def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) -> Generator[None, None, Floats]:
-    """Of every position. [T, V]"""
+    """Logits of every position. [T, V]"""
     pieces = []
     for piece in engine.evaluate(ids, chunk_size=min(chunk_size or ROWS, ROWS)):
         pieces += [piece] if len(piece) else []
@@ -28,11 +29,11 @@ def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) ->
 def logprobs(
     engine: Engine, ids: Sequence[int], progress: Callable[[int], None] = lambda _: None
 ) -> Generator[None, None, Doubles]:
-    """Of each token but the first, after those before it. [T - 1] `progress` gets how many are done."""
+    """Log probability of each token given its prefix, except the first. [T - 1] `progress` gets the number done."""
     found = np.zeros(max(0, len(ids) - 1))
     at = 0
     for piece in engine.evaluate(ids, chunk_size=ROWS):
-        # The last row's next token is not known; and there are no rows while it waits.
+        # The token after the last row is unknown; and there are no rows while it waits.
         rows = min(len(piece), len(found) - at)
         found[at : at + rows] = of_next(piece[:rows], ids[at + 1 : at + 1 + rows])
         at += rows
@@ -43,17 +44,17 @@ def logprobs(
 
 @dataclass(frozen=True)
 class Score:
-    """The log probability of a token after those before it, and the most likely tokens there with theirs."""
+    """The log probability of a token given its prefix, and the most likely tokens at that position with theirs."""
 
     logprob: float
     top: tuple[tuple[int, float], ...]
 
 
 def scores(engine: Engine, ids: Sequence[int], top: int) -> Generator[None, None, list[Score]]:
-    """Of each token but the first. [T - 1]"""
+    """Scores of all tokens except the first. [T - 1]"""
     found: list[Score] = []
     for piece in engine.evaluate(ids, chunk_size=ROWS):
-        rows = min(len(piece), len(ids) - 1 - len(found))  # the last row's next token is not known
+        rows = min(len(piece), len(ids) - 1 - len(found))  # the token after the last row is unknown
         x = piece[:rows].astype(np.float64)
         following = ids[len(found) + 1 : len(found) + 1 + rows]
         for row, logprob in zip(x, of_next(piece[:rows], following) if rows else (), strict=True):
@@ -66,7 +67,7 @@ def scores(engine: Engine, ids: Sequence[int], top: int) -> Generator[None, None
 
 
 def of_next(piece: Floats, following: Sequence[int]) -> Doubles:
-    """log softmax(logits) of the token that follows each row. [T]"""
+    """Log probability of the token that follows each row: log softmax(logits). [T]"""
     x = piece.astype(np.float64)
     most = x.max(axis=1)
     totals = most + np.log(np.exp(x - most[:, None]).sum(axis=1))
@@ -80,10 +81,10 @@ def perplexity(
     window: int | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Generator[None, None, float]:
-    """exp of the mean of -log p, over each token but the first.
+    """Perplexity: exp of the mean of -log p over all tokens except the first.
 
-    What is longer than a window goes through windows that overlap by half, so that no token but those of the first
-    half has less than half a window before it.
+    A text longer than a window is read in windows that overlap by half. So every token after the first half window has
+    at least half a window of context.
     """
     total, start, scored = 0.0, 0, 1
     while scored < len(ids):
@@ -103,16 +104,16 @@ def _advance(progress: Callable[[int, int], None] | None, start: int, total: int
 def embeddings(
     engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling, dimensions: int | None = None
 ) -> Generator[None, None, Floats]:
-    """The vector of each text that `pooling` makes of its final hidden states, of length one. [N, D]
+    """Embeds each text: pools its final hidden states to a unit vector. [N, D]
 
-    With `dimensions`, of their first so many numbers alone.
+    With `dimensions`, uses only that many leading components.
     """
     pools = yield from _pooled(engine, texts, pooling)
     return np.array([pool.vector(dimensions) for pool in pools], np.float32)
 
 
 def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Doubles]:
-    """How well each document answers its query; both are in a text. [N]"""
+    """Scores how well each document answers its query; a text contains both. [N]"""
     pools = yield from _pooled(engine, texts, pooling)
     return np.array([pool.score() for pool in pools])
 

@@ -11,7 +11,7 @@ from . import validate
 from .batches import await_all, wait_all
 from .chat import Chat, Truncate, load_chats, messages_of
 from .chat_format import ChatPrompt
-from .completion import TALKING, Completion, Settings, form, sampling
+from .completion import CHAT_DEFAULTS, Completion, Settings, form, sampling
 from .generate_methods import GenerateMethods
 from .generation import AsyncGeneration, Generation, Reading, waits
 from .measure_methods import MeasureMethods
@@ -34,10 +34,10 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         messages: Sequence[Mapping[str, object]] = (),
         **settings: Unpack[Settings],
     ) -> Chat:
-        """A new chat with a system prompt, or one that goes on from `messages`.
+        """Starts a chat, optionally with a system prompt, or continues from `messages`.
 
-        `template` is a built-in one by its name or a jinja2 source; the default is the model's own. `think` asks a
-        template that can switch reasoning on (True) or off (False). When the chat no longer fits the context, it is
+        `template` is the name of a built-in template or a jinja2 source; the default is the model's own. `think` turns
+        reasoning on (True) or off (False) in templates that can switch it. A chat that no longer fits the context is
         refused; with `truncate="left"`, its oldest turns are left out. `settings` apply to every answer.
         """
         if system is not None and not isinstance(system, str):
@@ -52,7 +52,7 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         )
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
-        """The chat that `chat.save` wrote; of a session with several branches, the current one."""
+        """Loads a chat written by `chat.save`; from a session with several branches, the current one."""
         chats, current = load_chats(path, self)
         return chats[current]
 
@@ -64,7 +64,7 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         progress: Callable[[int, int], None] | None = None,
         **settings: Unpack[Settings],
     ) -> list[Completion]:
-        """An answer to each of many lists of messages, as many at a time as the model was loaded for."""
+        """Answers each of many lists of messages, with as many in parallel as the model was loaded for."""
         validate.called("progress", progress)
         prompts, start = self._replies(Generation, conversations, think, settings)
         return wait_all(start, prompts, self.info.sequences, progress)
@@ -79,8 +79,11 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
     def _replies(
         self, reading: type[R], conversations: Sequence[Messages], think: bool | None, settings: Mapping[str, Any]
     ) -> tuple[list[ChatPrompt], Callable[[ChatPrompt], R]]:
-        """Checks all that is asked for before any of it is begun: the prompts, and what starts the answer to one."""
-        params, shape = sampling(None, TALKING, settings), form(settings)
+        """Checks everything before starting anything.
+
+        Returns the prompts, and a function that starts the answer to one.
+        """
+        params, shape = sampling(None, CHAT_DEFAULTS, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         many = validate.several("conversations", conversations, "lists of messages")
         prompts = [self.chat_format.prompt(messages, think=think) for messages in many]
@@ -108,9 +111,9 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         tools: Sequence[Mapping[str, object]] | None = None,
         **variables: Any,
     ) -> list[int] | str:
-        """The prompt that the chat template makes of messages: its token ids, or its text.
+        """Applies the chat template to messages; returns the prompt's token ids, or its text.
 
-        `variables` are what a template may ask for, such as enable_thinking.
+        `variables` are passed to the template, such as enable_thinking.
         """
         as_ids = validate.truth("tokenize", tokenize)
         text = self.chat_format.template.render(

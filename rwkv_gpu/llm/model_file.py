@@ -1,7 +1,7 @@
-"""The file, or files, of a loaded model: a quick fingerprint, and the digest of all bytes, computed once.
+"""The file or files of a loaded model: a quick fingerprint, and a digest of all bytes, computed once.
 
-The fingerprint tells the models of one disk apart. Only the digest shows that a file elsewhere is the same, so it
-decides whether a saved state may be used.
+The fingerprint distinguishes models on one disk. Only the digest proves that two files are equal, so it decides whether
+a saved state may be used.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ PIECE = 1 << 22  # bytes hashed at a time
 
 
 class ModelFile:
-    """A model's file as it was when the model was loaded. `digest` waits for a background thread.
+    """A model's file as it was at loading. `digest` waits for a background thread.
 
-    With a `folder`, digests are kept there under the path of the file, beside its size and time: a file that has not
-    changed is read once only.
+    With a `folder`, digests are stored there by path, with the file's size and time, so that an unchanged file is read
+    only once.
     """
 
     def __init__(self, paths: Sequence[Path], fingerprint: str, folder: Path | None = None) -> None:
         self.fingerprint = fingerprint
-        self._paths = paths  # of all parts, where the model is split
+        self._paths = paths  # all parts, if the model is split
         self._folder = folder
         self._stamp = _stamp(paths)
         self._digest: str | None = None
@@ -36,21 +36,21 @@ class ModelFile:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to compute the digest in the background, if nobody has yet."""
+        """Starts computing the digest in the background, unless that has been done."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._compute, name="rwkv-gpu-digest", daemon=True)
                 self._thread.start()
 
     def digest(self) -> str | None:
-        """SHA-256 of the whole file; None where it has changed or gone since the model was loaded."""
+        """SHA-256 of the whole file; None if it was changed or removed since loading."""
         self.start()
         assert self._thread is not None
         self._thread.join()
         return self._digest
 
     def model_id(self) -> ModelId:
-        """What is saved with a state."""
+        """The identification that is saved with a state."""
         return ModelId(self.fingerprint, self.digest())
 
     def _compute(self) -> None:
@@ -64,13 +64,13 @@ class ModelFile:
             self._digest = found
 
     def _entry(self) -> Path | None:
-        """The file in the folder that holds the digest of this path."""
+        """Path of the stored digest of this file."""
         if self._folder is None:
             return None
         return self._folder / f"{hashlib.sha256(os.fsencode(os.path.realpath(self._paths[0]))).hexdigest()[:32]}.json"
 
     def _kept(self) -> str | None:
-        """The digest that was kept, if the file has had the same size and time since."""
+        """The stored digest, if the file's size and time are unchanged."""
         entry = self._entry()
         if entry is None or _stamp(self._paths) != self._stamp:
             return None
@@ -90,7 +90,7 @@ class ModelFile:
 
 
 def _stamp(paths: Sequence[Path]) -> list[list[int]]:
-    """What changes when a file is written: its size, its time and its place on the disk."""
+    """Size, time and disk location: changes when a file is written."""
     return [[found.st_size, found.st_mtime_ns, found.st_ino] for found in map(os.stat, paths)]
 
 

@@ -1,4 +1,4 @@
-"""A model that is open: its tokenizer, its engine's driver, and how a prompt becomes a request."""
+"""An open model: its tokenizer, its engine's driver, and how a prompt becomes a request."""
 
 import time
 import weakref
@@ -34,20 +34,20 @@ Prompt = str | Sequence[int]
 Prompts = Prompt | Sequence[str] | Sequence[Sequence[int]]
 Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
-AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model that nobody closed
-RECENT = 32  # whose ids are remembered for prompts that go on with them
+AT_EXIT = 1.0  # seconds that the interpreter's exit waits for a step of a model that was not closed
+RECENT = 32  # number of recent transcripts whose ids are remembered for prompts that continue them
 
 
 class Asked(NamedTuple):
-    """One answer that is asked for."""
+    """A requested answer."""
 
-    ids: Sequence[int]  # of the prompt
+    ids: Sequence[int]  # prompt ids
     params: SamplingParams
     form: Form | None
 
 
 class OpenModel:
-    """What all methods of a model build on: its parts, its tokens, and how a prompt becomes a request."""
+    """Base of a model's methods: its components, its tokens, and how a prompt becomes a request."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class OpenModel:
         self._pooling = pooling or Pooling(MEAN)
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
-        self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
-        self.states = states  # beyond this process
+        self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, started when needed
+        self.states = states  # states stored outside this process
         self._driver = Driver(engine, max_requests, states)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
@@ -82,12 +82,12 @@ class OpenModel:
         self.close()
 
     def __repr__(self) -> str:
-        """What it is, and where it runs."""
+        """Name and device of the model."""
         info, state = self.info, "closed" if not self._finalizer.alive else f"on {self.info.device}"
         return f"<LLM {info.name!r}: {info.architecture}, {info.parameters:,} parameters, {info.format}, {state}>"
 
     def close(self) -> None:
-        """Frees all memory. Whoever waits for an answer gets `Closed`."""
+        """Frees all memory. Callers waiting for an answer get `Closed`."""
         self._finalizer.detach()
         self._driver.close()
         if self.states is not None:
@@ -95,7 +95,7 @@ class OpenModel:
         self._grammar_pool.close()
 
     def store_states(self, seconds: float) -> None:
-        """Writes the states of all chats to the store that lack there, for so long at most. For who shuts down."""
+        """Before shutdown: writes chat states that the store lacks, for at most `seconds`."""
         if self.states is not None:
             end = time.monotonic() + seconds
             self.states.try_again()
@@ -104,24 +104,27 @@ class OpenModel:
 
     @property
     def activity(self) -> Activity:
-        """What the engine does and stores at the moment; never waits for a step."""
+        """Current load of the engine; never waits for a step."""
         return self._driver.activity
 
     # ------------------------------------------------------------ tokens
 
     def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
-        """Token ids of a text. `special` adds BOS and EOS as the file asks; `parse` matches special tokens in it."""
+        """Returns the token ids of a text.
+
+        `special` adds BOS and EOS as the file specifies; `parse` matches special tokens.
+        """
         return self.tokenizer.encode(validate.text("text", text), special=special, parse=parse)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
+        """Returns the text of token ids."""
         return self.tokenizer.decode(validate.token_ids("ids", ids))
 
     # ------------------------------------------------------------ chat formats
 
     @property
     def has_chat_format(self) -> bool:
-        """Whether `chat_format` is compiled already."""
+        """True if `chat_format` is compiled already."""
         return "chat_format" in self.__dict__
 
     @cached_property
@@ -130,7 +133,7 @@ class OpenModel:
         return self._format(self._template())
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
-        """The chat format of another template: a built-in one by its name, or jinja2 source."""
+        """The chat format of another template: the name of a built-in one, or jinja2 source."""
         if template is None:
             return self.chat_format
         if isinstance(template, str):
@@ -144,16 +147,16 @@ class OpenModel:
     def embedding_work(
         self, texts: Sequence[Sequence[int]], dimensions: int | None = None
     ) -> Callable[[Engine], Generator[None, None, Floats]]:
-        """What computes the vectors of texts, for the engine's thread: [N, D]"""
+        """Returns a generator function for the engine's thread that embeds texts: [N, D]"""
         size = validate.number("dimensions", dimensions, validate.DIMENSIONS)
         return partial(measures.embeddings, texts=texts, pooling=self._pooling, dimensions=size)
 
     def ranking_work(self, texts: Sequence[Sequence[int]]) -> Callable[[Engine], Generator[None, None, Doubles]]:
-        """What computes how well documents answer, for the engine's thread: [N]"""
+        """Returns a generator function for the engine's thread that scores documents: [N]"""
         return partial(measures.ranks, texts=texts, pooling=self._pooling)
 
     def prepare_ranking(self, query: str, documents: Sequence[str]) -> list[list[int]]:
-        """Checks and tokenises what documents are ranked by, and computes nothing."""
+        """Checks and tokenises the query and documents of a ranking; computes nothing."""
         if self._pooling.classifier is None:
             raise BadInput("this model ranks no documents; take a reranker, such as bge-reranker or Qwen3-Reranker")
         if not isinstance(query, str):
@@ -169,9 +172,9 @@ class OpenModel:
         return found
 
     def _texts(self, name: str, texts: Sequence[Prompt], *, truncate: bool = False) -> list[list[int]]:
-        """The tokens of texts that embeddings are made of, in which special tokens count as such.
+        """Tokenises texts for embedding; special tokens in them are matched.
 
-        With `truncate`, what is too long loses its end, before the token that ends a text.
+        With `truncate`, a text that is too long is cut before its final EOS token.
         """
         found = []
         for at, text in enumerate(texts):
@@ -210,7 +213,7 @@ class OpenModel:
         return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
-        """Starts a request. What reads it keeps the model open."""
+        """Starts a request. The object that reads it keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 
     def _tokens(self, prompt: Prompt, name: str, *, parse: bool = False) -> list[int]:
@@ -221,7 +224,7 @@ class OpenModel:
     def _ids(
         self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
     ) -> list[int]:
-        """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
+        """Tokenises a prompt and checks that it fits; `truncate` keeps its end, with room for an answer if possible."""
         ids = self._tokens(prompt, name)
         if (
             validate.one_of("truncate", truncate, "left")
@@ -234,12 +237,12 @@ class OpenModel:
 
 
 def is_several(prompt: Any) -> bool:
-    """Whether it is a list of prompts: of texts, or of lists of token ids."""
+    """True for a list of prompts: texts, or lists of token ids."""
     if isinstance(prompt, str | bytes) or not isinstance(prompt, Sequence | np.ndarray) or not len(prompt):
         return False
     return isinstance(prompt[0], str | list | tuple | np.ndarray | range)
 
 
 def prompts_of(name: str, prompt: Any) -> list[Prompt]:
-    """A list of prompts; one alone is a list of one."""
+    """Converts a prompt or a list of prompts to a list."""
     return validate.several(name, prompt, "prompts") if is_several(prompt) else [prompt]

@@ -1,4 +1,4 @@
-"""The methods of a model that have the shape of OpenAI's API: dicts in, dicts out, as llama-cpp-python has them."""
+"""Methods in the form of OpenAI's API: dicts in, dicts out, as in llama-cpp-python."""
 
 import asyncio
 import base64
@@ -21,21 +21,21 @@ from .text_completion import TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
 T = TypeVar("T")
-MOST_TEXTS = 2048  # of a request for embeddings, as in OpenAI's API
+MOST_TEXTS = 2048  # maximum texts of a request for embeddings, as in OpenAI's API
 
 
 class OpenAIMethods(OpenModel):
-    """`create_completion`, `create_chat_completion` and `create_embedding`; for asyncio with an a before each."""
+    """`create_completion`, `create_chat_completion` and `create_embedding`, and their asyncio forms prefixed with a."""
 
     @overload
     def create_completion(self, prompt: Prompts, *, stream: Literal[False] = False, **fields: Any) -> Json: ...
     @overload
     def create_completion(self, prompt: Prompts, *, stream: Literal[True], **fields: Any) -> Iterator[Json]: ...
     def create_completion(self, prompt: Prompts, *, stream: bool = False, **fields: Any) -> Json | Iterator[Json]:
-        """Continues a text, token ids, or a list of either: a dict, or its chunks where `stream` is set.
+        """Continues a text, token ids, or a list of either. Returns a dict, or its chunks if `stream` is set.
 
-        `fields` are those of OpenAI's API (n, echo, stop, seed, logprobs, logit_bias, max_tokens, stream_options ...)
-        and all settings of `generate`. As there, the default is temperature 1 and 16 tokens.
+        `fields` are the fields of OpenAI's API (n, echo, stop, seed, logprobs, logit_bias, max_tokens, stream_options
+        ...) and all settings of `generate`. As in OpenAI's API, the defaults are temperature 1 and 16 tokens.
         """
         asked = _complete(self, Generation, prompt, fields)
         if not validate.truth("stream", stream):
@@ -47,11 +47,11 @@ class OpenAIMethods(OpenModel):
     __call__ = create_completion
 
     async def acreate_completion(self, prompt: Prompts, **fields: Any) -> Json:
-        """`create_chat_completion` for asyncio."""
+        """`create_completion` for asyncio."""
         return await replies.awhole(_complete(self, AsyncGeneration, prompt, fields))
 
     def astream_completion(self, prompt: Prompts, **fields: Any) -> AsyncIterator[Json]:
-        """The chunks of `create_chat_completion` for asyncio; of several answers, one after the other."""
+        """Yields the chunks of `create_completion` for asyncio; several answers come one after the other."""
         return replies.achunks(_complete(self, AsyncGeneration, prompt, fields))
 
     @overload
@@ -65,9 +65,9 @@ class OpenAIMethods(OpenModel):
     def create_chat_completion(
         self, messages: Messages, *, stream: bool = False, think: bool | None = None, **fields: Any
     ) -> Json | Iterator[Json]:
-        """An answer to messages: a dict, or its chunks where `stream` is set.
+        """Answers messages. Returns a dict, or its chunks if `stream` is set.
 
-        `fields` are those of OpenAI's API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, user ...)
+        `fields` are the fields of OpenAI's API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, user ...)
         and all settings of a chat. Earlier answers among the messages are not tokenised or computed again.
         """
         stream = bool(validate.truth("stream", stream))
@@ -75,36 +75,36 @@ class OpenAIMethods(OpenModel):
         return replies.chunks(asked) if stream else replies.whole(asked)
 
     async def acreate_chat_completion(self, messages: Messages, *, think: bool | None = None, **fields: Any) -> Json:
-        """`create_completion` for asyncio."""
+        """`create_chat_completion` for asyncio."""
         return await replies.awhole(replies.ask(self, AsyncGeneration, messages, think, fields))
 
     def astream_chat_completion(
         self, messages: Messages, *, think: bool | None = None, **fields: Any
     ) -> AsyncIterator[Json]:
-        """The chunks of `create_completion` for asyncio; of several answers, one after the other."""
+        """Yields the chunks of `create_chat_completion` for asyncio; several answers come one after the other."""
         return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, fields))
 
     def prepare_completion(self, prompt: Prompts, *, limits: Limits | None = None, **fields: Any) -> Prepared:
-        """Checks and tokenises what `create_completion` takes, and starts nothing: for those who queue requests.
+        """Checks and tokenises the input of `create_completion`, and starts nothing, so that requests can be queued.
 
-        With `limits`, it raises `Exceeded` where that takes more: an event loop may try it so.
+        With `limits`, raises `Exceeded` for larger inputs; an event loop may then call it.
         """
         return _prepare(self, prompt, fields, wait=True, quick=limits is not None)
 
     def prepare_chat_completion(
         self, messages: Messages, *, think: bool | None = None, limits: Limits | None = None, **fields: Any
     ) -> Prepared:
-        """Checks and tokenises what `create_chat_completion` takes, and starts nothing."""
+        """Checks and tokenises the input of `create_chat_completion`, and starts nothing."""
         return replies.prepare(self, messages, think, fields, limits=limits)
 
     def start(self, prepared: Prepared, reading: Callable[..., R], **more: Any) -> list[R]:
-        """Asks for prepared answers; each is read by a `reading`, which gets `more`."""
+        """Requests prepared answers; each is read by a `reading`, which gets `more`."""
         return prepared.start(partial(self._read, reading, **more))
 
     def wake(self, patience: float = 0.0) -> None:
-        """Has the engine begin with what was started with `wake=False`.
+        """Starts the requests that were made with `wake=False`.
 
-        With `patience` more is to come; it waits so many seconds for a step with what is there.
+        With `patience`, more follow; it waits up to that many seconds for a step with the present ones.
         """
         self._driver.wake(patience)
 
@@ -115,9 +115,9 @@ class OpenAIMethods(OpenModel):
         model: str | None = None,
         encoding_format: Literal["float", "base64"] = "float",
         dimensions: int | None = None,
-        user: str | None = None,  # noqa: ARG002  it names a customer of a service
+        user: str | None = None,  # noqa: ARG002  OpenAI's field for a service's customer
     ) -> Json:
-        """Embeddings of a text or of a list of texts, as `embed` computes them: vectors of length one."""
+        """Returns embeddings of one or more texts as unit vectors, computed as in `embed`."""
         ids = self.prepare_embedding(input, encoding_format)
         vectors = self._driver.work(self.embedding_work(ids, dimensions))
         return self.embedding_reply(ids, vectors, model, encoding_format)
@@ -125,9 +125,9 @@ class OpenAIMethods(OpenModel):
     def prepare_embedding(
         self, input: Prompts, encoding_format: str = "float", *, truncate: bool = False
     ) -> list[list[int]]:
-        """Checks and tokenises what `create_embedding` takes, and computes nothing.
+        """Checks and tokenises the input of `create_embedding`; computes nothing.
 
-        What is too long is refused, or, with `truncate`, loses its end.
+        A text that is too long is refused, or cut at its end with `truncate`.
         """
         if encoding_format not in ("float", "base64"):
             raise BadInput(f"encoding_format is {encoding_format!r}; it must be float or base64")
@@ -153,7 +153,10 @@ class OpenAIMethods(OpenModel):
         }
 
     def begin_work(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> "Future[T]":
-        """Has the engine's thread run a generator of `measures`, a piece between two steps. Cancel it to end it."""
+        """Runs a generator of `measures` on the engine's thread, one piece between two steps.
+
+        Cancel the future to stop it.
+        """
         return self._driver.begin(pieces)
 
     async def acreate_embedding(self, input: Prompts, **fields: Any) -> Json:
@@ -162,7 +165,7 @@ class OpenAIMethods(OpenModel):
 
 
 def _complete(llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[str, Any]) -> Replying[R]:
-    """Asks for n answers to each prompt."""
+    """Requests n answers to each prompt."""
     prepared = _prepare(llm, prompt, given, wait=waits(reading))
     if prepared.scoring and waits(reading):
         prepared = prepared.scored([llm._driver.work(pieces) for pieces in prepared.scoring])
@@ -172,7 +175,7 @@ def _complete(llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[
 
 
 def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool, quick: bool = False) -> Prepared:
-    """n answers to each prompt, ready to be started. `quick` raises `Exceeded` where that takes long."""
+    """Prepares n answers to each prompt. `quick` raises `Exceeded` if that takes long."""
     fields = TextFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
     prompts = prompts_of("prompt", prompt)

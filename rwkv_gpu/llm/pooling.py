@@ -1,4 +1,4 @@
-"""How the vectors of a text's tokens become the one of the text, or say how well a document answers a query."""
+"""Pools the vectors of a text's tokens to one, or scores how well a document answers a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from ..text.vocabulary import read_flag, read_id, read_name
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-NONE, MEAN, FIRST, LAST = range(4)  # as `pooling_type` numbers them; RANK is the next
-PROBABLE = "qwen3", "qwen3vl"  # whose answers are probabilities of labels
-NORMED_GELU = "modern-bert"  # whose classifier has a GELU where others have tanh
+NONE, MEAN, FIRST, LAST = range(4)  # values of `pooling_type`; RANK is the next
+PROBABLE = "qwen3", "qwen3vl"  # architectures whose scores are probabilities of labels
+NORMED_GELU = "modern-bert"  # architecture whose classifier uses GELU instead of tanh
 RANK_TEMPLATE = "tokenizer.chat_template.rerank"
 
 
@@ -35,10 +35,10 @@ class Affine:
 
 @dataclass(frozen=True)
 class Classifier:
-    """softmax(W_out norm(act(W x))), as far as a file has each of these."""
+    """softmax(W_out norm(act(W x))), with the steps that the file contains."""
 
     inner: Affine | None
-    gelu: bool  # in place of tanh
+    gelu: bool  # instead of tanh
     norm: Floats | None
     eps: float
     out: Affine | None
@@ -60,14 +60,14 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Pooling:
-    """The mean of all tokens, the first, or the last; then maybe a classifier."""
+    """Mean of all tokens, the first, or the last; then an optional classifier."""
 
     kind: int  # MEAN, FIRST or LAST
     classifier: Classifier | None = None
 
     @classmethod
     def of(cls, file: GGUFFile, *, encoder: bool) -> "Pooling":
-        """As the file has it; the mean where it does not say."""
+        """As the file specifies; by default the mean."""
         arch = file.str("general.architecture")
         kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
         if kind != RANK:
@@ -83,20 +83,20 @@ class Pooling:
         return cls(kind, Classifier(inner, arch == NORMED_GELU, norm, eps, out, arch in PROBABLE))
 
     def begun(self) -> "Pool":
-        """What takes the tokens of a text."""
+        """Starts the pooling of a text."""
         return Pool(self)
 
 
 class Pool:
-    """The tokens of one text, as they come."""
+    """Accumulates the tokens of one text."""
 
     def __init__(self, how: Pooling) -> None:
         self._how = how
-        self._sum: Doubles | None = None  # or the one token
+        self._sum: Doubles | None = None  # or the single token's vector
         self._count = 0
 
     def take(self, rows: Floats) -> None:
-        """The next tokens. [T, D]"""
+        """Adds the next tokens. [T, D]"""
         if not len(rows):
             return
         self._count += len(rows)
@@ -106,7 +106,7 @@ class Pool:
             self._sum = rows[-1 if self._how.kind == LAST else 0].astype(np.float64)
 
     def vector(self, dimensions: int | None = None) -> Doubles:
-        """That of the text, of length one; or that of its first so many numbers."""
+        """The unit vector of the text, of its first `dimensions` components if given."""
         x = self._pooled()
         if dimensions is not None and dimensions > len(x):
             raise BadInput(f"dimensions is {dimensions:,}; embeddings of this model have {len(x):,}")
@@ -115,7 +115,7 @@ class Pool:
         return y
 
     def score(self) -> float:
-        """How well it answers, as the classifier says: its first label."""
+        """Relevance by the classifier: its first label."""
         assert self._how.classifier is not None
         return float(self._how.classifier(self._pooled())[0])
 
@@ -125,14 +125,18 @@ class Pool:
 
 
 def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
-    """What a model reads that ranks: the file's template, or [BOS] query [EOS] [SEP] document [EOS], as it has them."""
+    """Builds the input of a ranking model.
+
+    The file's template, or [BOS] query [EOS] [SEP] document [EOS] as far as defined.
+    """
     template = metadata.get(RANK_TEMPLATE)
     if isinstance(template, str):
         text = template.replace("{query}", query).replace("{document}", document)
         return tokenizer.encode(text, parse=True)
     bert, pre = read_name(metadata, "model") == "bert", read_name(metadata, "pre")
     separated = bert or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
-    separator = read_id(metadata, "seperator", tokenizer.vocab_size, 102 if bert else None)  # spelt like this
+    # This is how the metadata key is spelt
+    separator = read_id(metadata, "seperator", tokenizer.vocab_size, 102 if bert else None)
     eos = separator if tokenizer.eos is None else tokenizer.eos
     begin = [tokenizer.bos] if read_flag(metadata, "add_bos_token", tokenizer.add_bos) else []
     end = [eos] if read_flag(metadata, "add_eos_token", tokenizer.add_eos and not bert) else []
@@ -142,7 +146,7 @@ def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, d
 
 
 class _Tensors:
-    """The tensors of a file that follow each other behind a model, as floats, each as wide as what is before it."""
+    """The tensors of a file's classifier layers as floats, each checked against the width before it."""
 
     def __init__(self, file: GGUFFile) -> None:
         self._file = file

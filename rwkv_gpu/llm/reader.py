@@ -1,4 +1,4 @@
-"""Tokens of an answer in, text out: whole characters, reasoning apart from the answer, up to a stop string."""
+"""Converts the tokens of an answer to text: whole characters, reasoning separated, up to a stop string."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from ..text.thinking import Part, Splitter
 
 @dataclass(frozen=True)
 class Ends:
-    """Strings that end an answer and are never shown: in the answer, and in the reasoning before it."""
+    """Strings that end an answer and are never shown, for the answer and for the reasoning before it."""
 
     answer: Sequence[str]
     thoughts: Sequence[str] = ()
 
 
 class Reader:
-    """One answer as text. `thinking` separates reasoning, and removes white space at the start of the answer.
+    """The text of one answer. `thinking` separates reasoning, and removes white space at the start of the answer.
 
-    `closing` are tokens that end an answer and have a text that is not part of it, such as RWKV's "\\n\\n".
-    `control` shows control tokens to `thinking`, whose marks they are, but for those in `hidden`.
-    With `goes_on`, the answer goes on with a text, so that white space at its start counts.
+    `closing` are tokens that end an answer and whose text is not part of it, such as RWKV's "\\n\\n". `control` passes
+    control tokens, which mark reasoning, to `thinking`, except those in `hidden`. With `goes_on`, the answer continues
+    a text, so white space at its start counts.
     """
 
     def __init__(
@@ -40,22 +40,22 @@ class Reader:
         self._text = tokenizer.stream(special=control, continues=True)
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
-        self.thinking = thinking is not None and thinking.inside  # whether what comes now is reasoning
-        self._blank = thinking is not None and not goes_on  # nothing but space was seen yet in this part
+        self.thinking = thinking is not None and thinking.inside  # whether the next text is reasoning
+        self._blank = thinking is not None and not goes_on  # only white space was seen in this part so far
 
     @property
     def stopped(self) -> str | None:
-        """The stop string that was met."""
+        """The stop string that was found."""
         return self._stops[False].stopped or self._stops[True].stopped
 
     def feed(self, token: int, last: bool = False) -> list[Part]:
-        """The text that this token completes: none after a stop string, and none of a last token that closes."""
+        """Returns the text that this token completes. Nothing after a stop string, or for a last token that closes."""
         if token in self._hidden or (last and token in self._closing):
             return []
         return self._take(self._text.feed(token))
 
     def flush(self) -> list[Part]:
-        """The text that was held back, at the end of the answer."""
+        """Returns the withheld text, at the end of the answer."""
         parts = self._take(self._text.flush())
         if self._thinking is not None:
             for part in self._thinking.flush():
@@ -69,7 +69,7 @@ class Reader:
         return [shown for part in split for shown in self._show(part)]
 
     def _show(self, part: Part) -> list[Part]:
-        """The text that contains no part of a stop string."""
+        """Returns the text that cannot be part of a stop string."""
         left: list[Part] = []
         if part.thinking != self.thinking:
             left = self._leave()
@@ -80,7 +80,7 @@ class Reader:
         return left + self._trimmed(text)
 
     def _leave(self) -> list[Part]:
-        """The text that was held back of the part that ends."""
+        """Returns the withheld text of the part that ends."""
         return [] if self.stopped is not None else self._trimmed(self._stops[self.thinking].flush())
 
     def _trimmed(self, text: str) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
+"""Answers in OpenAI's format: requests `n` answers, and reads them whole or in chunks."""
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from .reader import Reader
 from .text_completion import TextReply
 
 R = TypeVar("R", bound=Reading)
-FEW = 4  # answers that take no time to prepare
+FEW = 4  # number of answers that are quick to prepare
 
 
 @dataclass(frozen=True)
 class Replying(Generic[R]):
-    """A reply, and the answers that it is made of."""
+    """A reply, and its answers."""
 
     reply: Reply | TextReply
     answers: Sequence[R]
@@ -35,10 +35,10 @@ class Replying(Generic[R]):
 
 @dataclass(frozen=True)
 class Prepared:
-    """Answers that can be started: everything is checked and tokenised, and the engine was asked for nothing yet."""
+    """Answers ready to start: everything is checked and tokenised, and nothing has been requested from the engine."""
 
     reply: Reply | TextReply
-    requests: Sequence[tuple[Request, Reader]]  # one for each answer
+    requests: Sequence[tuple[Request, Reader]]  # one per answer
     on_end: Callable[[Completion], None] | None = None
 
     @property
@@ -55,24 +55,24 @@ class Prepared:
 
     @property
     def scoring(self) -> list[Callable[[Engine], Generator[None, None, list[Score]]]]:
-        """What computes the log probabilities of each prompt, where they are asked for; `scored` takes them."""
+        """Functions that compute the log probabilities of each prompt, if requested; pass the results to `scored`."""
         if not (isinstance(self.reply, TextReply) and self.reply.fields.scores):
             return []
         top = self.reply.fields.params.logprobs
         return [partial(scores, ids=ids, top=top) for ids in self.reply.ids]
 
     def scored(self, found: Sequence[Sequence[Score]]) -> "Prepared":
-        """The same with the log probabilities of its prompts."""
+        """A copy with the log probabilities of its prompts."""
         assert isinstance(self.reply, TextReply)
         return replace(self, reply=replace(self.reply, scores=found))
 
     @property
     def progress(self) -> bool:
-        """Whether a stream tells how far the prompt is read."""
+        """True if a stream reports how much of the prompt is read."""
         return isinstance(self.reply, Reply) and self.reply.fields.progress
 
     def start(self, read: Callable[..., R]) -> list[R]:
-        """Asks for the answers. Where one is refused, those before it are cancelled."""
+        """Requests the answers. If one is refused, those before it are cancelled."""
         begun: list[R] = []
         try:
             for request, reader in self.requests:
@@ -93,9 +93,9 @@ def prepare(
     wait: bool = True,
     limits: Limits | None = None,
 ) -> Prepared:
-    """Answers to messages. Earlier answers among them keep their token ids. `wait` waits until a form is compiled.
+    """Prepares answers to messages. Earlier answers keep their token ids. `wait` waits until a grammar is compiled.
 
-    Raises `Exceeded` where that takes more than `limits`, where they are given: any form and any tools do.
+    With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
     """
     fields = RequestFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
@@ -125,13 +125,13 @@ def ask(
     think: bool | None,
     given: Mapping[str, Any],
 ) -> Replying[R]:
-    """Asks for an answer to messages."""
+    """Requests an answer to messages."""
     prepared = prepare(llm, messages, think, given, wait=waits(reading))
     return Replying(prepared.reply, prepared.start(partial(llm._read, reading)))
 
 
 def whole(asked: Replying[Generation]) -> Json:
-    """All answers, once they are there."""
+    """Waits for all answers and returns the reply."""
     return asked.reply.whole([(answer.wait(), answer.events) for answer in asked.answers])
 
 
@@ -141,7 +141,7 @@ async def awhole(asked: Replying[AsyncGeneration]) -> Json:
 
 
 def chunks(asked: Replying[Generation]) -> Iterator[Json]:
-    """The chunks of all answers, in turns; where nobody reads on, they are cancelled."""
+    """Yields the chunks of all answers, interleaved. If the reader stops, the answers are cancelled."""
     try:
         yield from in_turns([_chunks(asked.reply, index, answer) for index, answer in enumerate(asked.answers)])
         yield from asked.last()
@@ -151,7 +151,7 @@ def chunks(asked: Replying[Generation]) -> Iterator[Json]:
 
 
 async def achunks(asked: Replying[AsyncGeneration]) -> AsyncIterator[Json]:
-    """The same for asyncio, of one answer after the other."""
+    """Like `chunks`, for asyncio, one answer after the other."""
     try:
         for index, answer in enumerate(asked.answers):
             for chunk in asked.reply.opening(index):

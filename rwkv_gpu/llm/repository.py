@@ -1,8 +1,8 @@
-"""A repository of the Hugging Face hub, or of a server with the same routes: which files it has, and their download.
+"""A repository on the Hugging Face hub, or on a server with the same routes: lists and downloads its files.
 
-A file is downloaded beside its place, as `.part`. Only when it is complete and has the right checksum does it get its
-name. A download that was cut off goes on where it stopped, in the same run and in a later one. Of several programs that
-download a file, one does so, and the others wait for it.
+A file is downloaded to its target folder as `.part`. It gets its name only when it is complete and has the right
+checksum. An interrupted download continues where it stopped, in the same run or a later one. If several programs
+download the same file, one does so and the others wait.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from .hub_names import is_model
 
 ENDPOINT = "https://huggingface.co"
 PATIENCE = 15.0  # seconds without a byte
-WAIT = 0.2  # seconds between looks at a download of another program
-TRIES = 5  # times in a row that a connection may bring nothing
+WAIT = 0.2  # seconds between checks of a download by another program
+TRIES = 5  # consecutive connections that may bring nothing
 CHUNK = 1 << 20
-MOST_LISTED = 64 << 20  # bytes of a list of files
+MOST_LISTED = 64 << 20  # size limit of a file list
 
-Progress = Callable[[int, int], None]  # bytes that are here, and all
+Progress = Callable[[int, int], None]  # bytes received, and total
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class RemoteFile:
 
     path: str
     nbytes: int
-    sha256: str | None  # of large files
+    sha256: str | None  # of large files only
 
 
 class Repository:
-    """OWNER/NAME at a revision, with the token of whoever asks."""
+    """OWNER/NAME at a revision, with the user's access token."""
 
     def __init__(
         self, name: str, revision: str = "main", *, endpoint: str = ENDPOINT, token: str | None = None
@@ -56,11 +56,11 @@ class Repository:
         self._open = urllib.request.build_opener(_Redirect).open
 
     def models(self) -> dict[str, RemoteFile]:
-        """The GGUF files of language models, by their paths."""
+        """GGUF files of language models, by path."""
         return {path: file for path, file in self.files().items() if is_model(path)}
 
     def files(self) -> dict[str, RemoteFile]:
-        """All files, by their paths."""
+        """All files, by path."""
         url = f"{self._endpoint}/api/models/{self.name}/tree/{self._revision}?recursive=true"
         try:
             with self._get(url) as answer:
@@ -73,7 +73,7 @@ class Repository:
         return {file.path: file for file in files}
 
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
-        """Brings a file to its place; what is there of an earlier download is not asked for again."""
+        """Downloads a file to `target`; bytes from an earlier attempt are not requested again."""
         part = target.with_name(target.name + ".part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,9 +84,9 @@ class Repository:
         except OSError as error:
             raise BadInput(f"{part}: cannot be written: {error.strerror}") from None
         with out:
-            brought = _size(target) == file.nbytes  # by another program, meanwhile
+            brought = _size(target) == file.nbytes  # meanwhile completed by another program
             digest = None if brought else self._fill(file, out, part, progress)
-            if WINDOWS:  # which renames and deletes no open file
+            if WINDOWS:  # which cannot rename or delete open files
                 out.close()
             if brought:
                 part.unlink()
@@ -99,7 +99,7 @@ class Repository:
                 put_in_place(part, target)
 
     def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
-        """Appends to a part until it has all bytes of the file; returns their SHA-256."""
+        """Appends to a part until it is complete; returns its SHA-256."""
         url = f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
         tries = 0
         try:
@@ -118,10 +118,10 @@ class Repository:
         return part.digest.hexdigest() if part.done == file.nbytes else f"that of {part.done} bytes"
 
     def _append(self, url: str, part: "_Part", nbytes: int, progress: Callable[[int], None]) -> Exception | None:
-        """What one connection brings of the rest, and why it ended, where it failed."""
+        """Appends what one connection delivers. Returns the error if the connection failed."""
         try:
             with self._get(url, part.done) as answer:
-                if answer.status != 206:  # the server sends all of it
+                if answer.status != 206:  # the server sends the whole file
                     part.clear()
                 while block := answer.read(CHUNK):
                     if part.done + len(block) > nbytes:  # it would fill the disk
@@ -146,7 +146,7 @@ class Repository:
         return self._open(urllib.request.Request(url, headers=headers), timeout=PATIENCE)
 
     def _failed(self, error: Exception, file: str = "", part: Path | None = None) -> BadInput:
-        """The error in one line, with what to do."""
+        """Converts the error to one line with the remedy."""
         what = f"cannot download {self.name}{f'/{file}' if file else ''}: "
         if isinstance(error, urllib.error.HTTPError):
             error.close()
@@ -174,7 +174,7 @@ def _size(path: Path) -> int:
 
 
 def _check_room(file: RemoteFile, part: Path) -> None:
-    """Refuses a file that the disk has no room for."""
+    """Refuses a file for which the disk has too little room."""
     need, free = file.nbytes - _size(part), shutil.disk_usage(part.parent).free
     if need > free:
         raise BadInput(
@@ -184,7 +184,10 @@ def _check_room(file: RemoteFile, part: Path) -> None:
 
 
 def _locked(path: Path) -> BinaryIO | None:
-    """A file to append to, locked for this program; None where another one has it, or has just finished it."""
+    """Opens a file for appending and locks it;
+
+    None if another program holds the lock or has just completed the file.
+    """
     out = open(path, "a+b")  # noqa: SIM115
     with contextlib.suppress(FileNotFoundError):
         if lock(out.fileno()) and os.path.samestat(os.fstat(out.fileno()), path.stat()):
@@ -194,7 +197,7 @@ def _locked(path: Path) -> BinaryIO | None:
 
 
 class _Part:
-    """A file that grows, with the SHA-256 of what is in it."""
+    """A growing file, with the SHA-256 of its contents."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -219,7 +222,7 @@ class _Part:
 
 
 class _Redirect(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and gives the token to no other host, nor to the same one without encryption."""
+    """Follows redirects. Sends the token to no other host, and never without encryption."""
 
     def redirect_request(self, *given: Any, **more: Any) -> urllib.request.Request | None:
         request = super().redirect_request(*given, **more)

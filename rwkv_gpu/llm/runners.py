@@ -1,4 +1,4 @@
-"""Puts a model on one device: a factory for the runner in numpy and one for a GPU. See `split_loading` for several."""
+"""Loads a model onto one device: one factory for numpy and one for a GPU. `split_loading` handles several devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .load_options import DeviceOptions
 
 @dataclass(frozen=True)
 class Opened:
-    """A model whose file is open, and what shares its devices with it."""
+    """A model with an open file, and what shares its devices with it."""
 
     file: GGUFFile
     model: Model
@@ -38,19 +38,19 @@ class Opened:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model on its devices."""
+    """A model loaded onto its devices."""
 
     runner: Runner
-    device: str  # as people know it
+    device: str  # device name for display
     gpus: Sequence[Device | None]  # by part of the model; None is numpy
 
     @property
     def uses_matrix_units(self) -> bool:
-        """Whether any of its devices does."""
+        """True if any of its devices does."""
         return any(gpu is not None and gpu.capabilities.fragment > 0 for gpu in self.gpus)
 
     def speculator(self, drafts: Drafts) -> Speculator | None:
-        """What drafts for the model, on its last device; where that fails the model is closed."""
+        """The speculator for the model, on its last device. Closes the model if that fails."""
         try:
             return drafts.speculator(self.runner, self.gpus[-1])
         except BaseException:
@@ -81,8 +81,8 @@ def load_on_gpu(
     cache: CacheOptions,
     progress: Progress | None,
 ) -> Loaded:
-    """The model on a GPU, tuned for it as far as nothing else is asked for."""
-    # With all kernels: a model in numpy starts sooner without.
+    """Loads the model onto a GPU, with its tuned settings unless others are given."""
+    # Imports all kernels, which a model in numpy does not need.
     from ..kernels.tuned import find as find_tuned
     from ..ops.open_device import open_device
     from ..ops.self_test import tuning_for

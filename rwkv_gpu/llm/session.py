@@ -1,7 +1,7 @@
-"""Chats in one file: branches of a conversation with their messages, settings and token ids, and the current state.
+"""Chats in one file: branches of a conversation with messages, settings and token ids, and the current state.
 
-The state of the current branch lets the model go on at once. It is used only with the very same model file; the
-branches are read with every copy of the model, and what has no state is computed again.
+The state lets the model continue the current branch at once. It is used only with the identical model file. Branches
+can be read with any copy of the model; what has no state is recomputed.
 """
 
 import os
@@ -21,7 +21,7 @@ from .model_file import ModelFile
 from .transcript import Cut, Transcript
 
 OLD_KIND, KIND = "rwkv-gpu chat 1", "rwkv-gpu chat 2"
-STATE = "state/"  # before the names of the model's own arrays
+STATE = "state/"  # prefix for the names of the model's arrays
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class SavedChat:
     think: bool | None
     settings: Settings
     truncate: Literal["left"] | None = None
-    first: int = 0  # the message that prompts begin with, after the system prompt
+    first: int = 0  # index of the first message in prompts, after the system prompt
 
 
 @dataclass(frozen=True)
 class SavedSession:
-    """All branches, the number of the current one, and the state after the first `length` ids of its transcript."""
+    """All branches, the index of the current one, and the state after the first `length` ids of its transcript."""
 
     chats: Sequence[SavedChat]
     current: int = 0
@@ -54,7 +54,7 @@ def write(
     *,
     before_replace: Callable[[int], None] | None = None,
 ) -> None:
-    """Writes the file, or leaves what was there."""
+    """Writes the file. If that fails, the old file stays."""
     arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
     for number, chat in enumerate(session.chats):
         arrays |= {f"{number}/{name}": array for name, array in _arrays(chat.transcript).items()}
@@ -68,9 +68,9 @@ def write(
 
 
 def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
-    """The session in a file. BadFile says why where there is none, or where it is another model's.
+    """Reads a session. Raises BadFile with the reason if there is none, or if it belongs to another model.
 
-    Waits for the digest of the model's file where there is a state to use.
+    Waits for the digest of the model's file if there is a state to use.
     """
     saved = state_file.load(validate.path("path", path), model.fingerprint)
     notes, kind = saved.notes, saved.notes.get("kind")
@@ -124,7 +124,7 @@ def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pref
     ids = tuple(arrays[prefix + "ids"].tolist())
     messages = tuple(_message(*row) for row in notes["messages"])
     transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
-    first = notes.get("first", 0)  # which earlier versions do not write
+    first = notes.get("first", 0)  # not written by earlier versions
     if type(first) is not int or not 0 <= first <= len(messages):
         raise ValueError(f"there is no message {first!r}")
     return SavedChat(messages, transcript, notes["template"], notes["think"], settings, notes.get("truncate"), first)
@@ -138,7 +138,7 @@ def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:
 
 
 def _check_transcript(transcript: Transcript, vocabulary: int) -> None:
-    """Refuses ids that the vocabulary lacks, and cuts that lie outside or out of order."""
+    """Refuses ids outside the vocabulary, and cuts that are out of range or order."""
     whole = Cut(len(transcript.text), len(transcript.ids))
     if any(not isinstance(token, int) or not 0 <= token < vocabulary for token in transcript.ids):
         raise ValueError("a token id is not in the vocabulary")
@@ -149,11 +149,11 @@ def _check_transcript(transcript: Transcript, vocabulary: int) -> None:
             raise ValueError("a transcript is out of order")
 
 
-FUNCTIONS = "logits_processors"  # the one setting that no file can have
+FUNCTIONS = "logits_processors"  # the only setting that cannot be saved
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON has it."""
+    """Converts a setting for JSON."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, np.generic):

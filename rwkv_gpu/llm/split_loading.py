@@ -1,4 +1,4 @@
-"""Loads a model onto several devices: opens them, lays the layers out, and tunes each part for its device."""
+"""Loads a model onto several devices: opens them, lays out the layers, and tunes each part for its device."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +24,7 @@ def load_split(
     cache: CacheOptions,
     progress: Progress | None = None,
 ) -> Loaded | Choice:
-    """The model on these devices; or the one of them that has memory for all of it, where nothing is to be split."""
+    """Loads the model onto these devices. Returns a device instead if that one can hold the whole model."""
     if all(choice.adapter is None for choice in choices):
         refuse_cpu(devices.matrix_units)
     open_gpu = partial(
@@ -48,7 +48,7 @@ def load_split(
 def _loaded(
     opened: Opened, layout: Layout, devices: DeviceOptions, chunk: int | None, progress: Progress | None
 ) -> Loaded:
-    """The parts on their devices, each tuned for its own."""
+    """Loads the parts onto their devices, each with its own tuning."""
     found = [_tuned(one, devices) for one in layout.devices]
     tunings: list[PartTuning | None] = []
     for one, tuned in zip(layout.devices, found, strict=True):
@@ -62,6 +62,6 @@ def _loaded(
 
 
 def _tuned(device: OpenDevice, devices: DeviceOptions) -> Tuned | None:
-    """What is known of the best settings of a device."""
+    """The best known settings of a device."""
     adapter, gpu = device.choice.adapter, device.gpu
     return None if adapter is None or gpu is None else find_tuned(adapter, gpu.capabilities, devices.tuned)

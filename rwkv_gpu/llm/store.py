@@ -1,4 +1,4 @@
-"""The models that were pulled: a folder with OWNER/NAME/FILE.gguf as the hub has them, and the names that find them."""
+"""The local model store: a folder with OWNER/NAME/FILE.gguf as on the hub, and lookup by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from .repository import Progress, Repository
 
 @dataclass(frozen=True)
 class Stored:
-    """A model of the store, whole or cut off."""
+    """A stored model, complete or partly downloaded."""
 
-    name: str  # OWNER/NAME/FILE, without .gguf and the number of a part
-    paths: tuple[Path, ...]  # its parts, the first one first
+    name: str  # OWNER/NAME/FILE, without .gguf and part number
+    paths: tuple[Path, ...]  # its parts in order
     nbytes: int
     complete: bool
 
 
 class Store:
-    """A folder of models. Files that a user puts there are models, too."""
+    """A folder of models. Files that a user puts there count as models."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,9 +33,10 @@ class Store:
         return [self._stored(name, paths) for name, paths in groups.items()]
 
     def find(self, name: str) -> Path | None:
-        """The file of a model that is here, by its name, its file's name, or NAME:Q4_K_M; None for any other."""
+        """Path of a stored model, by its name, its file's name, or NAME:Q4_K_M; None if not found."""
         found = [model for model in self.matching(name) if model.complete]
-        if len({tuple(model.name.split("/")[:2]) for model in found}) == 1:  # of one repository, as the hub chooses
+        # All in one repository: choose as for the hub
+        if len({tuple(model.name.split("/")[:2]) for model in found}) == 1:
             wanted = (
                 [one for one in found if hub_names.is_meant(f"{one.name}.gguf", tag)] for tag in hub_names.PREFERRED
             )
@@ -45,7 +46,7 @@ class Store:
         return found[0].paths[0] if found else None
 
     def matching(self, name: str) -> list[Stored]:
-        """The models that a name may mean; those of which it is the whole name are the only ones then."""
+        """Models that a name may refer to; exact matches exclude all others."""
         match = hub_names.NAME.fullmatch(name)
         plain, tag = hub_names.parse(name, None) if match else (name.partition(":")[0], name.partition(":")[2])
         models = self.models()
@@ -65,7 +66,7 @@ class Store:
         return found
 
     def file(self, name: str, file: str) -> Path | None:
-        """A file of a repository, with all of its parts; None where one is not here."""
+        """Path of a repository's file; None if any of its parts is missing."""
         paths = self._places(hub_names.parse(name, file)[0], file)
         return paths[0] if all(path.exists() for path in paths) else None
 
@@ -76,9 +77,9 @@ class Store:
         progress: Callable[[str], Progress],
         file: str | None = None,
     ) -> Path:
-        """The model of a hub name, or of OWNER/NAME and a file; what is not here of it is downloaded.
+        """Path of the model with a hub name, or of OWNER/NAME and a file; downloads missing parts.
 
-        `progress` gives what is told of the download of a file.
+        `progress` takes a file name and returns its progress callback.
         """
         owned, tag = hub_names.parse(name, file)
         source = repository(owned)
@@ -88,7 +89,7 @@ class Store:
         elif file not in files:
             raise BadInput(f"{owned} has no file {file}; it has {', '.join(sorted(files)) or 'no GGUF files'}")
         paths, parts = self._places(owned, file), hub_names.parts(file)
-        for part in parts:  # before the first is downloaded
+        for part in parts:  # check all before downloading the first
             if part not in files:
                 raise BadInput(f"{owned} has no {part}: the model is incomplete there; choose another file")
         for part, path in zip(parts, paths, strict=True):
@@ -97,11 +98,11 @@ class Store:
         return paths[0]
 
     def _places(self, repository: str, file: str) -> list[Path]:
-        """Where the parts of a file of a repository are, or will be."""
+        """Local paths of the parts of a repository's file."""
         return [self.folder.joinpath(repository, *hub_names.steps(part)) for part in hub_names.parts(file)]
 
     def remove(self, name: str) -> Stored:
-        """Deletes a model, or what is left of one that was cut off."""
+        """Deletes a model, complete or partly downloaded."""
         found = self.matching(name)
         if len(found) != 1:
             several = f"may be {', '.join(model.name for model in found)}; give the whole name"

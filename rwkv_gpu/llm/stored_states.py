@@ -1,8 +1,8 @@
-"""The states of conversations in a store beyond this process: another process goes on where this one ended.
+"""Chat states in an external store, so that another process can continue a conversation.
 
-A state is found by the digest of the model's file, its layout, the tenant and the token ids that it has seen. So that
-the longest prefix of a prompt is found in a few requests, the store also has a list of lengths for each whole block of
-tokens. What is wrong, missing or damaged is computed again.
+The key of a state is a digest of the model file, the layout, the tenant and the token ids. To find the longest stored
+prefix of a prompt in a few requests, the store also holds a list of lengths for each whole block of tokens. Missing,
+wrong or damaged states are recomputed.
 """
 
 import json
@@ -29,34 +29,34 @@ from .exchange import Found
 from .fetch_rule import FetchRule
 from .model_file import ModelFile
 
-BLOCK = 64  # tokens between two lists of lengths; fewer are not worth a request
-AT_A_TIME = 64  # lists that are asked for in one request
-MOST_LENGTHS = 16  # of one list
-MOST_WAITING = 1 << 30  # bytes of states that wait to be written
-MOST_FETCHES = 32  # at a time; more requests compute
-MOST_KNOWN = 1 << 16  # states that are known to be stored
-REST = 5.0  # seconds that a store which is down is left alone
+BLOCK = 64  # tokens per list of lengths; shorter states are not worth a request
+AT_A_TIME = 64  # lists per request
+MOST_LENGTHS = 16  # lengths per list
+MOST_WAITING = 1 << 30  # bytes of states waiting to be written
+MOST_FETCHES = 32  # simultaneous fetches; further requests compute instead
+MOST_KNOWN = 1 << 16  # remembered states that the store has
+REST = 5.0  # seconds without requests after a store failure
 
-Listed = tuple[int, int, str]  # a length, bytes of its state, and the key of a longer one that it is cut off
+Listed = tuple[int, int, str]  # length, bytes of its state, and key of the longer state that it is cut from
 
 
 @dataclass
 class Counts:
-    """What became of the states that were looked for or stored."""
+    """Statistics of state lookups and writes."""
 
     fetched: int = 0
-    tokens: int = 0  # that were not computed
+    tokens: int = 0  # tokens that were not computed
     missed: int = 0
-    skipped: int = 0  # since computing is faster
-    hedged: int = 0  # that came while their tokens were being computed
-    late: int = 0  # that came when these were computed, or nearly
-    refused: int = 0  # that were damaged
+    skipped: int = 0  # computing was faster
+    hedged: int = 0  # arrived while their tokens were being computed
+    late: int = 0  # arrived when their tokens were computed, or nearly
+    refused: int = 0  # damaged
     stored: int = 0
-    failures: int = 0  # of the store
+    failures: int = 0  # errors of the store
 
 
 class StoredStates:
-    """Fetches and stores states on threads of its own. A store that is down is left alone for a while."""
+    """Fetches and stores states on its own threads. After an error, the store is not used for a while."""
 
     def __init__(
         self, store: SealedStore, model: ModelFile, layout: str, tenant: str, compact: Compact | None = None
@@ -73,23 +73,26 @@ class StoredStates:
         self._fetches = 0
         self._waiting = 0  # bytes
         self._written = threading.Condition()
-        self._dropping = False  # what waits is not written any more
+        self._dropping = False  # waiting states are no longer written
         self._fetching = ThreadPoolExecutor(4, "rwkv-gpu-fetch")
         self._writing = ThreadPoolExecutor(1, "rwkv-gpu-store")
         model.start()
 
     def wants(self, missing: int) -> bool:
-        """Whether a state may save so many tokens."""
+        """True if a state that saves `missing` tokens may be worth fetching."""
         return missing > BLOCK and time.monotonic() >= self._down_until and self._fetches < MOST_FETCHES
 
     def patience(self, missing: int) -> float:
-        """Seconds after which these tokens are computed although a state is on its way."""
+        """Seconds to wait for a state before these tokens are computed in parallel."""
         return self.rule.patience(missing)
 
     def fetch(
         self, ids: Sequence[int], known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]
     ) -> None:
-        """Looks for a prefix longer than what is known. On another thread `wait` gets a new patience, and `then` it."""
+        """Looks for a prefix longer than `known`.
+
+        On another thread, `wait` gets a new patience, and `then` the result.
+        """
         with self._written:
             self._fetches += 1
 
@@ -101,22 +104,25 @@ class StoredStates:
         self._fetching.submit(self.find, ids, known, wait).add_done_callback(done)
 
     def pays_to_restore(self, found: Found, missing: int) -> bool:
-        """Whether a state that is here is still worth it, with so many tokens of the prompt not computed yet."""
+        """True if restoring a fetched state still pays, with `missing` prompt tokens not computed."""
         pays = self.rule.pays_to_restore(nbytes_of(found[1]), missing)
         self.counts.late += not pays
         return pays
 
     def restored(self, found: Found, seconds: float, saved: int, *, hedged: bool) -> None:
-        """A state came into the engine in so long, and saved so many tokens; `hedged` while these were computed."""
+        """Records that a state was restored in `seconds` and saved `saved` tokens;
+
+        `hedged` if they were being computed.
+        """
         self.rule.restored.add(nbytes_of(found[1]), seconds)
         self.counts.fetched += 1
         self.counts.tokens += saved
         self.counts.hedged += hedged
 
     def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
-        """Stores a state in the background, if it pays to fetch it. Where too much waits, it is dropped.
+        """Stores a state in the background, if fetching it would pay. Drops it if too much is waiting.
 
-        It is also found as that of beginnings of these lengths, which are cut off it: it has keys and values only.
+        It is also listed for the prefix lengths in `beginnings`, which can be cut from it: it has keys and values only.
         """
         nbytes, compact = nbytes_of(state), False
         if not self._pays(nbytes, len(ids)):
@@ -133,37 +139,37 @@ class StoredStates:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits to be stored that more may be dropped."""
+        """True if the write queue is so full that more states may be dropped."""
         return self._waiting > MOST_WAITING // 2
 
     def lacks(self, ids: Sequence[int]) -> bool:
-        """Whether a state is not known to be stored, and is long enough."""
+        """True if a state is long enough and not known to be stored."""
         return len(ids) >= BLOCK and sha256(key_of(ids)).digest() not in self._stored
 
     def measured(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt took so long."""
+        """Records that `tokens` prompt tokens were computed in `seconds`."""
         if tokens >= BLOCK:
             self.rule.computed.add(tokens, seconds)
 
     def try_again(self) -> None:
-        """A store that was down is asked again at once."""
+        """Uses a failed store again at once."""
         self._down_until = 0.0
 
     def flush(self, end: float) -> None:
-        """Waits until all is written, until that moment by `time.monotonic`; what waits then is dropped."""
+        """Waits until everything is written or the deadline `end` (by `time.monotonic`); then drops the rest."""
         with self._written:
             self._written.wait_for(lambda: not self._waiting, max(0.0, end - time.monotonic()))
         self._dropping = True
 
     def close(self) -> None:
-        """Writes what is to be written, and ends."""
+        """Writes what is waiting, and ends."""
         self._fetching.shutdown(cancel_futures=True)
         self._writing.shutdown()
 
     # ---------------------------------------------------------------- on other threads
 
     def find(self, ids: Sequence[int], known: int = 0, wait: Callable[[float], None] | None = None) -> Found | None:
-        """The state of the longest prefix of a prompt that is worth fetching. The last token is left to be computed."""
+        """Fetches the state of the longest prefix of a prompt that pays. The last token is left to be computed."""
         prefixes = self._prefixes(ids)
         try:
             for length, nbytes, key in self._lengths(prefixes, known, len(ids) - 1):
@@ -182,7 +188,7 @@ class StoredStates:
         return None
 
     def write(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
-        """Stores the state of a prefix, and its length with those of its block; so for its beginnings."""
+        """Stores the state of a prefix, and adds its length to the list of its block; likewise for `beginnings`."""
         prefixes = self._prefixes(ids)
         value = state_file.dumps(self._model.model_id(), state, {"length": len(ids)})
         key = prefixes.state(len(ids))
@@ -198,7 +204,7 @@ class StoredStates:
             self._rest()
 
     def _list(self, prefixes: "Prefixes", new: Listed) -> None:
-        """Adds a length to those of its block."""
+        """Adds a length to the list of its block."""
         block = prefixes.block(new[0] // BLOCK * BLOCK)
         others = [one for one in _lengths(self._store.get([block])[0]) if one[0] != new[0]]
         self._store.put(block, json.dumps([new, *others][:MOST_LENGTHS]).encode())
@@ -215,7 +221,7 @@ class StoredStates:
                 self._written.notify_all()
 
     def _lengths(self, prefixes: "Prefixes", known: int, most: int) -> Iterator[Listed]:
-        """States that the store may have, the longest first."""
+        """Yields states that the store may have, longest first."""
         blocks = [*range(most // BLOCK * BLOCK, max(0, known - BLOCK), -BLOCK)]
         for at in range(0, len(blocks), AT_A_TIME):
             keys = [prefixes.block(block) for block in blocks[at : at + AT_A_TIME]]
@@ -226,7 +232,7 @@ class StoredStates:
                 yield from (one for one in sorted(_lengths(value), reverse=True) if known < one[0] <= most)
 
     def _fetched(self, key: str, length: int) -> StateArrays | None:
-        """The state of a key, if it is there and whole."""
+        """Fetches a state by key; None if missing or damaged."""
         began = time.monotonic()
         [value] = self._store.get([key])
         if value is None:
@@ -248,7 +254,7 @@ class StoredStates:
         return tokens >= BLOCK and self.rule.pays(nbytes, tokens)
 
     def _note(self, ids: Sequence[int]) -> None:
-        """The store has the state of these ids."""
+        """Records that the store has the state of these ids."""
         with self._written:
             self._stored[sha256(key_of(ids)).digest()] = None
             if len(self._stored) > MOST_KNOWN:
@@ -260,27 +266,27 @@ class StoredStates:
 
     def _prefixes(self, ids: Sequence[int]) -> "Prefixes":
         digest = self._model.digest()
-        if digest is None:  # the file has changed since: nobody can tell whose states these are
+        if digest is None:  # the file has changed: these states cannot be assigned to a model
             raise BadFile("the model's file has changed since it was loaded; load it again")
         about = (digest, self._layout, self._tenant)
         return Prefixes(self._store, [part.encode() for part in about], key_of(ids))
 
 
 class Prefixes:
-    """The keys of the prefixes of a sequence."""
+    """The store keys of the prefixes of a sequence."""
 
     def __init__(self, store: SealedStore, about: Sequence[bytes], ids: bytes) -> None:
         self._store = store
-        self._about = about  # the model, the layout and the tenant
+        self._about = about  # model, layout and tenant
         self._ids = ids
-        self._blocks = [sha256()]  # after each whole block
+        self._blocks = [sha256()]  # hash after each whole block
 
     def state(self, length: int) -> str:
-        """The key of the state after so many tokens."""
+        """The key of the state after `length` tokens."""
         return self._store.key(b"state", *self._about, sha256(self._ids[: TOKEN * length]).digest())
 
     def block(self, length: int) -> str:
-        """The key of the lengths that begin with so many tokens: whole blocks."""
+        """The key of the list of lengths for the block that begins at `length` tokens."""
         while (at := (len(self._blocks) - 1) * BLOCK) < length:
             digest = self._blocks[-1].copy()
             digest.update(self._ids[TOKEN * at : TOKEN * (at + BLOCK)])
@@ -294,7 +300,7 @@ def nbytes_of(state: StateArrays) -> int:
 
 
 def _lengths(value: bytes | None) -> list[Listed]:
-    """A list of lengths as it was stored."""
+    """Parses a stored list of lengths."""
     if value is None:
         return []
     with suppress(ValueError, TypeError):
@@ -306,7 +312,7 @@ def stored_states(
     store: str | os.PathLike[str] | Store, key: bytes | None, tenant: str, model: ModelFile, layout: str,
     compact: Compact | None = None,
 ) -> StoredStates:  # fmt: skip
-    """A store as `load` takes it, for a model."""
+    """Opens a store for a model; `store` is as `load` takes it."""
     if key is not None and (not isinstance(key, bytes) or len(key) < 16):
         raise BadInput("store_key must be at least 16 bytes that others cannot guess")
     validate.text("tenant", tenant)

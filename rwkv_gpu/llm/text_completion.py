@@ -1,4 +1,4 @@
-"""Completions of texts in the shape of OpenAI's API: dicts that its clients understand. Knows no engine."""
+"""Text completions in OpenAI's format: request fields and reply dicts. Uses no engine."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,25 +21,25 @@ DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's own
 
 @dataclass(frozen=True)
 class TextFields:
-    """The fields of a request beside its prompts."""
+    """The fields of a request, except its prompts."""
 
     params: SamplingParams
     form: Form | None
     n: int
-    echo: bool  # the prompt's text comes before the answer's
+    echo: bool  # the reply's text starts with the prompt
     logprobs: bool
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
-    generates: bool = True  # False where max_tokens is 0: the prompt is only echoed
+    generates: bool = True  # False if max_tokens is 0: the prompt is only echoed
 
     @property
     def scores(self) -> bool:
-        """Whether the tokens of prompts have log probabilities, too."""
+        """True if prompt tokens get log probabilities too."""
         return self.echo and self.logprobs
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "TextFields":
-        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None means left out."""
+        """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
         n, in_stream, model = common_fields(rest)
         echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
@@ -57,19 +57,19 @@ class TextFields:
 
 @dataclass(frozen=True)
 class TextReply:
-    """One reply: what all its dicts have in common."""
+    """One reply: the data shared by all its dicts."""
 
     fields: TextFields
     tokenizer: Tokenizer
     model: str
     prompts: Sequence[str]  # their texts, for `echo`
     ids: Sequence[Sequence[int]] = ()  # their tokens
-    scores: Sequence[Sequence[Score]] = ()  # of each prompt, where they were asked for
+    scores: Sequence[Sequence[Score]] = ()  # of each prompt, if requested
     id: str = field(default_factory=lambda: f"cmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
-        """All answers at once, n of each prompt; empty ones where nothing is generated."""
+        """All answers at once, n per prompt; empty ones if nothing is generated."""
         if not answers:
             each = [Completion("", (), "length", Stats(len(ids), 0, 0, 0.0, 0.0)) for ids in self.ids]
             answers = [(completion, ()) for completion in each for _ in range(self.fields.n)]
@@ -80,7 +80,7 @@ class TextReply:
         return {**self._head(), "choices": choices, "usage": self._usage([completion for completion, _ in answers])}
 
     def opening(self, index: int) -> Iterator[Json]:
-        """What comes before the first event of an answer."""
+        """Chunks before the first event of an answer."""
         if self.fields.echo:
             yield self._chunk(index, self._echo(index), [], None, begins=True)
 
@@ -94,7 +94,7 @@ class TextReply:
         yield self._chunk(index, "", [], completion.finish_reason)
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
-        """The usage, where it was asked for."""
+        """The usage chunk, if requested."""
         if self.fields.usage:
             yield {**self._head(), "choices": [], "usage": self._usage(completions)}
 
@@ -115,7 +115,7 @@ class TextReply:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
     def _logprobs(self, index: int, events: Sequence[Event], *, begins: bool) -> Json | None:
-        """Of the tokens of events; where the text begins with the prompt, of its tokens as well."""
+        """Log probabilities of the tokens of events; if the text begins with the prompt, of its tokens too."""
         if not self.fields.logprobs:
             return None
         echoed = self._echo(index)
@@ -133,7 +133,7 @@ class TextReply:
         return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
     def _of_prompt(self, number: int) -> list[tuple[str, float | None, dict[str, float] | None, int]]:
-        """The tokens of a prompt; nothing is known of the first."""
+        """Log probabilities of a prompt's tokens; None for the first."""
         rows: list[tuple[str, float | None, dict[str, float] | None, int]] = []
         nbytes, data = 0, as_bytes(self.prompts[number])
         for token, score in zip(self.ids[number], (None, *self.scores[number]), strict=True):
@@ -147,7 +147,7 @@ class TextReply:
         return rows
 
     def _text(self, token: int | None) -> str:
-        """A token as a key: its text, or its bytes where they are no whole characters."""
+        """A token as a dict key: its text, or its bytes if they are not whole characters."""
         data = b"" if token is None else self.tokenizer.piece(token, special=True)
         try:
             return data.decode()
@@ -155,7 +155,7 @@ class TextReply:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
     def _usage(self, completions: Sequence[Completion]) -> Json:
-        """Tokens of all prompts, each of which counts once, and of all answers."""
+        """Tokens of all prompts, each counted once, and of all answers."""
         n = self.fields.n
         each = [usage(completions[at : at + n]) for at in range(0, len(completions), n)]
         total = {

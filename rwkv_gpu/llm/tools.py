@@ -1,4 +1,4 @@
-"""The tools of a request: checked, as templates take them, and as a grammar where the model must call one."""
+"""The tools of a request: checked, in the form that templates take, and as a grammar if the model must call one."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from .validate import truth
 MOST = 128  # tools, as in OpenAI's API
 NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 ANY = {"type": "object"}
-WORDS = """You may call functions. Their signatures are:
+INSTRUCTIONS = """You may call functions. Their signatures are:
 <tools>
 {tools}
 </tools>
@@ -30,11 +30,11 @@ The results come between <tool_response> and </tool_response>."""
 
 @dataclass(frozen=True)
 class Tools:
-    """What the model may call, and whether it must."""
+    """The tools that the model may call, and whether it must."""
 
-    given: tuple[dict[str, Any], ...]  # as OpenAI's API has them, and as templates do
-    required: bool  # whether an answer is a call
-    only: str | None  # the one that it must call
+    given: tuple[dict[str, Any], ...]  # in the form of OpenAI's API, which templates take too
+    required: bool  # whether the answer must be a call
+    only: str | None  # the only tool that it may call
     parallel: bool  # whether an answer may have several calls
 
     @classmethod
@@ -54,19 +54,19 @@ class Tools:
 
     @property
     def schemas(self) -> dict[str, Any]:
-        """Of the parameters of those that may be called, by name."""
+        """Parameter schemas of the callable tools, by name."""
         every = {tool["function"]["name"]: tool["function"].get("parameters") or ANY for tool in self.given}
         return every if self.only is None else {self.only: every[self.only]}
 
     @property
     def strict(self) -> bool:
-        """Whether arguments must keep to their schemas."""
+        """True if arguments must follow their schemas."""
         return any(tool["function"].get("strict") is True for tool in self.given)
 
     def grammar(self, form: ToolForm, tokenizer: Tokenizer) -> tuple[Form, str | None] | None:
-        """What an answer must be like where calls are required or strict, and the mark after which that counts.
+        """If calls are required or strict: returns the grammar of the answer, and the mark after which it applies.
 
-        Without a mark it counts after the reasoning; None is the whole answer.
+        An empty mark means after the reasoning; None means the whole answer.
         """
         if not (self.required or self.strict):
             return None
@@ -88,7 +88,10 @@ class Tools:
         return Form("lark", f"start: {rest}\n{rules}"), opening
 
     def _in_channels(self, tokenizer: Tokenizer) -> tuple[Form, str | None]:
-        """A call is a message of its own to a function, and ends the answer. Reasoning may come before it."""
+        """A grammar for Harmony.
+
+        A call is its own message to a function, and ends the answer; reasoning may come before.
+        """
         headers = " | ".join(_literal(header, tokenizer) for header in _HEADERS)
         each = [f"{_literal(tool, tokenizer)} header %json {_compact(schema)}" for tool, schema in self.schemas.items()]
         rules = f"header: {headers}\ncall: " + "\n    | ".join(each)
@@ -126,7 +129,10 @@ class Tools:
         return "call: " + "\n    | ".join(each_rule)
 
     def _tagged(self, name: str) -> str:
-        """Calls whose arguments are elements: their names and order are held, of their values the type."""
+        """Rules for calls with arguments as XML elements.
+
+        Fixes their names and order, and the types of their values.
+        """
         rules, calls = [], []
         for n, (tool, schema) in enumerate(self.schemas.items()):
             properties = schema.get("properties") or {}
@@ -143,7 +149,7 @@ class Tools:
         return "\n".join(["call: " + "\n    | ".join(calls), *rules, "TEXT: /[^<]*/"])
 
 
-# By the name of a form: what opens the calls, what stands before one, between two, and after all.
+# By form: text before all calls, before each call, between calls, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
 _WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "muse", "dsml", "seed"
 _FORMS: dict[str, tuple[str, str, str, str]] = {
@@ -165,7 +171,7 @@ _FORMS: dict[str, tuple[str, str, str, str]] = {
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     ),
 }  # fmt: skip
-# Of the Harmony format: what stands before the name of a function, before its arguments, and around reasoning.
+# Harmony format: text before a function's name, before its arguments, and around reasoning.
 _TO = "to=functions."
 _HEADERS = (" <|constrain|>json<|message|>", "<|channel|>commentary <|constrain|>json<|message|>", "<|message|>")
 _ANALYSIS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
@@ -177,7 +183,7 @@ _ELEMENT = {
 
 
 def _compact(schema: Any) -> str:
-    """A schema as JSON; what matches it has no white space to spend tokens on."""
+    """A schema as JSON that matches no white space, which would cost tokens."""
     if isinstance(schema, dict):
         schema = {"x-guidance": {"whitespace_flexible": False}, **schema}
     return json.dumps(schema, ensure_ascii=False)
@@ -188,7 +194,7 @@ def _json_call(tool: str, key: str, schema: str) -> str:
 
 
 def _literal(text: str, tokenizer: Tokenizer) -> str:
-    """A text in Lark; a mark that is one token of the vocabulary is that token."""
+    """A text as a Lark literal; special tokens become token references."""
     found = []
     for part in re.split(r"(<[^<>\n]+>|\[TOOL_CALLS\]|\[ARGS\])", text):
         ids = tokenizer.encode(part, parse=True) if part else []
@@ -204,7 +210,7 @@ def _escaped(text: str) -> str:
 
 
 class Calling:
-    """One answer that may call tools, as its text comes: deltas of OpenAI's API, and the message that they make."""
+    """Parses an answer that may call tools as its text arrives: deltas of OpenAI's API, and the final message."""
 
     def __init__(self, form: ToolForm, tools: Tools) -> None:
         self._parser = ToolParser(form, tools.schemas)
@@ -213,15 +219,15 @@ class Calling:
         self._calls: list[dict[str, Any]] = []
 
     def feed(self, text: str) -> list[dict[str, Any]]:
-        """The deltas of some more text."""
+        """The deltas of more text."""
         return [delta for piece in self._parser.feed(text) for delta in self._deltas(piece)]
 
     def flush(self) -> list[dict[str, Any]]:
-        """The deltas of what was held back, at the end."""
+        """The deltas of withheld text, at the end."""
         return [delta for piece in self._parser.flush() for delta in self._deltas(piece)]
 
     def reason(self, reason: str) -> str:
-        """Why the answer ended, as OpenAI's API says it."""
+        """The finish reason of OpenAI's API."""
         return "tool_calls" if self._calls and reason == "stop" else reason
 
     def message(self) -> dict[str, Any]:
@@ -241,9 +247,12 @@ class Calling:
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece.arguments}}]}
 
 
-def told_in_words(messages: Sequence[Mapping[str, object]], tools: Tools) -> list[dict[str, Any]]:
-    """Messages for a template that knows no tools: a system message says what there is, results come as a user's."""
-    text = WORDS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools.given))
+def describe_tools(messages: Sequence[Mapping[str, object]], tools: Tools) -> list[dict[str, Any]]:
+    """Rewrites messages for a template without tool support.
+
+    A system message lists the tools, results become user messages.
+    """
+    text = INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools.given))
     told: list[dict[str, Any]] = []
     for message in messages:
         one = {**message}

@@ -1,7 +1,7 @@
-"""A text with the token ids that made it, so that it is never tokenised again. Knows no templates.
+"""A text with the token ids that produced it, so that it is never tokenised again. Uses no templates.
 
-A new prompt is compared with the text. Up to the last token end where both agree, the ids are kept; only the rest is
-tokenised.
+A new prompt is compared with the text. The ids are kept up to the last token boundary where both agree; only the rest
+is tokenised.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from ..text.base import Tokenizer
 
 @dataclass(frozen=True)
 class Cut:
-    """A place where a token ends: the first `nbytes` of the text are the first `ids` of the ids."""
+    """A token boundary: the first `nbytes` of the text are the first `ids` ids."""
 
     nbytes: int
     ids: int
@@ -30,10 +30,10 @@ class Transcript:
 
     text: bytes = b""
     ids: tuple[int, ...] = ()
-    cuts: tuple[Cut, ...] = (START,)  # in order; not the end of every token is known
+    cuts: tuple[Cut, ...] = (START,)  # in order; not every token boundary is known
 
     def common(self, text: bytes) -> Cut:
-        """The last cut up to which this and another text are the same."""
+        """The last cut up to which this text and another agree."""
         size = _agreement(self.text, text)
         return self.cuts[bisect_right(self.cuts, size, key=lambda cut: cut.nbytes) - 1]
 
@@ -43,7 +43,7 @@ class Transcript:
         return Transcript(self.text[: cut.nbytes], self.ids[: cut.ids], cuts)
 
     def prompt(self, tokenizer: Tokenizer, pieces: Iterable[str]) -> "Transcript":
-        """A prompt, given in pieces whose ends become cuts. It keeps these ids as far as the texts agree."""
+        """Returns a prompt, given in pieces whose ends become cuts. Keeps these ids as far as the texts agree."""
         ends, text = [], b""
         for piece in pieces:
             text += as_bytes(piece)
@@ -55,7 +55,7 @@ class Transcript:
         return begun
 
     def append(self, tokenizer: Tokenizer, tokens: Sequence[int]) -> "Transcript":
-        """This transcript, followed by tokens."""
+        """Returns this transcript followed by tokens."""
         nbytes, cuts, pieces = len(self.text), [*self.cuts], [self.text]
         for n, token in enumerate(tokens, len(self.ids) + 1):
             pieces.append(tokenizer.piece(token, special=True))
@@ -74,7 +74,7 @@ class Transcript:
 
 
 def _agreement(first: bytes, second: bytes) -> int:
-    """The length of the common beginning of two texts."""
+    """The length of the common prefix of two texts."""
     size = min(len(first), len(second))
     if first[:size] == second[:size]:
         return size
@@ -91,5 +91,5 @@ def as_bytes(text: str) -> bytes:
 
 
 def as_text(data: bytes) -> str:
-    """The text of any bytes: a model may stop in the middle of a character. `as_bytes` gives the same bytes again."""
+    """Decodes any bytes, also an incomplete character, as a model may stop inside one. `as_bytes` is the inverse."""
     return data.decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Checks of arguments before anything is done with them: a value of the right kind, or BadInput that names it."""
+"""Argument checks: return a value of the right kind, or raise BadInput that names the argument."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,9 +16,9 @@ DIMENSIONS = Span(1, 1 << 20, whole=True, optional=True)
 
 
 def token_ids(name: str, value: Any) -> list[int]:
-    """A list of whole numbers; whether the vocabulary has them is checked later."""
+    """A list of whole numbers; the vocabulary is checked later."""
     ids = several(name, value, "token ids")
-    if set(map(type, ids)) <= {int}:  # of a talk of a million tokens, this is the quick way
+    if set(map(type, ids)) <= {int}:  # the fast path for a chat of a million tokens
         return ids
     for token in ids:
         if isinstance(token, bool) or not isinstance(token, Integral):
@@ -27,7 +27,7 @@ def token_ids(name: str, value: Any) -> list[int]:
 
 
 def several(name: str, value: Any, what: str) -> list[Any]:
-    """The items of a list; a text or a mapping is not a list."""
+    """The items of a list; a text or a mapping does not count as one."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise BadInput(f"{name} is {shown(value)}; it must be a list of {what}")
     return list(value)
@@ -80,5 +80,5 @@ def optional_path(name: str, value: Any) -> Path | None:
 
 
 def shown(value: Any) -> str:
-    """A value in an error: short ones as they are."""
+    """A value for an error message; only its type if it is long."""
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"

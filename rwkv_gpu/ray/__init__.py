@@ -1,7 +1,7 @@
 """Serving and batches on a Ray cluster: `serve run rwkv_gpu.ray:app model=model.gguf`, and `Answer` for Ray Data.
 
-What answers requests is the server of `rwkv-gpu serve`, one in each replica. Ray starts the replicas, counts and scales
-them, and moves bytes. Needs the extra `ray`. Nothing else in the package imports this.
+Requests are answered by the server of `rwkv-gpu serve`, one in each replica. Ray starts, counts and scales the
+replicas, and transfers bytes. Needs the extra `ray`. Nothing else in the package imports this.
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ def app(args: dict[str, Any]) -> Any:
 
 
 def check_extra(part: str = "serve") -> None:
-    """Says what to install where Ray is missing."""
+    """Raises MissingExtra with the install command if Ray is missing."""
     try:
         import_module(f"ray.{part}")
     except ModuleNotFoundError:
@@ -32,7 +32,7 @@ def check_extra(part: str = "serve") -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`Answer`, loaded when it is used: a replica needs no Ray Data."""
+    """Imports `Answer` at first use: a replica does not need Ray Data."""
     if name != "Answer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_extra("data")

@@ -1,8 +1,8 @@
-"""Which adapter a process of Ray's runs on.
+"""Chooses the GPU adapter for a Ray process.
 
-Ray numbers the GPUs that it knows, and gives each process its numbers. Of a custom resource, such as
-`wgpu`, it only counts how much is left: then processes of one machine agree by locks on files. The system opens a lock
-when its process ends, however it ends.
+Ray numbers the GPUs that it knows, and gives each process its numbers. Of a custom resource such as `wgpu` it only
+counts the remaining amount, so processes of one machine agree by file locks. The system releases a lock when its
+process ends.
 """
 
 import os
@@ -25,7 +25,7 @@ class Claim:
         self._handle = handle
 
     def close(self) -> None:
-        """Lets another process have it."""
+        """Releases the adapter for another process."""
         if self._handle is not None:
             os.close(self._handle)
         self._handle = None
@@ -34,9 +34,9 @@ class Claim:
 def claim(
     wanted: str, numbers: Sequence[str], amount: float, list_devices: Callable[[str], list[str]] = several
 ) -> Claim:
-    """The adapter for an actor to which Ray has given GPUs of these numbers, or so much of `wgpu`.
+    """Claims the adapter for an actor to which Ray has given GPUs of these numbers, or an amount of `wgpu`.
 
-    Where Ray has given it neither, it takes the adapter that is wanted, even if others use it.
+    If Ray has given it neither, it takes the wanted adapter, even if others use it.
     """
     if wanted.lower() == CPU or not (numbers or amount):
         return Claim(wanted)
@@ -50,7 +50,7 @@ def claim(
 
 
 def claim_of_actor(wanted: str) -> Claim:
-    """The adapter for this actor, by what Ray has given it."""
+    """Claims the adapter for this actor, by the resources that Ray has given it."""
     import ray
 
     context = ray.get_runtime_context()
@@ -59,7 +59,7 @@ def claim_of_actor(wanted: str) -> Claim:
 
 
 def locked(devices: Sequence[str], shares: int, folder: Path | None = None) -> Claim:
-    """The first of these devices that has a share which no process has locked."""
+    """Claims the first device with a share that no process has locked."""
     folder = folder or Path(tempfile.gettempdir()) / f"rwkv-gpu-adapters-{os.getuid() if hasattr(os, 'getuid') else ''}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for share in range(shares):  # so that all are used once before one is used twice

@@ -1,4 +1,4 @@
-"""The application as Ray Serve has it: a front, which reads requests, and replicas, each with a server and models."""
+"""The Ray Serve application: a front, which reads requests, and replicas, each with a server and models."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from .replica import Replica
 from .routing import ConversationRouter
 from .settings import Settings
 
-FRONT_REQUESTS = 4096  # that a front passes on at a time
-STATS_SECONDS = 2.0  # between two reports of a replica about the conversations that it has
-HASTE = 0.2  # seconds between two looks whether a replica has drained
-GRACE = 10.0  # seconds to write what is left to the store, after the time to drain
+FRONT_REQUESTS = 4096  # requests in progress per front
+STATS_SECONDS = 2.0  # between two reports of a replica about its conversations
+HASTE = 0.2  # seconds between checks whether a replica has drained
+GRACE = 10.0  # seconds to write states to the store, after the drain time
 
 
 def application(settings: Settings) -> Any:
-    """Deployments with the defaults that fit the settings; a YAML of Ray's may change each."""
+    """The deployments, with defaults that fit the settings; a Ray YAML file may change each."""
     config = settings.setup.config
     resource = settings.resource
     if resource == "auto":
@@ -31,7 +31,8 @@ def application(settings: Settings) -> Any:
             max_replicas=settings.max_replicas,
             target_ongoing_requests=config.sequences,
         ),
-        # A replica has some requests more than it answers at a time, so that it never idles; others wait at the front.
+        # A replica accepts a few more requests than it answers at a time, so that it never idles; others wait at the
+        # front.
         max_ongoing_requests=2 * config.sequences,
         max_queued_requests=config.max_queue,
         request_router_config=RequestRouterConfig(
@@ -53,14 +54,14 @@ def application(settings: Settings) -> Any:
 
 
 def resource_of(device: str, cluster: dict[str, float]) -> str:
-    """What Ray should count for a replica: `wgpu` where the cluster has that resource, else its GPUs."""
+    """The resource that Ray counts for a replica: `wgpu` if the cluster has it, else GPUs."""
     if device.lower() == "cpu":
         return "none"
     return "wgpu" if "wgpu" in cluster else "GPU"
 
 
 def actor_options(resource: str, amount: float, cpus: float) -> dict[str, Any]:
-    """What a replica needs of a machine."""
+    """The resources that a replica needs."""
     match resource:
         case "GPU":
             return {"num_cpus": cpus, "num_gpus": amount}

@@ -1,4 +1,4 @@
-"""A request as the front passes it on to a replica. Knows no Ray."""
+"""A request as the front passes it to a replica. Does not import Ray."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,22 +14,22 @@ SCOPE = (
 
 @dataclass(frozen=True)
 class Ask:
-    """A request: what the server needs of it, and what the choice of a replica goes by."""
+    """A request: data for the server, and for the choice of a replica."""
 
-    scope: dict[str, Any]  # of ASGI
+    scope: dict[str, Any]  # ASGI scope
     body: bytes = field(repr=False)
-    beginnings: Sequence[Beginning] = ()  # of its conversation, the longest last
-    session: bytes = b""  # that the client names
-    model: str = ""  # where replicas have several
-    home: str = ""  # the replica that has it, where the front knows
-    is_bound: bool = False  # whether only that one can answer: a stream that is resumed
+    beginnings: Sequence[Beginning] = ()  # prefixes of its conversation, longest last
+    session: bytes = b""  # session named by the client
+    model: str = ""  # set if replicas have several models
+    home: str = ""  # the replica that has the conversation, if the front knows it
+    is_bound: bool = False  # whether only that replica can answer: a resumed stream
 
 
 def plain_scope(scope: Any) -> dict[str, Any]:
-    """What of a scope can be sent to another process."""
+    """The parts of a scope that can be sent to another process."""
     return {name: scope[name] for name in SCOPE if name in scope}
 
 
 def stream_beginning(name: str) -> Beginning:
-    """A stream that can be resumed, as one more conversation that a replica has."""
+    """A resumable stream, treated as a conversation that its replica has."""
     return digest(b"stream", name.encode())

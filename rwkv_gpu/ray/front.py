@@ -1,6 +1,8 @@
-"""The front of the application: reads requests, has the router choose a replica, and passes responses on. No model.
+"""The front of the application: reads requests, lets the router choose a replica, and passes responses on.
 
-It exists because the choice goes by the text of a conversation: Ray's proxies look at headers only.
+Has no model.
+
+It exists because the choice depends on the text of a conversation, while Ray's proxies see only headers.
 """
 
 import asyncio
@@ -29,11 +31,11 @@ class FrontGateway(Gateway[str]):
 
     def __init__(self, replicas: Any, settings: Settings) -> None:
         super().__init__(settings.setup.config.max_body, settings.setup.config.api_keys)
-        self._replicas = replicas  # the handle of the deployment
+        self._replicas = replicas  # handle of the deployment
         self._several = settings.several_models
 
     def _ask(self, request: Incoming) -> Ask:
-        """The request as the request router and a replica need it."""
+        """The request in the form for the request router and a replica."""
         scope = plain_scope(request.scope)
         if request.stream:
             home = self.replica_of_stream(request) or ""
@@ -42,7 +44,7 @@ class FrontGateway(Gateway[str]):
         return Ask(scope, request.body, request.beginnings, request.session, model)
 
     async def pass_on(self, request: Incoming, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Sends the response of a replica. If that is lost before the response has begun, another one answers."""
+        """Sends the response of a replica. If it is lost before the response begins, another one answers."""
         ask = self._ask(request)
         options = {"stream": True, **({"multiplexed_model_id": ask.model} if ask.model else {})}
         for _ in range(ATTEMPTS):
@@ -69,7 +71,7 @@ class FrontGateway(Gateway[str]):
 
 
 class Response:
-    """A response on its way to the client."""
+    """A response being sent to the client."""
 
     def __init__(self, gateway: FrontGateway, send: Send) -> None:
         self._gateway = gateway
@@ -78,7 +80,7 @@ class Response:
         self._is_stream = False
 
     async def pass_on(self, batches: Any) -> None:
-        """Sends the messages of a replica as they come."""
+        """Sends the messages of a replica as they arrive."""
         async for batch in batches:
             for message in batch:
                 if message["type"] == "http.response.start":
@@ -87,14 +89,14 @@ class Response:
 
     def _begin(self, message: dict[str, Any]) -> None:
         self.has_begun = True
-        # Ray's proxy sends the id of a request itself, which it gave the request before.
+        # Ray's proxy sends the request id itself, which it assigned before.
         message["headers"] = [pair for pair in message["headers"] if pair[0] != b"x-request-id"]
         headers = dict(message["headers"])
         self._is_stream = headers.get(b"content-type") == EVENT_STREAM
         self._gateway.remember_stream(message["headers"], headers[REPLICA].decode())
 
     async def cut_off(self) -> None:
-        """The replica is lost: a stream gets an error, any other response is cut off."""
+        """Handles a lost replica: a stream gets an error, any other response is cut off."""
         if not self._is_stream:
             raise ConnectionError("the replica of this response was lost")
         await self._send({"type": "http.response.body", "body": LOST, "more_body": True})

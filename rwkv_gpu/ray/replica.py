@@ -1,4 +1,4 @@
-"""A replica: the server of `rwkv-gpu serve` on one adapter, without a socket. Ray moves its requests and responses."""
+"""A replica: the server of `rwkv-gpu serve` on one adapter, without a socket. Ray transfers requests and responses."""
 
 import asyncio
 import sys
@@ -26,13 +26,13 @@ from .settings import Settings
 
 MOST_REPORTED = 512  # conversations that a replica reports to routers
 WAITING = 64  # messages of a response that wait to be fetched
-TO_STORE = 8.0  # seconds to write states when it ends: within those that Ray gives it after the time to drain
-PROMPT, ANSWER = 64, 16  # tokens of the turn by which speed is measured
+TO_STORE = 8.0  # seconds to write states at the end, within Ray's grace period after draining
+PROMPT, ANSWER = 64, 16  # tokens of the turn used to measure speed
 Message = dict[str, Any]
 
 
 class Replica:
-    """A server, and what Ray asks it: to answer, whether it is well, and what it has."""
+    """A server with the methods that Ray calls: answering, health, and its conversations."""
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
         start_logs(settings.log_format, sys.stderr)
@@ -54,7 +54,7 @@ class Replica:
             self._models = serve.multiplexed(max_num_models_per_replica=most)(loader(self._service))
 
     async def answer(self, ask: Ask) -> AsyncGenerator[list[Message]]:
-        """The messages of the response, as many at a time as there are."""
+        """Yields the messages of the response, all that are available at a time."""
         if ask.model:
             await self._use(ask.model)
         self._has(ask.beginnings)
@@ -97,7 +97,7 @@ class Replica:
                 await messages.put(None)
 
     def _has(self, beginnings: Iterable[Beginning]) -> None:
-        """It has a conversation from now on."""
+        """Records that it now has a conversation."""
         for one in beginnings:
             self._conversations[one] = None
             self._conversations.move_to_end(one)
@@ -107,14 +107,14 @@ class Replica:
     # ---------------------------------------------------------------- several models
 
     async def _use(self, name: str) -> None:
-        """Tells Ray that this model is here. The server reports what is wrong with it."""
+        """Reports to Ray that this model is loaded. Errors are reported by the server."""
         with suppress(ApiError):
             await self._models(self._service.catalogue.find(name).name)
 
     # ---------------------------------------------------------------- what Ray asks
 
     def record_replica_metadata(self) -> dict[str, Any]:
-        """What stays as it is: routers weigh the work of unlike replicas by their speed."""
+        """Fixed properties: routers weigh the load of unlike replicas by their speed."""
         return {SPEED: self._speed, "device": self._claim.device}
 
     def record_routing_stats(self) -> dict[str, Any]:
@@ -122,13 +122,13 @@ class Replica:
         return {BEGINNINGS: list(self._conversations)}
 
     def check_health(self) -> None:
-        """Raises where the first model cannot be loaded any more; Ray starts another replica then."""
+        """Raises if the first model cannot be loaded any more; Ray then starts another replica."""
         first = self._service.catalogue.first
         if first is not None and first.state == "failed":
             raise RuntimeError(f"the model {first.name} has failed: {first.error}")
 
     async def page(self, ask: Ask) -> Page:
-        """A response as a whole, for the pages about all replicas."""
+        """A complete response, for the pages about all replicas."""
         status, pieces = 500, []
         async for batch in self.answer(ask):
             for message in batch:
@@ -137,7 +137,7 @@ class Replica:
         return Page(self._name, self._claim.device, status, b"".join(pieces))
 
     async def __del__(self) -> None:
-        """Drains: Ray sends nothing more. What conversations have left is written to the store."""
+        """Drains: Ray sends no more requests. Remaining conversation states are written to the store."""
         service: Service | None = getattr(self, "_service", None)
         if service is None:
             return
@@ -150,20 +150,20 @@ class Replica:
 
 
 class Loaded:
-    """A model as Ray counts it."""
+    """A loaded model as Ray counts it."""
 
     def __init__(self, service: Service, served: ServedModel) -> None:
         self._service = service
         self._served = served
 
     async def __del__(self) -> None:
-        """It goes, now or when its last request ends."""
+        """Unloads the model, now or when its last request ends."""
         if not await self._service.catalogue.unload(self._served):
             self._served.keep_alive = 0.0
 
 
 def loader(service: Service) -> Callable[[str], Awaitable[Loaded]]:
-    """Loads a model where it is not, for Ray, which asks it to go where there are too many."""
+    """Returns Ray's loader, which loads missing models; Ray evicts one if there are too many."""
 
     async def load(name: str) -> Loaded:
         served = service.catalogue.find(name)
@@ -174,7 +174,7 @@ def loader(service: Service) -> Callable[[str], Awaitable[Loaded]]:
 
 
 def turns_per_second(llm: LLM) -> float:
-    """How fast a short turn is on an idle replica: the second one, since the first compiles shaders."""
+    """Speed of a short turn on an idle replica: the second one, since the first compiles shaders."""
     seconds = 1.0
     for token in (0, 1):
         began = time.perf_counter()

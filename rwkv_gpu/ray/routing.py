@@ -1,8 +1,8 @@
-"""Chooses the replica of a request, as a request router of Ray Serve. The policy is that of the router of one machine.
+"""Chooses the replica of a request, as a request router of Ray Serve. Uses the policy of the single-machine router.
 
-The session first, then the longest beginning of the conversation that a replica is known to have, then the shorter wait
-of two drawn ones, by measured speed. It knows beginnings from what it sent itself, and from what replicas
-report, so that several fronts, or one that was started again, send a conversation where it is.
+The order: the session, then the longest prefix of the conversation that a replica has, then the shorter wait of two
+drawn ones, weighted by measured speed. It learns prefixes from the requests it routes and from replicas' reports, so
+that several fronts, or a restarted one, send a conversation to the right replica.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from rwkv_gpu.server.replicas.policy import Load, home_of_session, ranked
 
 from .ask import Ask
 
-SPEED, BEGINNINGS = "speed", "beginnings"  # what replicas report
+SPEED, BEGINNINGS = "speed", "beginnings"  # reported by replicas
 
 
 class ConversationRouter(RequestRouter):  # type: ignore[misc]
-    """A conversation goes to the replica that has it; any other request to one that has little to do."""
+    """Sends a conversation to the replica that has it; any other request to a lightly loaded one."""
 
     def initialize_state(self, **_: Any) -> None:
         """Ray calls it once."""
         self._affinity: Affinity[str] = Affinity()
         self._draw = Random()
-        self._reports: dict[str, Any] = {}  # by replica: the beginnings that it reported last
+        self._reports: dict[str, Any] = {}  # by replica: the last reported prefixes
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Replicas have come, gone, or reported what they have."""
+        """Handles added or removed replicas, and their reports."""
         names = {one.replica_id.unique_id for one in replicas}
         for name in self._reports.keys() - names:
             self._forget(name)
@@ -41,7 +41,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         super().update_replicas(replicas)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """A replica is gone before the controller has noticed."""
+        """Handles a lost replica, before the controller has noticed."""
         super().on_replica_actor_died(replica_id)
         self._forget(replica_id.unique_id)
 
@@ -52,7 +52,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The candidates one by one, the best first: Ray takes the first that has room."""
+        """The candidates, best first: Ray takes the first that has room."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
@@ -66,11 +66,11 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         return [[by_name[name]] for name in names]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:  # noqa: ARG002
-        """A request has gone to a replica, which has its conversation from now on."""
+        """Records that a replica now has the conversation of a request."""
         self._affinity.remember(asked(pending_request).beginnings, replica_id.unique_id)
 
     def _home(self, ask: Ask, loads: Sequence[Load[str]]) -> str | None:
-        """The replica that knows a conversation; of a session or model that none is known to have, the one by hash."""
+        """The replica that has a conversation; for an unknown session or model, chosen by hash."""
         known = ask.home or self._affinity.find(ask.beginnings)
         by_hash = ask.session or ask.model.encode()
         return known or (home_of_session(by_hash, loads) if by_hash else None)
@@ -88,7 +88,7 @@ def asked(pending: PendingRequest | None) -> Ask:
 
 
 def by_model(replicas: Sequence[RunningReplica], model: str) -> list[list[RunningReplica]]:
-    """Those that have a model loaded, then the others, those with the fewest models first."""
+    """Replicas that have a model loaded, then the others, those with the fewest models first."""
     if not model:
         return [[*replicas]]
     counts = sorted({len(one.multiplexed_model_ids) for one in replicas if model not in one.multiplexed_model_ids})

@@ -1,4 +1,4 @@
-"""What the application consists of. Knows no Ray; the command line's table of options fills it in."""
+"""The configuration of the application. Does not import Ray; filled in from the command line's table of options."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,7 +8,7 @@ from rwkv_gpu.server.service import Service
 
 
 class Setup(Protocol):
-    """What a server consists of. It goes to the process of each replica."""
+    """The configuration of a server. It is sent to the process of each replica."""
 
     @property
     def config(self) -> ServerConfig:
@@ -20,16 +20,16 @@ class Setup(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """The server of each replica, and how many replicas there are."""
+    """The server of each replica, and the number of replicas."""
 
     setup: Setup
-    device: str  # auto, cpu, or adapters of which each replica takes one
+    device: str  # auto, cpu, or adapters, one for each replica
     min_replicas: int
     max_replicas: int
     fronts: int
-    resource: str  # auto, GPU, wgpu or none: what Ray counts for each replica
-    amount: float  # of it
+    resource: str  # auto, GPU, wgpu or none: the resource that Ray counts for each replica
+    amount: float  # amount of the resource
     cpus: float
     log_format: str
     several_models: bool  # whether replicas may have different models loaded
-    max_models: int | None  # that a replica may have loaded
+    max_models: int | None  # maximum loaded models of a replica

@@ -55,7 +55,7 @@ class Answer:
 
 
 def rows_of(batch: Batch) -> Iterator[dict[str, Any]]:
-    """The rows of columns, as JSON has them. A row lacks what is missing in it."""
+    """The rows of columns, with JSON values. A row lacks its missing values."""
     count = len(next(iter(batch.values()), ()))
     for number in range(count):
         row = {name: plain(column[number]) for name, column in batch.items() if name not in RESULTS}
@@ -63,18 +63,18 @@ def rows_of(batch: Batch) -> Iterator[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """A value of numpy as JSON has it."""
+    """A numpy value as JSON."""
     if isinstance(value, np.ndarray | list):
         return [plain(one) for one in value]
     if isinstance(value, Mapping):
         return {name: plain(one) for name, one in value.items() if one is not None}
     if isinstance(value, np.generic):
         value = value.item()
-    return None if value is None or value != value else value  # NaN is how a column lacks a number
+    return None if value is None or value != value else value  # NaN marks a missing number in a column
 
 
 def actor_pool(sequences: int, actors: int | None) -> Any:
-    """Actors that answer so many rows at a time, as many actors as there is room for, or so many at most."""
+    """A pool of actors that answer `sequences` rows each: as many as fit, or at most `actors`."""
     return ray.data.ActorPoolStrategy(
         min_size=1,
         max_size=actors,
@@ -85,7 +85,7 @@ def actor_pool(sequences: int, actors: int | None) -> Any:
 
 
 def resources(device: str) -> dict[str, Any]:
-    """What an actor needs of its machine, as `map_batches` has it."""
+    """The resources that an actor needs, in the form of `map_batches`."""
     if device.lower() == "cpu":
         return {"num_cpus": 1}
     if "wgpu" in ray.cluster_resources():
@@ -97,7 +97,7 @@ class Lines(Answer):
     """Answers lines of a batch file."""
 
     def __call__(self, batch: Batch) -> Batch:
-        """The results as texts, by the ids of lines."""
+        """The results as texts, by line id."""
         results = [json.dumps(self.answer(str(line)), ensure_ascii=False) for line in batch["line"]]
         return {"name": batch["name"], "result": results}
 
@@ -105,7 +105,7 @@ class Lines(Answer):
 def results(
     left: Sequence[tuple[str, str]], actors: int | None, model: str, job: Job, loading: dict[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """The id and the result of each line of a batch file, as they are ready: a pool of actors, each with a model."""
+    """Yields the id and result of each line of a batch file as it completes, from a pool of actors with models."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False

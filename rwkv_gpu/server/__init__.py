@@ -1,5 +1,5 @@
 """The HTTP server: the APIs of OpenAI, Anthropic, Ollama and llama-server over one engine. Needs the extra `server`.
 
-A route module translates between one family of APIs and `Service`, which is the one path from a parsed request to the
-engine and back. Nothing here is imported unless a server is started, so the extra stays optional.
+A route module translates between one family of APIs and `Service`, through which every parsed request reaches the
+engine. Nothing here is imported unless a server is started, so the extra stays optional.
 """

@@ -1,4 +1,4 @@
-"""Routes that other servers have and this one has not: each says so, and what to do instead."""
+"""Routes of other servers that are not supported here: each responds with the reason and an alternative."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The answers to one request as an event loop reads them. Tokens come from the engine's thread."""
+"""The answers to one request, read in an event loop. Tokens come from the engine's thread."""
 
 import asyncio
 from collections import deque
@@ -13,13 +13,13 @@ from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Reading
 from rwkv_gpu.llm.reader import Reader
 
-News = list[tuple[int, Event | PromptProgress]]  # the number of an answer, and an event of it
+News = list[tuple[int, Event | PromptProgress]]  # index of an answer, and an event of it
 
 
 class Inbox:
-    """Brings items from other threads into an event loop, and wakes it once for many.
+    """Passes items from other threads to an event loop, with one wake-up for many items.
 
-    A step gives a token to every stream; a wake-up for each would cost more than the token.
+    A step produces a token for every stream; a wake-up for each would cost more than the token.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -32,21 +32,21 @@ class Inbox:
         self._items.append((answers, index, item))
         if not self._woken:
             self._woken = True
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to read
+            with suppress(RuntimeError):  # the loop is closed: there is no reader left
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._woken = False  # first: what is put from here on wakes again
+        self._woken = False  # cleared first, so that later items wake the loop again
         while self._items:
             answers, index, item = self._items.popleft()
             answers.arrive(index, item)
 
 
 class Answers:
-    """The n answers to one request: `next` gives the events of all of them, in the order in which they came.
+    """The n answers to one request. `next` returns the events of all of them in order of arrival.
 
-    An event counts as read when `next` gives it, so that the engine pauses a request whose client reads too slowly.
-    With `progress` it also gives how far the prompt is read.
+    An event counts as read when `next` returns it, so that the engine pauses a request whose client reads too slowly.
+    With `progress`, it also returns how much of the prompt is read.
     """
 
     def __init__(self, inbox: Inbox, *, progress: bool = False) -> None:
@@ -56,25 +56,25 @@ class Answers:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self.each: list[Answer] = []
-        self.running = 0  # answers that have not ended
+        self.running = 0  # number of answers that have not ended
 
     def read(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> "Answer":
-        """Asks for one more answer."""
+        """Requests one more answer."""
         put = partial(self._inbox.put, self, len(self.each))
         answer = Answer(driver, request, reader, put, **more)
         self.each.append(answer)
         self.running += 1
-        if self._closed:  # meanwhile, on another thread
+        if self._closed:  # meanwhile, by another thread
             answer.close()
         return answer
 
     def arrive(self, index: int, item: Item) -> None:
-        """An item has come into the loop."""
+        """Handles an item in the loop."""
         self._arrived.append((index, item))
         self._wake()
 
     async def next(self) -> News:
-        """The events since the last call; waits for the first. Empty at the end of all answers."""
+        """Returns the events since the last call; waits for the first. Empty after the end of all answers."""
         while True:
             while not self._arrived and not self.ended:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -94,7 +94,7 @@ class Answers:
 
     @property
     def ended(self) -> bool:
-        """Whether all answers have ended."""
+        """True if all answers have ended."""
         return self._closed or not self.running
 
     @property
@@ -103,7 +103,7 @@ class Answers:
         return [answer.completion for answer in self.each]
 
     def close(self) -> None:
-        """Cancels what has not ended; the engine frees its memory before its next step."""
+        """Cancels running answers; the engine frees their memory before its next step."""
         self._closed = True
         for answer in [*self.each]:
             answer.close()
@@ -115,7 +115,7 @@ class Answers:
 
 
 class Answer(Reading):
-    """One answer, of which items are taken as they come."""
+    """One answer, whose items are taken as they arrive."""
 
     @property
     def running(self) -> bool:
@@ -123,5 +123,5 @@ class Answer(Reading):
         return self._reason == "running"
 
     def take(self, item: Item) -> Event | None:
-        """An event; or None for what is no event. Raises what ended the answer."""
+        """Returns an event, or None for other items. Raises the error that ended the answer."""
         return self._take(item) if self.running else None

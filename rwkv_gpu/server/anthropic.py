@@ -1,4 +1,4 @@
-"""Anthropic's API: messages, whole and streamed, with tools and thinking; and the count of tokens."""
+"""Anthropic's API: messages, whole and streamed, with tools and thinking; and token counts."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -33,13 +33,13 @@ OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers that templ
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
-    """An error as Anthropic has it."""
-    said = {"type": KINDS.get(error.status, error.kind), "message": error.message}
-    return {"type": "error", "error": said, "request_id": request_id}
+    """An error in Anthropic's format."""
+    detail = {"type": KINDS.get(error.status, error.kind), "message": error.message}
+    return {"type": "error", "error": detail, "request_id": request_id}
 
 
 def event(kind: str, **data: Any) -> bytes:
-    """A server-sent event with its name."""
+    """A server-sent event with a name."""
     return b"event: " + kind.encode() + b"\ndata: " + dumps({"type": kind, **data}) + b"\n\n"
 
 
@@ -82,7 +82,7 @@ async def messages(service: Service, call: Call) -> Response:
 
 
 async def count_tokens(service: Service, call: Call) -> Response:
-    """How many tokens the prompt of messages has."""
+    """Counts the prompt tokens of messages."""
     fields = honoured(call, MESSAGES)
     name = model_name(fields)
     asked = request_of({**fields, "max_tokens": 1})
@@ -96,11 +96,12 @@ async def count_tokens(service: Service, call: Call) -> Response:
 
 
 def request_of(fields: Json) -> Json:
-    """The same request as one for a chat completion."""
+    """Converts the request to one for a chat completion."""
     asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
     asked["messages"] = messages = _messages(fields.get("messages"), fields.get("system"))
     if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1]["content"].strip():
-        asked["continue_final_message"] = "tool_calls" not in messages[-1]  # as the answers of this API do
+        # As this API does with a last assistant message
+        asked["continue_final_message"] = "tool_calls" not in messages[-1]
     if "stop_sequences" in fields:
         asked["stop"] = fields["stop_sequences"]
     thinking = fields.get("thinking")
@@ -144,7 +145,7 @@ def _choice(choice: Any) -> Json:
 
 
 def _messages(given: Any, system: Any) -> list[Json]:
-    """Messages of a chat completion."""
+    """Converts messages to those of a chat completion."""
     found: list[Json] = []
     if system is not None:
         found.append({"role": "system", "content": _text(system, "system")})
@@ -175,7 +176,7 @@ def _assistant(parts: list[Any], where: str) -> list[Json]:
 
 
 def _user(parts: list[Any], where: str) -> list[Json]:
-    """Results of tools are messages of their own, before what the user says."""
+    """Converts a user message; tool results become separate messages before the user's text."""
     results, rest = [], []
     for part in parts:
         if isinstance(part, dict) and part.get("type") == "tool_result":
@@ -187,7 +188,7 @@ def _user(parts: list[Any], where: str) -> list[Json]:
 
 
 def _text(content: Any, where: str) -> str:
-    """A text, or the texts of parts."""
+    """Returns a text, or the joined texts of parts."""
     if isinstance(content, str):
         return content
     for part in _listed(content, where):
@@ -202,7 +203,7 @@ def _head(id: str, model: str) -> Json:
 
 
 def _content(message: Json) -> list[Json]:
-    """The parts of an answer."""
+    """The content parts of an answer."""
     parts: list[Json] = []
     if message.get("reasoning_content"):
         parts.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
@@ -227,7 +228,7 @@ def _object(arguments: str) -> Any:
 
 
 def _end(running: Running, reason: str, stops: Any) -> Json:
-    """Why an answer has ended."""
+    """The stop reason."""
     [(_, reader)] = running.prepared.requests
     if reader.stopped is not None and reader.stopped in ([stops] if isinstance(stops, str) else stops):
         return {"stop_reason": "stop_sequence", "stop_sequence": reader.stopped, "stop_details": None}
@@ -235,7 +236,7 @@ def _end(running: Running, reason: str, stops: Any) -> Json:
 
 
 def _usage(running: Running) -> Json:
-    """Tokens; those that are read from the cache are not among the input's, as in this API."""
+    """Token counts; as in this API, cached tokens are not counted as input."""
     stats = running.answers.completions[0].stats
     return {
         "input_tokens": stats.prompt_tokens - stats.reused_tokens,
@@ -247,14 +248,14 @@ def _usage(running: Running) -> Json:
 
 
 class Blocks:
-    """The content blocks of a stream: a delta goes into the block of its kind, which is begun where it is not open."""
+    """The content blocks of a stream. A delta goes into the open block of its kind, or begins a new one."""
 
     def __init__(self) -> None:
         self._index = -1
         self._open: str | None = None
 
     def feed(self, delta: Json) -> bytes:
-        """The events of a delta of OpenAI's API."""
+        """The events for a delta of OpenAI's API."""
         found = b""
         if delta.get("reasoning_content"):
             found += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
@@ -270,7 +271,7 @@ class Blocks:
         return found
 
     def close(self) -> bytes:
-        """The end of the block that is open."""
+        """Ends the open block."""
         if self._open is None:
             return b""
         self._open = None

@@ -1,4 +1,4 @@
-"""Puts the routes of all families together into one ASGI application."""
+"""Combines the routes of all families into one ASGI application."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from .errors import ApiError
 from .routes import Route
 from .service import Service
 
-# One module for each family of APIs: its `routes(service)`.
+# One module per family of APIs, each with `routes(service)`.
 FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     openai.routes,
     responses.routes,
@@ -26,11 +26,11 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     operations.routes,
     absent.routes,
 )
-# The shape of errors by the beginning of a path; the first that fits counts.
+# Error format by path prefix; the first match applies.
 SHAPES: tuple[tuple[str, Family], ...] = (
     ("/v1/messages", anthropic.FAMILY),
     ("/api/", ollama.FAMILY),
-    ("", openai.FAMILY),  # also of the path *
+    ("", openai.FAMILY),  # also for the path *
 )
 
 
@@ -53,12 +53,12 @@ def create_app(service: Service) -> App:
 
 
 def family_of(path: str) -> Family:
-    """The family whose shape errors of a path have."""
+    """The family whose error format applies to a path."""
     return next(family for beginning, family in SHAPES if path.startswith(beginning))
 
 
 class Named:
-    """A route that says its path, for the metrics: paths as clients send them are endless."""
+    """A route that reports its path pattern for the metrics, as actual paths are unlimited."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
@@ -69,7 +69,7 @@ class Named:
 
 
 class File:
-    """A file that is sent as it is."""
+    """A static file."""
 
     def __init__(self, content: bytes, media_type: bytes, headers: Mapping[str, str] | None = None) -> None:
         self._content, self._media_type = content, media_type
@@ -85,14 +85,15 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noq
 
 
 def _routed(router: Any) -> App:
-    """The router; a wrong method becomes an error of ours, which has the shape of its family."""
+    """The router; a wrong method raises an ApiError, formatted for its family."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = router  # has Starlette raise where it would write an answer of its own
+        scope["app"] = router  # so that Starlette raises instead of responding itself
         try:
             await router(scope, receive, send)
         except HTTPException as error:
-            allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))  # they are a set
+            # Sorted, because it is a set
+            allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
             message = f"{scope['path'][:100]} takes {allowed}, not {scope['method']}"
             raise ApiError(error.status_code, message, allow=allowed) from None
 

@@ -1,4 +1,4 @@
-"""The body of a request: read within bounds of size and time, and parsed as JSON of bounded depth."""
+"""Reads the body of a request within limits of size and time, and parses it as JSON of limited depth."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from .errors import ApiError, shown
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Json = dict[str, Any]
 
-MAX_DEPTH = 64  # of nested lists and objects
+MAX_DEPTH = 64  # levels of nested lists and objects
 PATIENCE = 30.0  # seconds that a client has for the next piece of a body
 OFF_LOOP = 1 << 16  # bytes; a larger body is parsed on a thread
 
@@ -20,7 +20,7 @@ class Disconnected(Exception):
 
 
 async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) -> tuple[Json, int]:
-    """The JSON object of a body, and its bytes."""
+    """Reads a JSON object; returns it and the size of the body."""
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
         raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
@@ -30,14 +30,15 @@ async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) ->
 
 
 async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes:
-    """The bytes of a body; refused as soon as they are too many."""
+    """Reads the bytes of a body; refuses it as soon as it exceeds the limit."""
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > most:
         raise too_large(most)
     pieces, size = [], 0
     while True:
         try:
-            async with asyncio.timeout(PATIENCE):  # no wait_for: before Python 3.12 it makes a task of each piece
+            # Not wait_for, which creates a task for each piece before Python 3.12
+            async with asyncio.timeout(PATIENCE):
                 message = await receive()
         except TimeoutError:
             raise ApiError(408, f"no more of the body came for {PATIENCE:g} seconds") from None
@@ -53,12 +54,12 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
 
 
 def too_large(most: int) -> ApiError:
-    """A body beyond the bound."""
+    """The error for a body above the size limit."""
     return ApiError(413, f"the body is larger than {most:,} bytes; send less, or raise --max-body")
 
 
 def parse(body: bytes) -> Json:
-    """JSON as RFC 8259 has it: UTF-8, with a byte order mark or without, no NaN, not too deep; an object."""
+    """Parses a JSON object by RFC 8259: UTF-8, optional byte order mark, no NaN, limited depth."""
     if not body.strip():
         raise ApiError(400, "the body is empty; send a JSON object")
     try:
@@ -69,7 +70,7 @@ def parse(body: bytes) -> Json:
         raise ApiError(400, f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise too_deep() from None
-    except ValueError as error:  # a number of too many digits
+    except ValueError as error:  # a number with too many digits
         raise ApiError(400, f"the body is not JSON that can be read: {error}") from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
         check_depth(value)
@@ -79,7 +80,7 @@ def parse(body: bytes) -> Json:
 
 
 def check_depth(value: Any) -> None:
-    """Refuses what nests too deep."""
+    """Refuses a value that is nested too deep."""
     level, depth = [value], 0
     while level:
         depth += 1
@@ -95,7 +96,7 @@ def check_depth(value: Any) -> None:
 
 
 def too_deep() -> ApiError:
-    """A body that nests beyond the bound."""
+    """The error for a body nested too deep."""
     return ApiError(400, f"the body nests more than {MAX_DEPTH} deep")
 
 

@@ -1,4 +1,4 @@
-"""One HTTP request and its response: what a handler gets, what it gives back, and how that is sent."""
+"""One HTTP request and its response: what a handler receives and returns, and how that is sent."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 @dataclass(eq=False)
 class Call:
-    """A request: its parsed body, and what its log line will have."""
+    """A request: its parsed body, and data for its log line."""
 
     scope: Scope
     id: str
@@ -28,19 +28,19 @@ class Call:
     body: Json = field(default_factory=dict)
     body_bytes: int = 0
     notes: Json = field(default_factory=dict)  # fields of the log line: model, tokens, ...
-    ignored: list[str] = field(default_factory=list)  # fields of the body that have no effect here
-    task: asyncio.Task[None] | None = None  # that answers it
-    route: str = ""  # the path of its route, whose variable parts have no value
+    ignored: list[str] = field(default_factory=list)  # fields of the body without effect here
+    task: asyncio.Task[None] | None = None  # the task that answers it
+    route: str = ""  # its route pattern, without values of the variable parts
     fault: ApiError | None = None  # why it failed
     ended: ApiError | None = None  # why it was ended from outside
-    stop: Callable[[], None] = lambda: None  # ends its answers, as if they were complete
-    detached: bool = False  # whether it goes on without its connection
-    owner: bytes = b""  # digest of the key that it came with
-    at_end: list[Callable[[], None]] = field(default_factory=list)  # what gives back what the request holds
+    stop: Callable[[], None] = lambda: None  # ends its answers as if they were complete
+    detached: bool = False  # whether it continues without its connection
+    owner: bytes = b""  # digest of its API key
+    at_end: list[Callable[[], None]] = field(default_factory=list)  # callbacks that free what the request holds
 
     @property
     def query(self) -> dict[str, str]:
-        """The query of the URL; of a name that comes twice, the last."""
+        """The query of the URL; for repeated names, the last value."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     def failed(self, error: ApiError) -> None:
@@ -49,13 +49,13 @@ class Call:
         self.notes |= {"outcome": "error", "error": error.message}
 
     def end(self, error: ApiError) -> None:
-        """Ends the request from outside: its client gets this error, as a response or within the stream."""
+        """Ends the request from outside: its client gets this error, as a response or in the stream."""
         self.ended = self.ended or error
         if self.task is not None:
             self.task.cancel()
 
     def close(self) -> None:
-        """Gives back all that the request holds, whatever stage it has come to."""
+        """Frees everything that the request holds, at any stage."""
         while self.at_end:
             self.at_end.pop()()
 
@@ -67,10 +67,10 @@ class Call:
 
 
 def below_root(scope: Scope) -> Json:
-    """A scope whose path begins below the one where a proxy mounts the server, also if the proxy passes that on."""
+    """Removes the prefix at which a proxy mounts the server from the path, also if the proxy passes it on."""
     root, path = scope.get("root_path", ""), scope["path"]
     raw = scope.get("raw_path") or path.encode()
-    while root and (path == root or path.startswith(root + "/")):  # uvicorn has put it before what came
+    while root and (path == root or path.startswith(root + "/")):  # uvicorn has prepended it to the received path
         path = path[len(root) :] or "/"
         raw = raw[len(root) :] or b"/" if raw.startswith(root.encode()) else path.encode()
     return {**scope, "path": path, "raw_path": raw, "root_path": ""}
@@ -78,9 +78,9 @@ def below_root(scope: Scope) -> Json:
 
 @dataclass
 class Whole:
-    """A response of one piece."""
+    """A response sent in one piece."""
 
-    content: Any  # made JSON, but for bytes
+    content: Any  # converted to JSON, unless it is bytes
     status: int = 200
     media_type: bytes = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Whole:
 
 @dataclass
 class Stream:
-    """A response that is sent piece by piece: server-sent events, or lines of JSON."""
+    """A response sent in pieces: server-sent events, or lines of JSON."""
 
     pieces: AsyncGenerator[bytes]
     media_type: bytes = EVENT_STREAM
@@ -96,19 +96,19 @@ class Stream:
 
 
 Response = Whole | Stream
-STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # no proxy keeps events back
+STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # so that proxies do not buffer events
 
 
 @dataclass(frozen=True)
 class Family:
-    """How an API says that something went wrong: in a body, and within a stream that has begun."""
+    """The error format of an API: in a body, and in a stream that has begun."""
 
-    error: Callable[[ApiError, str], Json]  # an error and the id of its request
+    error: Callable[[ApiError, str], Json]  # from an error and the request's id
     error_event: Callable[[ApiError, str], bytes]
 
 
 async def send_error(send: Send, family: Family, error: ApiError, call: Call) -> None:
-    """An error as the response."""
+    """Sends an error as the response."""
     headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
     if error.allow:
         headers["allow"] = error.allow
@@ -119,7 +119,7 @@ async def send_error(send: Send, family: Family, error: ApiError, call: Call) ->
 
 
 async def send_whole(send: Send, response: Whole, call: Call) -> None:
-    """A response of one piece."""
+    """Sends a response in one piece."""
     content = response.content if isinstance(response.content, bytes) else dumps(response.content)
     headers = {**response.headers, "content-length": str(len(content))}
     await send(start_of(response.status, response.media_type, call, headers))
@@ -138,5 +138,5 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 
 def dumps(value: Any) -> bytes:
-    """JSON, short and in UTF-8. A lone half of a character, which UTF-8 does not have, becomes a question mark."""
+    """Compact JSON in UTF-8. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
     return ENCODER.encode(value).encode("utf-8", "replace")

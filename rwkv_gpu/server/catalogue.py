@@ -1,4 +1,4 @@
-"""The models that a server offers: which there are, which are loaded, and who uses them now."""
+"""The models that a server offers: finds, loads and unloads them, and counts their users."""
 
 import asyncio
 import logging
@@ -20,16 +20,16 @@ from .call import Call
 from .errors import ApiError
 from .folder import models_of
 
-FRESH = 1.0  # seconds for which the list of a folder is not read again
-PATIENCE = 30.0  # seconds that a model waits for the memory of one that is in use
-RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to load a model whose engine was lost
+FRESH = 1.0  # seconds for which the listing of a folder is reused
+PATIENCE = 30.0  # seconds to wait for the memory of a model in use
+RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to reload a model whose engine was lost
 LOG = logging.getLogger("rwkv_gpu.server")
-Progress = Callable[[int, int], None]  # bytes that are loaded, and all
+Progress = Callable[[int, int], None]  # bytes loaded, and total
 Load = Callable[[str, Progress], LLM]  # a path, or the name of a repository
 
 
 class LoadFailed(ApiError):
-    """A model that cannot be loaded, and why."""
+    """A model cannot be loaded; has the reason."""
 
     def __init__(self, status: int, message: str, error: RwkvGpuError) -> None:
         super().__init__(status, message, code="model_load_failed", retry_after=5 if status == 503 else None)
@@ -38,7 +38,7 @@ class LoadFailed(ApiError):
 
 @dataclass(eq=False)
 class ServedModel:
-    """A model that the server offers, and its weights while they are loaded."""
+    """A model that the server offers, with its load state."""
 
     name: str
     path: str
@@ -48,11 +48,11 @@ class ServedModel:
     done: int = 0  # bytes loaded so far
     total: int = 0
     error: BaseException | None = None  # why the last load failed
-    leases: int = 0  # requests that use it now
-    used: float = 0.0  # when a request last ended, or the model was loaded
+    leases: int = 0  # number of requests that use it now
+    used: float = 0.0  # time of the last request's end, or of loading
     loading: asyncio.Task[LLM] | None = None
-    keep_alive: float | None = None  # seconds that it stays loaded without requests, where a client asked for that
-    timer: asyncio.TimerHandle | None = None  # until it is unloaded
+    keep_alive: float | None = None  # seconds that it stays loaded without requests, if a client set it
+    timer: asyncio.TimerHandle | None = None  # fires when it is to be unloaded
 
     @property
     def state(self) -> str:
@@ -65,7 +65,7 @@ class ServedModel:
 
 
 def _warm(model: ServedModel, done: "Future[None]") -> None:
-    """A model is ready for requests of all sizes, or could not be made so: then each gets ready what it needs."""
+    """Handles the end of a warm-up. If it failed, each request prepares what it needs."""
     error = done.exception()
     fields = {"model": model.name}
     if error is None:
@@ -75,7 +75,7 @@ def _warm(model: ServedModel, done: "Future[None]") -> None:
 
 
 class Catalogue:
-    """Finds models by name, loads them at first use, and unloads idle ones. All its methods run in one event loop."""
+    """Finds models by name, loads them at first use, and unloads idle ones. All methods run in one event loop."""
 
     def __init__(
         self,
@@ -89,25 +89,26 @@ class Catalogue:
         own_process: bool = False,
     ) -> None:
         self._named = list(models)
-        self._found: dict[str, ServedModel] = {}  # in the folder
+        self._found: dict[str, ServedModel] = {}  # found in the folder
         self._load = load
         self._folder = folder
-        self._read_at = -FRESH  # when the folder was read last
-        self._most_loaded = most_loaded  # models at a time
-        self._warmup = warmup  # whether a model gets ready for requests of all sizes once it is loaded
-        self._own_process = own_process  # whether the process is for serving alone, so that its collector may be set
+        self._read_at = -FRESH  # time of the last listing of the folder
+        self._most_loaded = most_loaded  # maximum loaded models
+        self._warmup = warmup  # whether a model is warmed up after loading
+        # Whether the process only serves, so that its garbage collector may be configured
+        self._own_process = own_process
         self._loads = asyncio.Lock()
-        self._idle = asyncio.Event()  # a model that was in use is idle
-        self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is as long as there is room
+        self._idle = asyncio.Event()  # set when a model in use becomes idle
+        self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is until its memory is needed
 
     @property
     def first(self) -> ServedModel | None:
-        """The model that is loaded from the start; those of the folder are loaded at their first use."""
+        """The model that is loaded at start; models of the folder are loaded at first use."""
         return self._named[0] if self._named else None
 
     @property
     def models(self) -> list[ServedModel]:
-        """All models, in order. The folder is read anew: files come and go."""
+        """All models, in order. The folder is listed again, as files may change."""
         if self._folder is not None and time.monotonic() > self._read_at + FRESH:
             self._read_at = time.monotonic()
             files = models_of(self._folder)
@@ -122,7 +123,7 @@ class Catalogue:
         return [*self._named, *self._found.values()]
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of that name or alias; the first where none is named. `NAME:latest` is what ollama calls NAME."""
+        """The model with that name or alias; by default the first. `NAME:latest`, as in ollama, means NAME."""
         known = self._known(name) or self.models
         if name is None and known:
             return known[0]
@@ -135,13 +136,13 @@ class Catalogue:
         raise ApiError(404, message, code="model_not_found", param="model")
 
     def _known(self, name: str | None) -> list[ServedModel]:
-        """The model, where it can be found without reading the folder."""
+        """Finds a model without listing the folder."""
         if name is None:
             return self._named[:1]
         return [model for model in (*self._named, *self._found.values()) if name == model.name or name in model.aliases]
 
     async def lease(self, model: ServedModel, call: Call) -> LLM:
-        """The loaded model, which stays loaded until the call ends."""
+        """Returns the loaded model, which stays loaded until the call ends."""
         model.leases += 1
         if model.timer is not None:
             model.timer.cancel()
@@ -149,14 +150,14 @@ class Catalogue:
         return await self.loaded(model)
 
     def _release(self, model: ServedModel) -> None:
-        """A request that used a model has ended."""
+        """Handles the end of a request that used a model."""
         model.leases -= 1
         if not model.leases:
             self._idle.set()
             self._rest(model)
 
     def _rest(self, model: ServedModel) -> None:
-        """A model is idle from now on: it is unloaded after a while."""
+        """Starts the unload timer of an idle model."""
         model.used = time.monotonic()
         if model.timer is not None:
             model.timer.cancel()
@@ -171,23 +172,27 @@ class Catalogue:
         return math.inf if seconds is None else seconds
 
     def seconds_left(self, model: ServedModel) -> float:
-        """Seconds until a loaded model is unloaded, if no request comes."""
+        """Seconds until a loaded model is unloaded if no request comes."""
         idle = 0.0 if model.leases else time.monotonic() - model.used
         return max(0.0, self._lifetime(model) - idle)
 
     async def loaded(self, model: ServedModel) -> LLM:
-        """The model, loaded now where it is not. Many may wait for one load; who leaves does not end it."""
+        """Returns the model, loading it if needed.
+
+        Several callers can await one load; cancelling one does not end it.
+        """
         if model.llm is not None:
             return model.llm
         if model.loading is None:
             model.loading = asyncio.create_task(self._loading(model))
-            model.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # that nobody waits for
+            # Retrieves the result if no caller awaits it
+            model.loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(model.loading)
 
     async def unload(self, model: ServedModel) -> bool:
-        """Gives the memory of a model back; false where it is in use, or not loaded.
+        """Frees the memory of a model; False if it is in use or not loaded.
 
-        How long a client wanted it to stay is over then, as with Ollama.
+        As in Ollama, this resets the keep-alive time that a client has set.
         """
         if model.leases:
             return False
@@ -197,7 +202,7 @@ class Catalogue:
         llm, model.llm = model.llm, None
         LOG.info("model unloaded", extra={"fields": {"model": model.name}})
         await asyncio.to_thread(llm.close)
-        del llm  # so that the collector finds it
+        del llm  # so that it can be garbage-collected
         await self._collect()
         return True
 
@@ -228,17 +233,18 @@ class Catalogue:
             if self._own_process:
                 warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
         await self._collect()
-        if model.llm is llm and not model.leases:  # as the first model, which nobody asked for yet
+        if model.llm is llm and not model.leases:  # for example the first model, before any request
             self._rest(model)
         return llm
 
     async def _make_room_and_load(self, model: ServedModel) -> LLM:
-        """Loads a model; where memory is short, idle ones are unloaded, the one that was not used for longest first."""
+        """Loads a model. If memory is short, unloads idle ones first, the least recently used first."""
 
         def progress(done: int, total: int) -> None:
             model.done, model.total = done, total
 
-        async with self._loads if self._most_loaded is not None else nullcontext():  # or two would take one place
+        # Otherwise two loads might take the same memory
+        async with self._loads if self._most_loaded is not None else nullcontext():
             while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
                 if not await self._make_room():
                     raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, and no more may be")
@@ -250,7 +256,7 @@ class Catalogue:
                         raise
 
     async def _make_room(self) -> bool:
-        """Unloads a model once one is idle; false where none is loaded, or all are in use for too long."""
+        """Waits for an idle model and unloads it; False if none is loaded, or all are in use for too long."""
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         while not await self._unload_oldest():
@@ -270,9 +276,9 @@ class Catalogue:
         return bool(idle) and await self.unload(min(idle, key=lambda model: model.used))
 
     async def lost(self, model: ServedModel, llm: LLM) -> None:
-        """The engine of a model has died: its memory is given back, and it is loaded anew."""
+        """Handles the loss of a model's engine: frees its memory, and loads it again."""
         if model.llm is not llm:
-            return  # another request has said so
+            return  # already handled for another request
         model.llm = None
         LOG.error("engine lost", extra={"fields": {"model": model.name}})
         await asyncio.to_thread(llm.close)
@@ -282,26 +288,26 @@ class Catalogue:
                 return
             except LoadFailed:
                 if seconds is None:
-                    return  # the next request tries
+                    return  # the next request tries again
                 await asyncio.sleep(seconds)
 
     @property
     def has_store(self) -> bool:
-        """Whether a loaded model has a store of states."""
+        """True if a loaded model has a store of states."""
         return any(model.llm is not None and model.llm.states is not None for model in self.models)
 
     async def store_states(self, seconds: float) -> None:
-        """Writes the states of all conversations to the store, for so long at most."""
+        """Writes the states of all conversations to the store, for at most `seconds`."""
         loaded = [model.llm for model in self.models if model.llm is not None]
         done = await asyncio.gather(
             *(asyncio.to_thread(llm.store_states, seconds) for llm in loaded), return_exceptions=True
         )
         for error in done:
-            if isinstance(error, Exception):  # an engine that is lost: its states are, too
+            if isinstance(error, Exception):  # the states are lost with the engine
                 LOG.error("states not stored", extra={"fields": {"error": str(error)}})
 
     async def close(self) -> None:
-        """Gives back all memory; whoever waits for an answer gets `Closed`."""
+        """Frees all memory; callers waiting for an answer get `Closed`."""
         for model in (*self._named, *self._found.values()):
             if model.timer is not None:
                 model.timer.cancel()

@@ -1,4 +1,4 @@
-"""An answer as chunks of OpenAI's API, which the modules of other APIs translate."""
+"""An answer as chunks of OpenAI's API, for the modules of other APIs to translate."""
 
 from collections.abc import AsyncGenerator
 
@@ -10,7 +10,7 @@ from .service import Running
 
 
 async def chunks_of(running: Running) -> AsyncGenerator[Json]:
-    """The chunks of a chat completion with one answer, from the first text to the reason of its end."""
+    """Yields the chunks of a chat completion with one answer, from the first text to the finish reason."""
     reply = running.prepared.reply
     assert isinstance(reply, Reply)
     async for news in running:

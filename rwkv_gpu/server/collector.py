@@ -1,14 +1,13 @@
-"""Keeps Python's garbage collector off what lives as long as a model: looking through its plans stops all streams.
+"""Keeps Python's garbage collector from scanning objects that live as long as a model, which would pause all streams.
 
-That took 0.1 s at a time, in the middle of requests. For processes that are the server's alone: the collector is one
-for the whole process.
+A scan took 0.1 s in the middle of requests. Only for processes that serve alone, as the collector is process-wide.
 """
 
 import gc
 
 
 def pass_over_what_is_left() -> None:
-    """Collects all that nobody refers to, also of models that were closed; what is left stays for long."""
+    """Collects unreachable objects, including closed models; the rest is excluded from later scans."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -9,16 +9,16 @@ class ServerConfig:
 
     host: str = "127.0.0.1"
     port: int = 8080
-    api_keys: tuple[str, ...] = ()  # any of them opens; none asks for no key
-    router_key: str = ""  # what the router of replicas proves itself with: it says who the client is
-    allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, besides local ones; * allows any
+    api_keys: tuple[str, ...] = ()  # any of them is accepted; empty requires no key
+    router_key: str = ""  # authenticates the router of replicas, which reports the client's address
+    allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, in addition to local ones; * allows any
     cors: tuple[str, ...] = ()  # origins whose pages may call; * allows any
-    root_path: str = ""  # where a proxy mounts the server
+    root_path: str = ""  # path at which a proxy mounts the server
     max_body: int = 10 << 20  # bytes of a request
-    sequences: int = 8  # answers that a model generates at a time
+    sequences: int = 8  # simultaneous answers of a model
     max_queue: int = 256  # requests that wait for a model
-    max_queue_tokens: int = 1 << 20  # prompt tokens of those that wait
+    max_queue_tokens: int = 1 << 20  # prompt tokens of waiting requests
     timeout: float = 600.0  # seconds that a request may take
-    drain: float = 30.0  # seconds that running requests have to end after SIGTERM
-    version: str = ""  # of this package, for clients that ask
-    log_prompts: bool = False  # whether log lines have the text of prompts
+    drain: float = 30.0  # seconds that running requests may take to end after SIGTERM
+    version: str = ""  # of this package, reported to clients
+    log_prompts: bool = False  # whether log lines contain the text of prompts

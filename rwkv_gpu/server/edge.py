@@ -1,4 +1,4 @@
-"""Where requests come in: an id for each, who may call, and a log line when it is over."""
+"""Entry of all requests: assigns an id, checks access, and writes a log line at the end."""
 
 import hmac
 import ipaddress
@@ -23,14 +23,14 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
-OPEN_PATHS = ("/health", "/v1/health")  # that tell nothing, and are asked by those who have no key
+OPEN_PATHS = ("/health", "/v1/health")  # reveal nothing, and are used without a key
 HEADER_NAMES = re.compile(rb"[\w.-]+( *, *[\w.-]+)*")
-GONE = 499  # what log lines have where the client went away before its response, as nginx's do
+GONE = 499  # status in the log if the client disconnected before its response, as in nginx
 LOG = logging.getLogger("rwkv_gpu.access")
 
 
 class Edge:
-    """Lets a request in or refuses it, and notes what came of it."""
+    """Accepts or refuses a request, and logs its outcome."""
 
     def __init__(
         self, app: App, service: Service, family_of: Callable[[str], Family], open_paths: frozenset[str]
@@ -71,7 +71,7 @@ class Edge:
             self._log(call, status)
 
     def _check(self, call: Call) -> None:
-        """Refuses foreign hosts, pages of other origins, and who has no key."""
+        """Refuses foreign hosts, pages of other origins, and wrong or missing keys."""
         path, headers = call.scope["path"], call.headers
         self._check_host(call)
         origin = headers.get(b"origin", b"").decode("latin-1")
@@ -84,11 +84,11 @@ class Edge:
             )
 
     def _check_host(self, call: Call) -> None:
-        """A page whose name was made to point here (DNS rebinding) comes with its own name as the host."""
+        """Refuses unknown hosts: after DNS rebinding, a page sends its own name as the host."""
         if b"host" not in call.headers and call.scope["http_version"] == "1.0":
-            return  # no browser: a load balancer that asks for the health
+            return  # not a browser: for example a load balancer's health check
         if sum(name.lower() == b"host" for name, _ in call.scope["headers"]) > 1:
-            raise ApiError(400, "the request has several Host headers; send one")  # a proxy may go by another one
+            raise ApiError(400, "the request has several Host headers; send one")  # a proxy might use another one
         config = self._service.config
         host = _name(call.headers.get(b"host", b"").decode("latin-1"))
         if "*" in config.allowed_hosts or host in LOCAL or host == config.host or _is_address(host):
@@ -97,7 +97,7 @@ class Edge:
             if host == allowed.lower() or (allowed.startswith("*.") and host.endswith(allowed[1:].lower())):
                 return
         if config.api_keys and not config.allowed_hosts and not _is_local(config.host):
-            return  # a page that was rebound has no key
+            return  # a rebound page does not have a key
         raise ApiError(
             403,
             f"this server does not answer to the name {host[:100]!r}; --allowed-hosts adds names",
@@ -121,7 +121,7 @@ class Edge:
         ]
 
     def _client(self, call: Call) -> str:
-        """The address of the client: what the router of replicas says, and nobody else."""
+        """The address of the client, as reported by the router of replicas if that is authenticated."""
         sent, key = call.headers.get(ROUTER_KEY, b""), self._service.config.router_key
         if key and hmac.compare_digest(sent, key.encode()):
             return call.headers.get(FORWARDED, b"").decode("latin-1")
@@ -153,7 +153,7 @@ class Edge:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    """The one that the client sent, or a new one."""
+    """The id that the client sent, or a new one."""
     sent = headers.get(b"x-request-id", b"")
     return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{unique()}"
 
@@ -174,16 +174,16 @@ def _is_address(host: str) -> bool:
 
 
 def _is_local(host: str) -> bool:
-    """Whether an address to listen on can be reached from this machine only."""
+    """True if an address to listen on is reachable from this machine only."""
     if host in LOCAL:
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 async def _preflight(send: Send, names: bytes, allowed: bool) -> None:
-    """The answer to a browser that asks whether a page may call with headers of these names.
+    """Answers a browser that asks whether a page may send headers with these names.
 
-    Clients have headers of their own, such as those in which OpenAI's library names its version. None opens anything.
+    Clients send headers of their own, such as OpenAI's library with its version. None of them grants access.
     """
     headers = [(b"content-length", b"0")]
     if allowed:

@@ -1,4 +1,4 @@
-"""A handler as an ASGI application: the life of a request, whatever API it came by."""
+"""A handler as an ASGI application: the life of a request, for any API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Handler = Callable[[Service, Call], Awaitable[Response]]
 
 
 class Endpoint:
-    """A handler as an ASGI application: reads the body, and cancels the handler when the client goes away."""
+    """A handler as an ASGI application: reads the body, and cancels the handler if the client disconnects."""
 
     def __init__(self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False) -> None:
         self._service = service
@@ -47,9 +47,9 @@ class Endpoint:
                 call.close()
 
     async def _answer(self, call: Call, receive: Receive, send: Send) -> None:
-        """Runs the handler to its end, or until the client goes away.
+        """Runs the handler to its end, or until the client disconnects.
 
-        It runs in the connection's task. In one of its own it would begin after all requests that came with it.
+        It runs in the connection's task. A task of its own would start only after all requests that arrived together.
         """
         task = call.task = asyncio.current_task()
         assert task is not None
@@ -73,10 +73,10 @@ class Endpoint:
                 response = self._recorded(call, response)
         except asyncio.CancelledError:
             if call.ended is None:
-                raise  # the client is gone
+                raise  # the client has disconnected
             await send_error(send, self._family, call.ended, call)
             return
-        except Exception as error:  # noqa: BLE001  it becomes a response, and a log line where nobody expected it
+        except Exception as error:  # noqa: BLE001  becomes a response, and a log line if unexpected
             await send_error(send, self._family, self._known(call, error), call)
             return
         if isinstance(response, Whole):
@@ -91,7 +91,7 @@ class Endpoint:
         await send({"type": "http.response.body", "body": b""})
 
     async def _write(self, call: Call, response: Stream, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Writes the pieces of a stream; what goes wrong meanwhile is its last event."""
+        """Writes the pieces of a stream; an error on the way becomes its last event."""
         try:
             async with aclosing(response.pieces) as pieces:
                 async for piece in pieces:
@@ -107,7 +107,7 @@ class Endpoint:
         await write(self._family.error_event(error, call.id))
 
     def _recorded(self, call: Call, response: Stream) -> Stream:
-        """The same stream, which goes on when its client goes away and can be read again."""
+        """The same stream, which continues after its client disconnects and can be read again."""
         recording = self._service.streams.open(call.owner, call.stop, response.media_type)
         call.detached = True
         call.task = self._service.background(self._record(call, response, recording))

@@ -1,4 +1,4 @@
-"""What a client is told when something goes wrong: a status, a kind and a sentence. Each API family has its shape."""
+"""Errors for clients: status, kind and message, in the format of each API family."""
 
 import json
 import re
@@ -19,8 +19,8 @@ from rwkv_gpu.errors import (
 
 # "messages[0].role is 3; ...", "lora of 'poet' is 'x'; ..."
 FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has|holds|names|maps|must|nests) ")
-LONGEST = 4000  # characters of a message; what a client has sent may be said again in it
-RETRY_AFTER = 1  # seconds, where nothing better is known
+LONGEST = 4000  # characters of a message, which may quote what a client sent
+RETRY_AFTER = 1  # seconds, unless a better value is known
 
 KINDS = {
     400: "invalid_request_error",
@@ -42,13 +42,13 @@ KINDS = {
 
 
 def shown(value: Any) -> str:
-    """A value of a body in an error: a short one as it is, else what it is in JSON."""
+    """A value of a body for an error message: as it is if short, else its JSON type."""
     kinds: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
     return kinds.get(type(value)) or json.dumps(value)
 
 
 class ApiError(Exception):
-    """A request that is refused or fails: its HTTP status, and what the client should know."""
+    """A request that is refused or fails: its HTTP status, and a message for the client."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
-        self.allow = allow  # the methods that there are, where another one was asked for
+        self.allow = allow  # allowed methods, if another one was requested
 
     @property
     def kind(self) -> str:
@@ -77,7 +77,7 @@ class ApiError(Exception):
 
 
 def api_error(error: BaseException) -> ApiError:
-    """The error as a client sees it. What nobody expected is not described: its text may say too much."""
+    """Converts an error for clients. Unexpected errors are not described, as their text may reveal too much."""
     match error:
         case ApiError():
             return error

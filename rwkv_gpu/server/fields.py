@@ -1,4 +1,4 @@
-"""Which fields of a request do something here. The tables are data: the documentation is held to them by a test."""
+"""The supported fields of requests, as tables. A test compares the documentation with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,19 @@ from rwkv_gpu.llm.completion import ALIASES, KNOWN
 from .call import Call, Json
 from .errors import ApiError
 
-# Settings of our own beside OpenAI's, and by the names of vLLM and llama.cpp. Processors are Python, not JSON.
+# Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
 MIROSTAT_TAU = 5.0  # bits
-SERVING = frozenset({"timeout", "resumable"})  # that the server itself takes, in all families
+SERVING = frozenset({"timeout", "resumable"})  # handled by the server itself, in all families
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one kind of request. Those in none of the tables are ignored as well, by the name they came by."""
+    """The fields of one kind of request. Unknown fields are ignored too, and reported under the name that was sent."""
 
     honoured: frozenset[str]
-    ignored: Mapping[str, str]  # and why
-    refused: Mapping[str, str] = field(default_factory=dict)  # and what to do instead
+    ignored: Mapping[str, str]  # with the reason
+    refused: Mapping[str, str] = field(default_factory=dict)  # with an alternative
 
 
 COMMON_IGNORED = MappingProxyType(
@@ -163,12 +163,12 @@ LLAMA_INFILL = Fields(
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
 )
 
-# Values of refused fields that ask for nothing.
+# Values of refused fields that request nothing.
 NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
 
 
 def check_serving(body: Json) -> None:
-    """Refuses what the server cannot do with a request of any kind."""
+    """Checks the fields that the server itself handles, in any kind of request."""
     timeout, resumable = body.get("timeout"), body.get("resumable")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
         raise ApiError(400, f"timeout is {timeout!r}; it must be a number of seconds above 0", param="timeout")
@@ -177,7 +177,7 @@ def check_serving(body: Json) -> None:
 
 
 def switch_mirostat(asked: Json) -> None:
-    """Mirostat as llama.cpp and Ollama have it: a switch; clients send its target even where it is off."""
+    """Applies the mirostat switch of llama.cpp and Ollama; clients send its target even if it is off."""
     wanted = asked.pop("mirostat", 0)
     if isinstance(wanted, bool) or wanted not in (0, 1, 2):
         raise ApiError(400, f"mirostat is {wanted!r}; it must be 0, or 2 (1 is taken as 2)", param="mirostat")
@@ -189,7 +189,7 @@ def switch_mirostat(asked: Json) -> None:
 
 
 def honoured(call: Call, fields: Fields) -> Json:
-    """The fields of a body that do something; null is the same as left out. Notes those that are ignored."""
+    """Returns the supported fields of a body; null counts as left out. Records the ignored ones."""
     kept: Json = {}
     for name, value in call.body.items():
         if name in fields.refused and value not in NOTHING:

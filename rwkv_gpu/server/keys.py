@@ -1,4 +1,4 @@
-"""API keys: which one a request came with, and whether it opens the server."""
+"""API keys: identifies the key of a request, and checks it."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,12 @@ from hashlib import sha256
 
 
 def owner_of(headers: Mapping[bytes, bytes]) -> bytes:
-    """The digest of the key that came; of one length, whatever was sent."""
+    """The digest of the key that was sent, of constant length."""
     given = headers.get(b"authorization", b"")
     sent = given[7:].strip() if given[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
     return sha256(sent).digest()
 
 
 def opens(owner: bytes, keys: Sequence[str]) -> bool:
-    """Whether it is one of the keys, in time that does not depend on how much of it is right."""
+    """True if it is one of the keys. The time does not depend on how many characters match."""
     return sum(hmac.compare_digest(owner, sha256(key.encode()).digest()) for key in keys) > 0

@@ -1,4 +1,4 @@
-"""What llama.cpp's server has of its own: completions by its fields, tokens, templates and infilling."""
+"""The native API of llama.cpp's server: completions, tokens, templates and infilling."""
 
 import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, get, post
 from .service import Running, Service
 
-# Names of the tokens before a prefix, before a suffix, and before what is between.
+# Names of the tokens before a prefix, before a suffix, and before the middle.
 INFILL = tuple(next(role.texts for role in ROLES if role.key == name) for name in ("fim_pre", "fim_suf", "fim_mid"))
-LONGEST = 2048  # tokens of an answer where n_predict is left out, or without end
+LONGEST = 2048  # tokens of an answer if n_predict is left out or unlimited
 
 
 def routes(service: Service) -> list[Route]:
@@ -52,7 +52,7 @@ async def completion(service: Service, call: Call) -> Response:
 
 
 async def infill(service: Service, call: Call) -> Response:
-    """What stands between a prefix and a suffix, by models that have tokens for that."""
+    """Fills in the text between a prefix and a suffix, with models that have tokens for that."""
     fields = honoured(call, LLAMA_INFILL)
     name = model_name(fields)
     prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
@@ -69,7 +69,7 @@ async def infill(service: Service, call: Call) -> Response:
 
 
 def _single(llm: LLM, texts: Sequence[str]) -> int:
-    """The token that has one of these texts."""
+    """The id of the token with one of these texts."""
     for text in texts:
         ids = llm.tokenize(text, parse=True)
         if len(ids) == 1:
@@ -78,20 +78,20 @@ def _single(llm: LLM, texts: Sequence[str]) -> int:
 
 
 async def adapters(service: Service, call: Call) -> Response:
-    """The LoRA adapters of the first model, or of the one that `?model=` names, and their scales."""
+    """The LoRA adapters of the first model, or of `?model=`, with their scales."""
     llm = service.catalogue.find(call.query.get("model")).llm
     loaded = () if llm is None else llm.info.adapters
     return Whole([{"id": number, "path": name, "scale": scale} for number, (name, scale) in enumerate(loaded)])
 
 
 async def scale_adapters(_service: Service, _call: Call) -> Response:
-    """Scales of all requests are those of the command line."""
+    """Refused: the scales for all requests come from the command line."""
     why = "scales are given by `rwkv-gpu serve --lora FILE:SCALE`, and by the field lora of a request"
     raise ApiError(501, why, code="not_supported")
 
 
 async def embedding(service: Service, call: Call) -> Response:
-    """Vectors of texts; a text has a list of one."""
+    """Embeds texts; each text has a list with one vector."""
     texts = call.body.get("content", call.body.get("input"))
     if texts is None:
         raise ApiError(400, "content is missing; give a text, token ids, or a list of either", param="content")
@@ -100,7 +100,7 @@ async def embedding(service: Service, call: Call) -> Response:
 
 
 async def tokenize(service: Service, call: Call) -> Response:
-    """The tokens of a text."""
+    """Tokenises a text."""
     content, special = call.body.get("content", ""), call.body.get("add_special", False)
     parse, pieces = call.body.get("parse_special", True), call.body.get("with_pieces", False)
     if not isinstance(content, str):
@@ -113,7 +113,7 @@ async def tokenize(service: Service, call: Call) -> Response:
 
 
 def _piece(llm: LLM, token: int) -> str | list[int]:
-    """A token as text, or as bytes where it is a part of a character."""
+    """A token as text, or as bytes if it is a part of a character."""
     data = llm.tokenizer.piece(token, special=True)
     try:
         return data.decode()
@@ -131,7 +131,7 @@ async def detokenize(service: Service, call: Call) -> Response:
 
 
 async def apply_template(service: Service, call: Call) -> Response:
-    """The prompt that a chat completion would have: tools and reasoning are in it, too."""
+    """The prompt that a chat completion would have, including tools and reasoning."""
     messages, fields = chat_request(call)
     name, think = model_name(fields), fields.pop("think", None)
     wants_stream(fields)
@@ -160,16 +160,16 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
         return Stream(_events(running, served.name, asked))
     await running.wait()
     each = [_ended(running, index, served.name, asked) for index in range(len(running.answers.each))]
-    return Whole(each[0] if len(each) == 1 else each)  # of several prompts a list, as llama-server gives it
+    return Whole(each[0] if len(each) == 1 else each)  # a list for several prompts, as in llama-server
 
 
 def _settings(fields: Json) -> Json:
-    """The fields of llama.cpp by our names."""
+    """Translates llama.cpp's fields to our names."""
     asked = {name: value for name, value in fields.items() if name not in ("json_schema", "n_probs")}
     switch_mirostat(asked)
     if "dry_penalty_last_n" in asked:
         asked["dry_last_n"] = asked.pop("dry_penalty_last_n")
-    if asked.get("grammar") == "":  # none, as clients of llama-server send it
+    if asked.get("grammar") == "":  # clients of llama-server send it for no grammar
         del asked["grammar"]
     if asked.get("n_predict", -1) in (-1, -2):
         asked.pop("n_predict", None)
@@ -184,7 +184,7 @@ def _settings(fields: Json) -> Json:
 
 
 def _biases(llm: LLM, given: Any) -> Any:
-    """Biases by token; llama-server takes pairs, too, texts in place of tokens, and false for a ban."""
+    """Logit biases by token id; as in llama-server, also pairs, texts instead of tokens, and false for a ban."""
     pairs = [*given.items()] if isinstance(given, Mapping) else given
     if not isinstance(pairs, list) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in pairs):
         raise ApiError(
@@ -203,7 +203,7 @@ def _biases(llm: LLM, given: Any) -> Any:
 
 
 def _scales(llm: LLM, given: Any) -> Any:
-    """Scales of adapters by name; llama-server takes a list of numbers of adapters, too, each with its scale."""
+    """Adapter scales by name; as in llama-server, also a list of adapter ids with scales."""
     if not isinstance(given, list):
         return given
     names, scales = [name for name, _ in llm.info.adapters], {}
@@ -219,7 +219,7 @@ OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
 
 
 def _probabilities(llm: LLM, events: Iterable[Event]) -> list[Json]:
-    """The log probabilities of tokens, each with the likeliest in its place."""
+    """The log probabilities of tokens, each with its most likely alternatives."""
     return [
         {**_probability(llm, one.token, one.logprob), "top_logprobs": [_probability(llm, *other) for other in one.top]}
         for one in events
@@ -233,7 +233,7 @@ def _probability(llm: LLM, token: int, logprob: float) -> Json:
 
 
 def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
-    """An answer at its end."""
+    """A completed answer."""
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"

@@ -1,4 +1,4 @@
-"""Log lines of the server: a sentence and its fields, as text or as JSON."""
+"""Log lines of the server: a sentence and its fields, as text or JSON."""
 
 import json
 import logging
@@ -13,17 +13,17 @@ class TextLines(logging.Formatter):
     """2026-01-31 12:00:00 INFO request status=200 seconds=0.1"""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; of what nobody expected, its traceback as well."""
+        """Formats one line; unexpected errors add their traceback."""
         fields = " ".join(f"{name}={_plain(value)}" for name, value in _fields(record).items())
         line = f"{_time(record):%Y-%m-%d %H:%M:%S} {record.levelname} {record.getMessage()} {fields}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback is one of its fields."""
+        """Formats one line; a traceback is a field."""
         line: dict[str, object] = {
             "time": _time(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -35,7 +35,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_logs(form: str, stream: TextIO) -> None:
-    """Has the server write its log lines to a stream."""
+    """Starts writing log lines to a stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     for name in LOGGERS:
@@ -55,6 +55,6 @@ def _time(record: logging.LogRecord) -> datetime:
 
 
 def _plain(value: object) -> str:
-    """A value that stays one word and one line: a client must not write log lines of its own."""
+    """Quotes a value so that it stays one word on one line: clients must not be able to forge log lines."""
     text = str(value)
     return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

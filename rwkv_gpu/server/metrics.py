@@ -1,6 +1,6 @@
-"""What the server counts, and how Prometheus reads it.
+"""Counters of the server, exported to Prometheus.
 
-Counts are plain numbers, changed in the event loop alone: a token costs one comparison and one addition.
+They are plain numbers, changed only in the event loop: a token costs one comparison and one addition.
 """
 
 from bisect import bisect_left
@@ -14,11 +14,11 @@ from prometheus_client.exposition import choose_encoder
 
 LONG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 SHORT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
-Gauges = Callable[[], Iterable[tuple[str, str, str, float]]]  # name, what it is, model, value
+Gauges = Callable[[], Iterable[tuple[str, str, str, float]]]  # name, description, model, value
 
 
 class Histogram:
-    """How often values lay between bounds."""
+    """A histogram with fixed bounds."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -31,7 +31,7 @@ class Histogram:
         self._sum += value * times
 
     def family(self, name: str, text: str) -> Any:
-        """As Prometheus has it: each count includes those below."""
+        """As a Prometheus metric, with cumulative counts."""
         total, buckets = 0, []
         for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
             total += count
@@ -40,7 +40,7 @@ class Histogram:
 
 
 class Metrics:
-    """All counts of a server; `gauges` gives what is so at the moment."""
+    """All counters of a server; `gauges` yields current values."""
 
     def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges
@@ -50,17 +50,17 @@ class Metrics:
         self.queued = Histogram(LONG_SECONDS)
         self.requests: Counter[tuple[str, str]] = Counter()  # by path and status
         self.errors: Counter[str] = Counter()  # by kind
-        self.tokens: Counter[tuple[str, str]] = Counter()  # by model and prompt, cached or generated
+        self.tokens: Counter[tuple[str, str]] = Counter()  # by model and kind: prompt, cached or generated
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def page(self, accept: str) -> tuple[bytes, bytes]:
-        """The text for a scraper that accepts such types, and its type."""
+        """The metrics in a format that the scraper accepts, and its media type."""
         encode, media_type = choose_encoder(accept)
         return encode(self._registry), media_type.encode()
 
     def collect(self) -> Iterable[Any]:
-        """All metrics. prometheus_client calls it."""
+        """All metrics; called by prometheus_client."""
         yield self.first_token.family("rwkv_gpu_time_to_first_token_seconds", "From the request to the first token")
         yield self.next_token.family("rwkv_gpu_inter_token_latency_seconds", "From a token to the next one")
         yield self.request.family("rwkv_gpu_request_seconds", "From the request to its end")

@@ -1,4 +1,4 @@
-"""Ollama's API: chats, texts, embeddings, and what there is to run. Streams are lines of JSON."""
+"""Ollama's API: chats, completions, embeddings and lists of models. Streams are lines of JSON."""
 
 import json
 import math
@@ -27,8 +27,8 @@ from .routes import Route, delete, get, post
 from .service import Running, Service
 
 NDJSON = b"application/x-ndjson"
-LONGEST = 2048  # tokens of an answer to a raw prompt, where num_predict is left out
-OPTIONS = {  # of Ollama, and what they are called here
+LONGEST = 2048  # tokens of an answer to a raw prompt if num_predict is left out
+OPTIONS = {  # Ollama's names, and ours
     "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "typical_p": "typical_p",
     "seed": "seed", "stop": "stop", "repeat_penalty": "repetition_penalty", "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
@@ -40,12 +40,12 @@ NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 STEP = re.compile(rf"({NUMBER})(ns|us|µs|ms|s|m|h)")
 DURATION = re.compile(rf"[-+]?(?:{NUMBER}|(?:{STEP.pattern})+)")
 NOT_HERE = ("pull", "push", "create", "copy", "blobs/{digest:path}")
-FOREVER = 1e9  # seconds that a model stays loaded without requests; more is for ever
-ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # when a model is unloaded that stays
+FOREVER = 1e9  # seconds; a longer keep-alive never ends
+ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # reported unload time of a model that stays loaded
 
 
 def error_body(error: ApiError, _request_id: str) -> Json:
-    """An error as Ollama has it."""
+    """An error in Ollama's format."""
     return {"error": error.message}
 
 
@@ -70,7 +70,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def not_here(_service: Service, call: Call) -> Response:
-    """What manages models: files are managed by whoever runs the server."""
+    """Refuses model management: whoever runs the server manages its files."""
     path = call.scope["path"][:60]
     raise ApiError(501, f"{path} is not here: models are files; see --models-dir and `rwkv-gpu download`")
 
@@ -81,12 +81,12 @@ async def version(service: Service, _: Call) -> Response:
 
 
 async def tags(service: Service, _: Call) -> Response:
-    """The models that can be run."""
+    """Lists the available models."""
     return Whole({"models": [_described(model) for model in service.catalogue.models]})
 
 
 async def ps(service: Service, _: Call) -> Response:
-    """The models that are loaded."""
+    """Lists the loaded models."""
     found = []
     for model in service.catalogue.models:
         if model.llm is not None:
@@ -100,13 +100,13 @@ async def ps(service: Service, _: Call) -> Response:
 
 
 def _length(name: str, *lengths: int | None) -> Json:
-    """A context by the first length that is known. Clients take 0 for no room: without a limit, nothing is said."""
+    """Context length: the first known value. Empty without a limit, as clients read 0 as no room."""
     known = [length for length in lengths if length]
     return {name: known[0]} if known else {}
 
 
 def _described(model: ServedModel) -> Json:
-    """A model in a list."""
+    """A model's entry in a list."""
     path = Path(model.path)
     size = path.stat().st_size if path.is_file() else 0
     changed = datetime.fromtimestamp(path.stat().st_mtime if path.is_file() else model.created, UTC).isoformat()
@@ -130,7 +130,7 @@ def _details(model: ServedModel) -> Json:
 
 
 async def show(service: Service, call: Call) -> Response:
-    """What a model is; it is loaded for that."""
+    """Describes a model; loads it if needed."""
     name = call.body.get("model", call.body.get("name"))
     if not isinstance(name, str):
         raise ApiError(400, "model is missing; it must be the name of a model", param="model")
@@ -168,7 +168,7 @@ async def chat(service: Service, call: Call) -> Response:
 
 
 async def generate(service: Service, call: Call) -> Response:
-    """An answer to a prompt; with raw, what follows it."""
+    """Answers a prompt; with raw, continues it."""
     fields = honoured(call, OLLAMA_GENERATE)
     name, prompt = _name(service, call, fields), fields.get("prompt", "")
     if not isinstance(prompt, str):
@@ -200,7 +200,7 @@ async def generate(service: Service, call: Call) -> Response:
 
 
 def _name(service: Service, call: Call, fields: Json) -> str | None:
-    """The name of the model; how long it is to stay is noted."""
+    """Takes the name of the model out of the fields, and records its keep-alive time."""
     name = model_name(fields)
     if "keep_alive" in fields:
         service.find(call, name).keep_alive = duration(fields["keep_alive"])
@@ -208,7 +208,7 @@ def _name(service: Service, call: Call, fields: Json) -> str | None:
 
 
 def duration(given: Any) -> float:
-    """A duration as Ollama takes it: seconds, or text such as 1h30m; less than nothing is for ever."""
+    """Parses Ollama's durations: seconds, or text such as 1h30m; a negative value is unlimited."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given) if 0 <= given < FOREVER else math.inf
     text = given.strip() if isinstance(given, str) and len(given) < 100 else ""
@@ -220,8 +220,8 @@ def duration(given: Any) -> float:
     return seconds if seconds < FOREVER and (not seconds or text[0] != "-") else math.inf
 
 
-async def _load(service: Service, call: Call, name: str | None, said: Json) -> Response:
-    """A request without a question loads the model; one that is not to stay unloads it, once it is idle."""
+async def _load(service: Service, call: Call, name: str | None, reply: Json) -> Response:
+    """Handles a request without a prompt: loads the model, or unloads it once idle if keep_alive is 0."""
     served = service.find(call, name)
     reason = "load"
     if served.keep_alive == 0:
@@ -229,7 +229,7 @@ async def _load(service: Service, call: Call, name: str | None, said: Json) -> R
         reason = "unload"
     else:
         await service.use(call, name)
-    return Whole({"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": reason})
+    return Whole({"model": served.name, "created_at": _now(), **reply, "done": True, "done_reason": reason})
 
 
 def _list(value: Any) -> list[Any]:
@@ -239,7 +239,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _message(message: Any, where: str) -> Json:
-    """A message of a chat completion; images are refused."""
+    """Converts a message to one of a chat completion; refuses images."""
     if not isinstance(message, dict):
         raise ApiError(400, f"{where} is {shown(message)}; it must be an object", param="messages")
     if message.get("images"):
@@ -249,7 +249,7 @@ def _message(message: Any, where: str) -> Json:
 
 
 def _settings(call: Call, fields: Json) -> Json:
-    """The settings of a request, by our names. Options that do nothing here are noted."""
+    """Translates settings to our names. Records options without effect."""
     options = fields.get("options") or {}
     if not isinstance(options, Mapping):
         raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
@@ -276,7 +276,7 @@ def _settings(call: Call, fields: Json) -> Json:
     return asked
 
 
-Line = Callable[[str, Json], Json]  # of a model's name and a delta: a line of a stream
+Line = Callable[[str, Json], Json]  # formats a model's name and a delta as a line of a stream
 
 
 def _chat_line(model: str, delta: Json) -> Json:
@@ -319,7 +319,7 @@ async def _lines(running: Running, model: str, line: Line, began: float, loaded:
 
 
 async def _deltas(running: Running) -> AsyncGenerator[Json]:
-    """What comes of an answer: text, reasoning, and calls with their whole arguments."""
+    """Yields the deltas of an answer: text, reasoning, and calls with complete arguments."""
     if not isinstance(running.prepared.reply, Reply):
         async for news in running:
             for _, one in news:
@@ -340,7 +340,7 @@ async def _deltas(running: Running) -> AsyncGenerator[Json]:
 
 
 def _last(completion: Completion, began: float, loaded: float) -> Json:
-    """The end of an answer, with its times in nanoseconds."""
+    """The last line of an answer, with times in nanoseconds."""
     stats = completion.stats
     reason = "length" if completion.finish_reason == "length" else "stop"
     return {
@@ -357,7 +357,7 @@ async def embed(service: Service, call: Call) -> Response:
     name, began = _name(service, call, fields), time.monotonic()
     if "input" not in fields:
         raise ApiError(400, "input is missing; give a text or a list of texts", param="input")
-    if fields["input"] in ("", []):  # Ollama loads the model then
+    if fields["input"] in ("", []):  # Ollama then loads the model
         served, _ = await service.use(call, name)
         return Whole({"model": served.name, "embeddings": []})
     truncate = _truncate(fields)
@@ -374,7 +374,7 @@ async def embed(service: Service, call: Call) -> Response:
 
 
 async def embeddings(service: Service, call: Call) -> Response:
-    """The vector of one text, as older clients ask for it."""
+    """The vector of one text, for older clients."""
     prompt = call.body.get("prompt")
     if not isinstance(prompt, str):
         raise ApiError(400, "prompt is missing; it must be a string", param="prompt")
@@ -383,7 +383,7 @@ async def embeddings(service: Service, call: Call) -> Response:
 
 
 def _truncate(fields: Mapping[str, Any]) -> bool:
-    """Whether texts that are too long lose their end; else they are refused."""
+    """Whether texts that are too long are truncated; otherwise they are refused."""
     truncate = fields.get("truncate", True)
     if not isinstance(truncate, bool):
         raise ApiError(400, f"truncate is {truncate!r}; it must be true or false", param="truncate")

@@ -22,12 +22,12 @@ from .reasoning import with_effort
 from .routes import Route, get, post
 from .service import Running, Service
 
-MARK = "\ue000text\ue000"  # stands for the text of a chunk
+MARK = "\ue000text\ue000"  # placeholder for the text of a chunk
 DONE = b"data: [DONE]\n\n"
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
-    """An error as OpenAI has it, and the id of the request."""
+    """An error in OpenAI's format, with the id of the request."""
     described = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
     return {"error": {**described, "request_id": request_id}}
 
@@ -46,7 +46,7 @@ def routes(service: Service) -> list[Route]:
     chats, listed = endpoint(chat_completions, takes_body=True), endpoint(models)
     return [
         get("/v1/models", listed),
-        get("/models", listed),  # as with llama-server, which has both
+        get("/models", listed),  # as in llama-server, which has both paths
         get("/v1/models/{name:path}", endpoint(model)),
         post("/v1/chat/completions", chats),
         post("/chat/completions", chats),
@@ -80,7 +80,7 @@ async def chat_completions(service: Service, call: Call) -> Response:
 
 
 def chat_request(call: Call) -> tuple[Any, Json]:
-    """The messages of a chat, and the other fields as the library has them."""
+    """The messages of a chat, and the other fields by the library's names."""
     fields = honoured(call, CHAT)
     if "messages" not in fields:
         raise ApiError(400, "messages is missing; give a list of at least one", param="messages")
@@ -113,7 +113,7 @@ def model_name(fields: Json) -> str | None:
 
 
 def wants_stream(fields: Json) -> bool:
-    """Takes out of the fields whether the answer is to be streamed."""
+    """Takes the stream switch out of the fields."""
     stream = fields.pop("stream", False)
     if not isinstance(stream, bool):
         raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
@@ -134,7 +134,7 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
     stream, wanted = wants_stream(fields), model_name(fields)
     served = service.catalogue.find(wanted)
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
-    if not running.prepared.requests:  # a prompt that is only echoed
+    if not running.prepared.requests:  # the prompt is only echoed
         assert isinstance(running.prepared.reply, TextReply)
         silent = running.prepared.reply.whole([])
         return Stream(_echo(silent)) if stream else Whole(silent)
@@ -146,12 +146,12 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
 
 
 async def _echo(silent: Json) -> AsyncGenerator[bytes]:
-    """A stream of nothing but the prompt."""
+    """A stream of the prompt only."""
     yield event(silent) + DONE
 
 
 async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:
-    """The chunks of all answers as they come, each answer with its own index."""
+    """Yields the chunks of all answers as they arrive, each with the index of its answer."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
     frames = Frames(reply, running.answers)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in reply.opening(index))
@@ -167,7 +167,7 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
 
 
 class Frames:
-    """Chunks as bytes. Those of one answer differ in their text alone, so the rest is made once."""
+    """Encodes chunks as bytes. The chunks of one answer differ only in their text, so the rest is encoded once."""
 
     def __init__(self, reply: Reply | TextReply, answers: Answers) -> None:
         self._reply, self._answers = reply, answers
@@ -190,7 +190,7 @@ class Frames:
 
 
 def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
-    """The end of an answer. OpenAI has no word for one that was stopped from outside."""
+    """The last chunks of an answer. OpenAI has no finish reason for an answer stopped from outside."""
     if completion.finish_reason in ("abort", "running"):
         completion = replace(completion, finish_reason="stop")
     return b"".join(event(chunk) for chunk in reply.closing(index, completion))

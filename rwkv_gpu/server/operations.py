@@ -1,4 +1,4 @@
-"""What those who run the server look at: whether it is ready, and how it is set up."""
+"""Routes for operators: health, configuration, streams, running requests and metrics."""
 
 import time
 from functools import partial
@@ -31,7 +31,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def health(service: Service, _: Call) -> Response:
-    """200 while requests are served; 503 while the first model loads, has failed or the server shuts down."""
+    """200 while requests are served; 503 while the first model loads, after it failed, or during shutdown."""
     first = service.catalogue.first
     state = "ready" if first is None else first.state
     status = "draining" if service.draining else {"ready": "ok", "unloaded": "ok"}.get(state, state)
@@ -49,7 +49,7 @@ def _state(model: ServedModel) -> dict[str, object]:
 
 
 async def props(service: Service, call: Call) -> Response:
-    """The first model, or the one that `?model=` names, and how it was loaded."""
+    """Describes the first model, or the one of `?model=`, and how it was loaded."""
     model = service.catalogue.find(call.query.get("model"))
     found: dict[str, object] = {
         "build_info": f"rwkv-gpu {service.config.version}",
@@ -62,7 +62,7 @@ async def props(service: Service, call: Call) -> Response:
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
-            # Without a limit, what the model was trained for; clients take 0 for no room.
+            # Without a limit, the training length; clients read 0 as no room.
             "default_generation_settings": {"n_ctx": info.context or info.trained_context or 0},
             "modalities": {"vision": False, "audio": False},
             "model": {
@@ -76,7 +76,7 @@ async def props(service: Service, call: Call) -> Response:
 
 
 def chat_format_of(llm: LLM) -> ChatFormat | None:
-    """How a model chats; None where its file has no template, and of an encoder."""
+    """A model's chat format; None if its file has no template, and for an encoder."""
     if llm.info.encoder:
         return None
     try:
@@ -86,7 +86,7 @@ def chat_format_of(llm: LLM) -> ChatFormat | None:
 
 
 async def stream(service: Service, call: Call) -> Response:
-    """A resumable stream, from after the event that `Last-Event-ID` or `?after=` names."""
+    """Continues a resumable stream after the event in `Last-Event-ID` or `?after=`."""
     recording = service.streams.find(call.path_params["id"], call.owner)
     after = call.headers.get(b"last-event-id", b"").decode("latin-1") or call.query.get("after", "0")
     if not after.isdecimal() or len(after) > 18:
@@ -103,7 +103,7 @@ async def stop_stream(service: Service, call: Call) -> Response:
 
 
 async def slots(service: Service, _: Call) -> Response:
-    """The requests that wait or run now, without their text."""
+    """Lists waiting and running requests, without their text."""
     now, found = time.monotonic(), []
     for number, call in enumerate(service.asked):
         running = service.running.get(call)

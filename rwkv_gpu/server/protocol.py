@@ -1,4 +1,4 @@
-"""HTTP/1 by httptools, with bounds on what comes before a request is there: the size of its head, and time."""
+"""HTTP/1 by httptools, with limits on the size of a request's head and on the time to send it."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,14 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 << 10  # bytes of the request line and all headers
-HEAD_SECONDS = 30.0  # that a client has to send them, and that a new connection may be idle
+HEAD_SECONDS = 30.0  # time to send it, and idle time of a new connection
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
-    """Closes connections that send endless headers, or none: uvicorn bounds neither.
+    """Closes connections that send endless headers, or none: uvicorn limits neither.
 
-    A request that offers another protocol (Java's client does, HTTP/2) is answered in this one, with its body, which
-    uvicorn drops. HTTP/1.0 gets no chunks.
+    A request that offers to upgrade to another protocol, such as HTTP/2 from Java's client, is answered in HTTP/1 with
+    its body, which uvicorn would drop. HTTP/1.0 gets no chunked responses.
     """
 
     parser: Any
@@ -27,11 +27,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_body = False
-        self._cycles: list[Any] = []  # requests that have no whole response; several where a client does not wait
+        self._cycles: list[Any] = []  # requests without a complete response; several if a client pipelines
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, for all of its requests; uvicorn tells the last."""
+        """Ends all requests of the lost connection; uvicorn ends only the last."""
         self._stop_timer()
         for cycle in self._cycles:
             if not cycle.response_complete:
@@ -51,14 +51,14 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._refuse()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or what comes behind a body in chunks: uvicorn takes that for headers, however many there are."""
+        """Limits headers, and trailers after a chunked body, which uvicorn accepts in any number."""
         if not self._in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head of a request is there."""
+        """Handles a complete head of a request."""
         if self.parser.should_upgrade():
-            return  # it comes again without the offer
+            return  # it is parsed again without the upgrade offer
         self._in_body = True
         self._stop_timer()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD or len(self.url) > MAX_HEAD:
@@ -70,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             _end_by_closing(self.cycle)
 
     def on_message_complete(self) -> None:
-        """The body of a request is there; the next head may follow."""
+        """Handles a complete body; the next head may follow."""
         if self.parser.should_upgrade():
             return
         self._in_body, self._head_bytes = False, 0
@@ -90,7 +90,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             return
 
     def _head_without_offer(self) -> bytes:
-        """The head that has come, but for its Upgrade, and a parser for it: the old one takes the request as over."""
+        """The received head without its Upgrade header, and a new parser for it.
+
+        The old one considers the request finished.
+        """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -107,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _too_slow(self) -> None:
         self._timer = None
-        if self.cycle is not None and not self.cycle.response_complete:  # such as a line break behind a body
+        if self.cycle is not None and not self.cycle.response_complete:  # for example a line break after a body
             self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
         elif not self.transport.is_closing():
             self.transport.close()
@@ -119,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
 
 def _end_by_closing(cycle: Any) -> None:
-    """Has a response without a length end with its connection."""
+    """Ends a response without a length by closing its connection."""
     send, endless = cycle.send, False
 
     async def sending(message: MutableMapping[str, Any]) -> None:
@@ -138,7 +141,10 @@ def _end_by_closing(cycle: Any) -> None:
 def http_server(
     app: Any, root_path: str, ssl_certfile: str | None, ssl_keyfile: str | None, *, date_header: bool = True
 ) -> uvicorn.Server:
-    """uvicorn with these bounds, and nothing that its runner does itself: signals, logs, a life span."""
+    """Creates a uvicorn server with these limits, without the parts that our runner handles.
+
+    Signals, logs, lifespan.
+    """
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,

@@ -1,4 +1,4 @@
-"""Requests that wait for a model: bounded in number and in prompt tokens, short prompts first, and nobody for ever."""
+"""The requests that wait for a model: limited in number and prompt tokens; short prompts first, without starvation."""
 
 import asyncio
 import itertools
@@ -7,55 +7,55 @@ from heapq import heapify, heappop, heappush
 
 from .errors import ApiError
 
-# A prompt of so many tokens goes before one that came a second earlier and is so much longer. So a short prompt passes
-# long ones, and a long one is passed only by what comes within the next seconds.
+# A request's due time is its arrival plus one second per TOKENS_PER_SECOND prompt tokens. So short prompts overtake
+# long ones, and only requests that arrive within a few seconds overtake a long one.
 TOKENS_PER_SECOND = 1000
-SLOWEST_RETRY = 60.0  # seconds that a client is told to wait at most
-RECENT = 0.1  # weight of the last request in the mean time that a request takes
+SLOWEST_RETRY = 60.0  # maximum seconds that a client is asked to wait
+RECENT = 0.1  # weight of the last request in the mean duration of a request
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request's place: it waits, then it has seats, then it is gone."""
+    """A request's position: it waits, then it holds slots, then it has left."""
 
     arrived: float
-    tokens: int = 0  # of its prompt, once they are known
-    seats: int = 0  # that it has
+    tokens: int = 0  # prompt tokens, once known
+    slots: int = 0  # number that it holds
     wanted: int = 1
     turn: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
 class Queue:
-    """Seats of a model's engine, and those who wait for one. All methods run in one event loop."""
+    """The request slots of a model's engine, and the requests waiting for them. All methods run in one event loop."""
 
-    def __init__(self, seats: int, most: int, most_tokens: int) -> None:
-        self._seats = seats
-        self._free = seats
+    def __init__(self, slots: int, most: int, most_tokens: int) -> None:
+        self._slots = slots
+        self._free = slots
         self._most = most
         self._most_tokens = most_tokens
-        self._tickets: set[Ticket] = set()  # that have no seats yet
-        self._line: list[tuple[float, int, Ticket]] = []  # by when they are due
+        self._tickets: set[Ticket] = set()  # waiting, without slots
+        self._line: list[tuple[float, int, Ticket]] = []  # sorted by due time
         self._numbers = itertools.count()
-        self._tokens = 0  # of those in the line
-        self._seconds = 1.0  # that a request takes, about
+        self._tokens = 0  # prompt tokens of the waiting requests
+        self._seconds = 1.0  # approximate duration of a request
 
     @property
     def waiting(self) -> int:
-        """Requests that have no seats yet."""
+        """Number of requests waiting for slots."""
         return len(self._tickets)
 
     @property
     def running(self) -> int:
-        """Seats that are taken."""
-        return self._seats - self._free
+        """Number of slots in use."""
+        return self._slots - self._free
 
     @property
     def waiting_tokens(self) -> int:
-        """Prompt tokens of those that wait."""
+        """Prompt tokens of the waiting requests."""
         return self._tokens
 
     def enter(self) -> Ticket:
-        """A place for a request, before its prompt is looked at; refused at once where the queue is full."""
+        """Registers a request before its prompt is processed; refuses it if the queue is full."""
         if len(self._tickets) >= self._most + self._free or self._tokens >= self._most_tokens:
             raise self._full()
         ticket = Ticket(asyncio.get_running_loop().time())
@@ -63,10 +63,10 @@ class Queue:
         return ticket
 
     async def wait(self, ticket: Ticket, tokens: int, answers: int) -> None:
-        """Waits until a request of so many prompt tokens and answers may go on."""
-        ticket.tokens, ticket.wanted = tokens, min(answers, self._seats)
+        """Waits until a request with `tokens` prompt tokens and `answers` answers may run."""
+        ticket.tokens, ticket.wanted = tokens, min(answers, self._slots)
         if not self._line and self._free >= ticket.wanted:
-            self._seat(ticket)
+            self._admit(ticket)
             return
         if self._tokens and self._tokens + tokens > self._most_tokens:
             raise self._full()
@@ -76,12 +76,12 @@ class Queue:
         await ticket.turn
 
     def leave(self, ticket: Ticket) -> None:
-        """A request has ended, or has gone while it waited."""
-        if ticket.seats:
+        """Removes a request that has ended, or was cancelled while waiting."""
+        if ticket.slots:
             took = asyncio.get_running_loop().time() - ticket.arrived
             self._seconds += RECENT * (took - self._seconds)
-            self._free += ticket.seats
-            ticket.seats = 0
+            self._free += ticket.slots
+            ticket.slots = 0
         elif ticket in self._tickets:
             self._tickets.discard(ticket)
             if ticket.turn is not None:
@@ -91,22 +91,22 @@ class Queue:
         self._next()
 
     def _next(self) -> None:
-        """Seats for those whose turn it is."""
+        """Gives free slots to the next requests."""
         while self._line and self._free >= self._line[0][2].wanted:
             _, _, ticket = heappop(self._line)
             self._tokens -= ticket.tokens
-            self._seat(ticket)
+            self._admit(ticket)
             assert ticket.turn is not None
             if not ticket.turn.done():
                 ticket.turn.set_result(None)
 
-    def _seat(self, ticket: Ticket) -> None:
+    def _admit(self, ticket: Ticket) -> None:
         self._tickets.discard(ticket)
-        ticket.seats = ticket.wanted
-        self._free -= ticket.seats
+        ticket.slots = ticket.wanted
+        self._free -= ticket.slots
 
     def _full(self) -> ApiError:
-        seconds = min(SLOWEST_RETRY, self._seconds * (1 + len(self._tickets)) / self._seats)
+        seconds = min(SLOWEST_RETRY, self._seconds * (1 + len(self._tickets)) / self._slots)
         return ApiError(
             429,
             f"{len(self._tickets)} requests with {self._tokens:,} prompt tokens wait already; ask again later",

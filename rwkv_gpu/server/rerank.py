@@ -1,4 +1,4 @@
-"""Documents ranked by how well they answer a query: as Jina, Cohere and llama-server have it, and as TEI has it."""
+"""Ranks documents by relevance to a query, in the formats of Jina, Cohere and llama-server, and of TEI."""
 
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from .routes import Route, post
 from .service import Service
 
 PATHS = "/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank"
-MOST_DOCUMENTS = 2048  # of a request
+MOST_DOCUMENTS = 2048  # per request
 
 
 def routes(service: Service) -> list[Route]:
@@ -22,7 +22,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def rerank(service: Service, call: Call) -> Response:
-    """The documents, the best first; `texts` in place of `documents` asks for the form of TEI."""
+    """Returns the documents, best first; with `texts` instead of `documents`, in TEI's format."""
     fields = honoured(call, RERANK)
     for_tei = "documents" not in fields and "texts" in fields
     name, shown = ("texts", "return_text") if for_tei else ("documents", "return_documents")
@@ -46,7 +46,7 @@ async def rerank(service: Service, call: Call) -> Response:
 
 
 def _texts(name: str, documents: Any) -> list[str]:
-    """Documents are strings, or objects with a text."""
+    """Checks documents: strings, or objects with a text."""
     if not isinstance(documents, list):
         raise ApiError(400, f"{name} is of type {type(documents).__name__}; it must be a list of strings", param=name)
     if len(documents) > MOST_DOCUMENTS:

@@ -1,4 +1,4 @@
-"""A request of OpenAI's Responses API as one for a chat completion."""
+"""Converts a request of OpenAI's Responses API to a chat completion."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "
 
 
 def request_of(fields: Json) -> Json:
-    """The same request as one for a chat completion."""
+    """Converts the request to one for a chat completion."""
     asked = {name: value for name, value in fields.items() if name not in NOT_CHAT}
     asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"))
     if "max_output_tokens" in fields:
@@ -31,7 +31,7 @@ def request_of(fields: Json) -> Json:
 
 
 def _tools(fields: Json) -> Json:
-    """The functions that may be called, and whether one must be."""
+    """The callable functions, and whether one must be called."""
     given, choice = fields.get("tools", []), fields.get("tool_choice")
     if not isinstance(given, list):
         raise ApiError(400, f"tools is {shown(given)}; it must be a list", param="tools")
@@ -51,7 +51,7 @@ def _tools(fields: Json) -> Json:
 
 
 def messages_of(given: Any, instructions: Any) -> list[Json]:
-    """The input as messages of a chat."""
+    """Converts the input to messages of a chat."""
     messages: list[Json] = [{"role": "system", "content": instructions}] if instructions is not None else []
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}]
@@ -63,7 +63,7 @@ def messages_of(given: Any, instructions: Any) -> list[Json]:
 
 
 def _add(messages: list[Json], item: Any, where: str) -> None:
-    """Adds an item. Calls go into the message of the assistant before them, as one answer may have several."""
+    """Adds an item. Calls are added to the preceding assistant message, as one answer may have several."""
     kind = item.get("type", "message") if isinstance(item, dict) else None
     match kind:
         case "message":
@@ -79,7 +79,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
         case "function_call_output":
             content = _text(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-        case "reasoning":  # of earlier answers, which templates leave out as well
+        case "reasoning":  # of earlier answers; templates leave it out too
             return
         case _:
             known = "message, function_call, function_call_output and reasoning"
@@ -87,7 +87,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
 
 
 def _text(content: Any, where: str) -> Any:
-    """A text, also where it comes in parts."""
+    """Returns a text, also from parts."""
     if not isinstance(content, list):
         return content
     for part in content:

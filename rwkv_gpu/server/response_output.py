@@ -1,4 +1,4 @@
-"""The output of the Responses API: items of reasoning, text and calls, and the events by which they are written."""
+"""The output of the Responses API: items of reasoning, text and calls, and the events that write them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,20 +7,20 @@ from rwkv_gpu.llm.unique import unique
 
 from .call import Json
 
-Event = tuple[str, Json]  # its type, without the beginning that all have, and its data
+Event = tuple[str, Json]  # event type without the common prefix, and data
 REASONING, MESSAGE, CALL = "reasoning", "message", "function_call"
 
 
 @dataclass
 class Output:
-    """Items, written by deltas of chat completions. A delta goes into the open item of its kind, or begins one."""
+    """Items, built from deltas of chat completions. A delta goes into the open item of its kind, or begins one."""
 
-    items: list[Json] = field(default_factory=list)  # that are complete
+    items: list[Json] = field(default_factory=list)  # complete items
     _open: Json | None = None
-    _text: str = ""  # of the open item
+    _text: str = ""  # text of the open item
 
     def feed(self, delta: Json) -> list[Event]:
-        """The events of a delta."""
+        """The events for a delta."""
         events: list[Event] = []
         if delta.get("reasoning_content"):
             events += self._write(REASONING, delta["reasoning_content"])
@@ -34,7 +34,7 @@ class Output:
         return events
 
     def close(self, status: str = "completed") -> list[Event]:
-        """The end of the open item, if there is one."""
+        """Ends the open item, if there is one."""
         item, text, place = self._open, self._text, self._place
         if item is None:
             return []
@@ -55,13 +55,13 @@ class Output:
         return events
 
     def end(self, status: str) -> list[Event]:
-        """The end of the output. An answer without text or a call has an empty message."""
+        """Ends the output. An answer without text or calls has an empty message."""
         begun = [] if any(one["type"] != REASONING for one in self.every) else self.close() + self._begin(MESSAGE)
         return begun + self.close(status)
 
     @property
     def every(self) -> list[Json]:
-        """All items, the open one too."""
+        """All items, including the open one."""
         return [*self.items, *([] if self._open is None else [self._open])]
 
     def _write(self, kind: str, text: str) -> list[Event]:
@@ -87,7 +87,7 @@ class Output:
         return {"item_id": self._open["id"], "output_index": len(self.items), **index}
 
 
-# The beginning of an item's id, and what it has when it begins.
+# Prefix of an item's id, and its initial fields.
 _KINDS: dict[str, tuple[str, Json]] = {
     REASONING: ("rs", {"summary": [], "content": []}),
     MESSAGE: ("msg", {"role": "assistant", "content": []}),
@@ -96,5 +96,5 @@ _KINDS: dict[str, tuple[str, Json]] = {
 
 
 def text_part(text: str) -> Json:
-    """A part of an answer."""
+    """A text part of an answer."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API over chats, whole and streamed. Nothing is stored: each request brings all of its input."""
+"""OpenAI's Responses API over chats, whole and streamed. Nothing is stored: each request carries its full input."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -19,13 +19,13 @@ from .response_output import Event, Output
 from .routes import Route, delete, get, post
 from .service import Running, Service
 
-REPEATED = (  # fields that a response says again
+REPEATED = (  # fields that a response repeats
     "instructions", "max_output_tokens", "reasoning", "temperature", "top_p", "truncation",
 )  # fmt: skip
 
 
 def routes(service: Service) -> list[Route]:
-    """The route of this API; what would need a store of responses says so."""
+    """The routes of this API; those that would need stored responses are refused."""
     endpoint = partial(Endpoint, service, FAMILY)
     return [
         post("/v1/responses", endpoint(responses, takes_body=True)),
@@ -41,15 +41,15 @@ async def stored(_service: Service, _call: Call) -> Response:
 
 def error_event(error: ApiError, request_id: str) -> bytes:
     """The last event of a stream that failed."""
-    said = {"type": "error", "code": error.code or error.kind, "message": error.message, "param": error.param}
-    return b"event: error\ndata: " + dumps({**said, "request_id": request_id}) + b"\n\n"
+    fields = {"type": "error", "code": error.code or error.kind, "message": error.message, "param": error.param}
+    return b"event: error\ndata: " + dumps({**fields, "request_id": request_id}) + b"\n\n"
 
 
 FAMILY = Family(error_body, error_event)
 
 
 async def responses(service: Service, call: Call) -> Response:
-    """An answer to an input: a text, or items."""
+    """Answers an input: a text, or items."""
     fields = honoured(call, RESPONSES)
     name, stream = model_name(fields), wants_stream(fields)
     asked = request_of(fields)
@@ -66,7 +66,7 @@ async def responses(service: Service, call: Call) -> Response:
 
 @dataclass(frozen=True)
 class Made:
-    """One response: what all its forms have in common."""
+    """One response: the data shared by all its forms."""
 
     body: Json
     model: str
@@ -78,15 +78,15 @@ class Made:
         return self._response({"status": "in_progress", "output": [], "usage": None, "incomplete_details": None})
 
     def ended(self, output: Output, answer: Answer) -> tuple[list[Event], Json]:
-        """The last events of its output, and the response with all of it."""
+        """The last events of the output, and the complete response."""
         cut = answer.completion.finish_reason == "length"
         status = "incomplete" if cut else "completed"
         events = output.end(status)
-        said: Json = {"status": status, "output": output.items, "usage": _usage(answer)}
-        said["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
-        return events, self._response(said)
+        fields: Json = {"status": status, "output": output.items, "usage": _usage(answer)}
+        fields["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
+        return events, self._response(fields)
 
-    def _response(self, said: Json) -> Json:
+    def _response(self, fields: Json) -> Json:
         head = {"id": self.id, "object": "response", "created_at": self.created, "model": self.model, "error": None}
         repeated = {name: self.body.get(name) for name in REPEATED}
         repeated |= {"tools": self.body.get("tools") or [], "tool_choice": self.body.get("tool_choice") or "auto"}
@@ -95,7 +95,7 @@ class Made:
         repeated["text"] = {"format": {"type": "text"}, **(self.body.get("text") or {})}
         if self.body.get("user") is not None:
             repeated["user"] = self.body["user"]
-        return {**head, **repeated, **said, "previous_response_id": None, "store": False, "background": False}
+        return {**head, **repeated, **fields, "previous_response_id": None, "store": False, "background": False}
 
 
 def _usage(answer: Answer) -> Json:
@@ -111,7 +111,7 @@ def _usage(answer: Answer) -> Json:
 
 
 class Numbered:
-    """Events as bytes, numbered in order."""
+    """Encodes events, numbered in order."""
 
     def __init__(self) -> None:
         self._number = 0

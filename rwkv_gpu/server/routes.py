@@ -1,4 +1,4 @@
-"""A path, the methods that it takes, and who answers. A family of APIs is a list of these."""
+"""A route: a path, its methods and its handler. A family of APIs is a list of routes."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from .endpoint import Endpoint
 
 @dataclass(frozen=True)
 class Route:
-    """One route; `{name}` in a path is a variable part, `{name:path}` one with slashes."""
+    """One route; `{name}` in a path is a variable part, `{name:path}` one that may contain slashes."""
 
     path: str
     methods: tuple[str, ...]
@@ -20,10 +20,10 @@ def get(path: str, endpoint: Endpoint) -> Route:
 
 
 def post(path: str, endpoint: Endpoint) -> Route:
-    """A route that asks for something."""
+    """A POST route."""
     return Route(path, ("POST",), endpoint)
 
 
 def delete(path: str, endpoint: Endpoint) -> Route:
-    """A route that ends something."""
+    """A DELETE route."""
     return Route(path, ("DELETE",), endpoint)

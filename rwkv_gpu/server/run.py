@@ -15,14 +15,14 @@ from .catalogue import LoadFailed
 from .protocol import http_server
 from .service import Service
 
-BACKLOG = 2048  # connections that wait to be accepted
-GRACE = 0.5  # seconds from the end of the last request until the process ends what is left
-TO_STORE = 0.25  # of the time to drain is for writing states, where there is a store
-HURRIED = 1.0  # seconds until a second signal has ended the process
+BACKLOG = 2048  # connections waiting to be accepted
+GRACE = 0.5  # seconds from the end of the last request until the process ends
+TO_STORE = 0.25  # share of the drain time for writing states, if there is a store
+HURRIED = 1.0  # seconds until the process has ended after a second signal
 
 
 class Runner:
-    """A server in an event loop of its own. `signal` may be called from any thread."""
+    """A server with its own event loop. `signal` may be called from any thread."""
 
     def __init__(self, service: Service, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> None:
         self.service = service
@@ -32,7 +32,7 @@ class Runner:
         self._failed: BaseException | None = None
 
     def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until it is ended. Raises why the first model could not be loaded."""
+        """Serves until ended by a signal. Raises if the first model could not be loaded."""
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             runner.run(self._serve(listener, on_ready))
         if self._failed is not None:
@@ -50,14 +50,14 @@ class Runner:
         try:
             if catalogue.first is not None:
                 await catalogue.loaded(catalogue.first)
-        except Exception as error:  # noqa: BLE001  it is raised by `run`
+        except Exception as error:  # noqa: BLE001  raised by `run`
             self._failed = error.error if isinstance(error, LoadFailed) else error
             self._server.should_exit = True
             return
         on_ready()
 
     def signal(self, number: int = 0) -> None:  # noqa: ARG002
-        """The first one lets running requests end within the time to drain; a second one ends at once."""
+        """The first signal lets running requests end within the drain time; a second one ends them at once."""
         if self._loop is None:
             os._exit(130)
         if self.service.draining:
@@ -81,7 +81,7 @@ class Runner:
         self._server.should_exit = self._server.force_exit = True
 
     async def _drain(self) -> None:
-        """Lets requests end, and has the store take the states of all conversations, within the time to drain."""
+        """Lets requests end, and stores the states of all conversations, within the drain time."""
         seconds, began = self.service.config.drain, time.monotonic()
         fields = {"requests": self.service.unfinished, "seconds": seconds}
         self.service.log.info("shutting down; a second signal ends all at once", extra={"fields": fields})
@@ -94,10 +94,10 @@ class Runner:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one."""
+    """Opens a listening socket; port 0 chooses a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
-    # Windows takes SO_REUSEADDR to mean that another server may have the same port at the same time.
+    # On Windows, SO_REUSEADDR would let another server use the same port at the same time.
     option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
     listener.setsockopt(socket.SOL_SOCKET, option, 1)
     try:

@@ -1,4 +1,7 @@
-"""The one path from a parsed request to the engine and back. Route modules translate; what a request costs is here."""
+"""Passes every parsed request to the engine and returns its answers.
+
+Route modules translate; costs are bounded here.
+"""
 
 import asyncio
 import logging
@@ -28,11 +31,11 @@ from .queue import Queue, Ticket
 from .streams import Streams
 
 T = TypeVar("T")
-THREADS = 4  # that render, tokenise and compile for requests
-HANDOVER = 0.003  # seconds that the event loop waits for a full step, at most
+THREADS = 4  # for rendering, tokenising and compiling
+HANDOVER = 0.003  # maximum seconds that the event loop waits to fill a step
 SHORT = 2048  # bytes of a body that is prepared in the event loop, within 1 ms
-QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # that its template may use there
-LONG = 2048  # tokens of a prompt that takes so long to check that it is done on a thread
+QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # limits for its template there
+LONG = 2048  # prompt tokens from which checking is done on a thread
 
 
 @dataclass
@@ -46,13 +49,13 @@ class Running:
     prepared: Prepared
     answers: Answers
     generated: int = 0  # events so far
-    last: float = 0.0  # when the last event came
+    last: float = 0.0  # time of the last event
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> News:
-        """The events of all answers, as many at a time as have come."""
+        """Returns all events of the answers that have arrived."""
         try:
             news = await self.answers.next()
         except (DeviceLost, Closed):
@@ -68,7 +71,7 @@ class Running:
         return news
 
     def _count(self, events: int) -> None:
-        """Counts some events that have come now, and the time that a client waited for them."""
+        """Counts new events, and the time that the client waited for them."""
         now, metrics = time.monotonic(), self.service.metrics
         if self.last:
             metrics.next_token.add(now - self.last)
@@ -83,7 +86,7 @@ class Running:
             pass
 
     def close(self) -> None:
-        """Cancels what still runs, and notes for the log what came of it."""
+        """Cancels running answers, and records the outcome for the log."""
         self.answers.close()
         completions, notes = self.answers.completions, self.call.notes
         if completions:
@@ -98,7 +101,7 @@ class Running:
 
 
 class Service:
-    """What all routes share: the settings, the models, and `begin`. All its methods run in one event loop."""
+    """Shared by all routes: the settings, the models, and `begin`. All methods run in one event loop."""
 
     def __init__(self, config: ServerConfig, catalogue: Catalogue) -> None:
         self.config = config
@@ -111,16 +114,16 @@ class Service:
         self._queues: dict[ServedModel, Queue] = {}
         self.streams = Streams()
         self.metrics = Metrics(self._gauges)
-        self.running: dict[Call, Running] = {}  # that have their seats
-        self._calls: set[Call] = set()  # requests that are being answered
-        self._begun: dict[LLM, int] = {}  # prompt tokens that engines were given since they were last woken
-        self._fresh = False  # whether one was given some in this pass of the loop
+        self.running: dict[Call, Running] = {}  # requests that hold engine slots
+        self._calls: set[Call] = set()  # requests being answered
+        self._begun: dict[LLM, int] = {}  # prompt tokens given to each engine since it was last woken
+        self._fresh = False  # whether any were added in this pass of the loop
 
     async def begin(self, call: Call, model: str | None, prepare: Callable[..., Prepared]) -> Running:
-        """Starts the answers to a request, from the name of its model; they end with the call.
+        """Starts the answers to a request for a model. They end with the call.
 
-        `prepare` checks and tokenises: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`, to which it
-        gives on what it gets beside the model.
+        `prepare` checks and tokenises. It gets the model and options, and passes the options to
+        `llm.prepare_chat_completion` or `llm.prepare_completion`.
         """
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
@@ -146,9 +149,10 @@ class Service:
         return running
 
     def _wake_soon(self, llm: LLM, tokens: int) -> None:
-        """Wakes an engine: at once where its first step is full, else after the requests that came together.
+        """Wakes an engine: at once if its first step is full, otherwise after the requests that arrived together.
 
-        An engine that sleeps would begin with the first of them alone, and all others would wait for that step.
+        If woken too early, a sleeping engine would start with the first request alone, and the others would wait for
+        that step.
         """
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._wake)
@@ -159,7 +163,7 @@ class Service:
             llm.wake(HANDOVER)
 
     def _wake(self) -> None:
-        """Wakes the engines once the loop has read all sockets and no request was among it."""
+        """Wakes the engines once the loop has read all sockets without finding a new request."""
         if self._fresh:
             self._fresh = False
             asyncio.get_running_loop().call_soon(self._wake)
@@ -169,7 +173,7 @@ class Service:
         self._begun.clear()
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
-        """Prepares a short request at once, as handing it over would take longer; any other on a thread."""
+        """Prepares a short request at once, since a thread handover would take longer; others on a thread."""
         if call.body_bytes <= SHORT:
             with suppress(Exceeded):
                 return prepare(limits=QUICK)
@@ -177,7 +181,7 @@ class Service:
 
     @property
     def asked(self) -> list[Call]:
-        """The calls that have asked for answers, the oldest first."""
+        """The calls that have requested answers, oldest first."""
         return sorted((call for call in self._calls if "model" in call.notes), key=lambda call: call.began)
 
     def _gauges(self) -> Iterable[tuple[str, str, str, float]]:
@@ -205,7 +209,7 @@ class Service:
         *,
         truncate: bool = False,
     ) -> tuple[LLM, list[list[int]], Floats]:
-        """The vectors of texts, with the model and the tokens of the texts."""
+        """Embeds texts. Returns the model, the tokens of the texts, and the vectors."""
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
         ids = await self.work(lambda: llm.prepare_embedding(texts, form, truncate=truncate))
@@ -216,7 +220,7 @@ class Service:
     async def rank(
         self, call: Call, model: str | None, query: Any, documents: Any
     ) -> tuple[Sequence[Sequence[int]], Doubles]:
-        """The tokens of a query with each document, and how well it answers."""
+        """Ranks documents. Returns the tokens of each pair of query and document, and the scores."""
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
         ids = await self.work(lambda: llm.prepare_ranking(query, documents))
@@ -224,7 +228,7 @@ class Service:
         return ids, await self._compute(served, llm, llm.ranking_work(ids))
 
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
-        """A place in the queue of a model, given back at the end of the call."""
+        """Enters the queue of a model; leaves it at the end of the call."""
         queue = self.queue(self.find(call, model))
         ticket = queue.enter()
         call.at_end.append(lambda: queue.leave(ticket))
@@ -245,7 +249,7 @@ class Service:
         self.metrics.queued.add(queued)
 
     async def _compute(self, served: ServedModel, llm: LLM, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
-        """What the engine computes between its steps; ended where the request is."""
+        """Runs work on the engine's thread between steps; cancelled with the request."""
         try:
             return await asyncio.wrap_future(llm.begin_work(pieces))
         except (DeviceLost, Closed):
@@ -253,7 +257,7 @@ class Service:
             raise
 
     def find(self, call: Call, model: str | None) -> ServedModel:
-        """A model by its name; while the server shuts down there is none."""
+        """Finds a model by name; raises during shutdown."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=self.config.drain)
         served = self.catalogue.find(model)
@@ -261,34 +265,34 @@ class Service:
         return served
 
     def queue(self, served: ServedModel) -> Queue:
-        """Those who wait for a model. It has more seats than answers at a time, so that it never idles."""
+        """The queue of a model. It has more slots than simultaneous answers, so that the engine never idles."""
         if served not in self._queues:
-            seats = self.config.sequences + max(1, self.config.sequences // 8)
-            self._queues[served] = Queue(seats, self.config.max_queue, self.config.max_queue_tokens)
+            slots = self.config.sequences + max(1, self.config.sequences // 8)
+            self._queues[served] = Queue(slots, self.config.max_queue, self.config.max_queue_tokens)
         return self._queues[served]
 
     async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
-        """A model by its name, loaded where it is not; it stays loaded until the call ends."""
+        """Finds a model by name and loads it if needed; it stays loaded until the call ends."""
         served = self.find(call, model)
         return served, await self.catalogue.lease(served, call)
 
     async def work(self, function: Callable[[], T]) -> T:
-        """Runs what takes the CPU for long on a thread, so that the streams of others go on."""
+        """Runs long CPU work on a thread, so that other streams continue."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def lost(self, model: ServedModel, llm: LLM) -> None:
-        """The engine of a model has died: it is loaded anew in the background."""
+        """Handles the loss of a model's engine: reloads the model in the background."""
         self.background(self.catalogue.lost(model, llm))
 
     def background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Does something that no connection waits for."""
+        """Runs work that no connection waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def follow(self, call: Call) -> None:
-        """Counts a call among those that the server waits for when it shuts down, and ends it when its time is up."""
+        """Registers a call to be awaited at shutdown, and to be ended at its time limit."""
         self._calls.add(call)
         seconds = self._seconds(call.body.get("timeout"))
         overdue = ApiError(504, f"the request took more than {seconds:g} seconds", code="timeout")
@@ -296,22 +300,22 @@ class Service:
         call.at_end += [timer.cancel, lambda: self._calls.discard(call)]
 
     def _seconds(self, asked: object) -> float:
-        """The time that a request may take: what it asks for, within what the server allows."""
+        """The time limit of a request: as requested, up to the server's maximum."""
         return float(asked) if isinstance(asked, int | float) and asked < self.config.timeout else self.config.timeout
 
     async def drained(self, seconds: float) -> None:
-        """Waits until all requests have ended, for so long at most."""
+        """Waits until all requests have ended, for at most `seconds`."""
         end = asyncio.get_running_loop().time() + seconds
         while self._calls and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.02)
 
     @property
     def unfinished(self) -> int:
-        """Requests that the server waits for when it shuts down."""
+        """Number of requests that shutdown waits for."""
         return len(self._calls)
 
     def end_all(self) -> None:
-        """Ends what still runs: each stream gets an error event."""
+        """Ends running requests: each stream gets an error event."""
         for call in [*self._calls]:
             call.end(ApiError(503, "the server was shut down", code="shutting_down", retry_after=RETRY_AFTER))
 

@@ -1,7 +1,7 @@
-"""A span of OpenTelemetry for each request, where its packages are installed and set up.
+"""Writes an OpenTelemetry span for each request, if its packages are installed and configured.
 
-`opentelemetry-instrument rwkv-gpu serve model.gguf` sets them up by the variables of the environment that OpenTelemetry
-defines. Without the package this does nothing.
+`opentelemetry-instrument rwkv-gpu serve model.gguf` configures them by OpenTelemetry's environment variables. Without
+the package this does nothing.
 """
 
 import time
@@ -9,7 +9,7 @@ from typing import Any
 
 from .call import Call
 
-# Fields of the log line by OpenTelemetry's names.
+# Fields of the log line, by OpenTelemetry's names.
 NAMES = {
     "model": "gen_ai.request.model",
     "prompt_tokens": "gen_ai.usage.input_tokens",
@@ -21,7 +21,7 @@ NAMES = {
 
 
 class Spans:
-    """Writes spans; by default to whatever OpenTelemetry was set up with."""
+    """Writes spans, by default to the configured provider."""
 
     def __init__(self, provider: Any = None) -> None:
         try:
@@ -34,7 +34,7 @@ class Spans:
         self._tracer = (provider or trace.get_tracer_provider()).get_tracer("rwkv_gpu.server")
 
     def write(self, call: Call, status: int) -> None:
-        """The span of a request that has ended, within the trace that its client named."""
+        """Writes the span of a request that has ended, in the trace that its client named."""
         if self._tracer is None or not call.route:
             return
         now = time.time_ns()

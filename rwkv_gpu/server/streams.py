@@ -1,7 +1,7 @@
-"""Streams that outlive their connection: a client that lost it reads on from the last event that it has seen.
+"""Streams that survive a lost connection: the client resumes after the last event that it has received.
 
-A request asks for that by `"resumable": true`. Its events are numbered, the last ones stay in memory, and the response
-names the stream in its header X-Stream-Id.
+A request opts in by `"resumable": true`. Its events are numbered, the last ones stay in memory, and the response header
+X-Stream-Id identifies the stream.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from .call import EVENT_STREAM
 from .errors import ApiError
 
-MOST_BYTES = 1 << 20  # of events that a stream keeps
+MOST_BYTES = 1 << 20  # bytes of events that a stream keeps
 MOST_STREAMS = 256
-PATIENCE = 60.0  # seconds that a stream goes on without a reader, and is kept after its end
+PATIENCE = 60.0  # seconds that a stream continues without a reader, and is kept after its end
 BREAK = b"\n\n"  # between events
-LINE = b"\n"  # between lines of JSON, which have no numbers: a client counts them
+LINE = b"\n"  # between lines of JSON, which are unnumbered: a client counts them
 
 
 @dataclass(eq=False)
 class Recording:
-    """The last events of a stream, and whoever reads them."""
+    """The last events of a stream, and its readers."""
 
-    owner: bytes  # digest of the key that asked for it
-    stop: Callable[[], None]  # ends what generates them
+    owner: bytes  # digest of the key that requested it
+    stop: Callable[[], None]  # stops the generation
     media_type: bytes = EVENT_STREAM
     id: str = field(default_factory=lambda: f"strm_{secrets.token_hex(16)}")
-    last: int = 0  # the number of the last event
+    last: int = 0  # number of the last event
     ended: bool = False
     readers: int = 0
     events: deque[tuple[int, bytes]] = field(default_factory=deque, repr=False)
@@ -38,7 +38,7 @@ class Recording:
     timer: asyncio.TimerHandle | None = None
 
     def add(self, piece: bytes) -> None:
-        """Keeps some events, and tells those who read."""
+        """Stores events, and wakes readers."""
         are_events = self.media_type == EVENT_STREAM
         for event in piece.split(BREAK if are_events else LINE)[:-1]:
             self.last += 1
@@ -55,12 +55,12 @@ class Recording:
         self._tell()
 
     async def read(self, after: int) -> AsyncGenerator[bytes]:
-        """The events after one of them: those that are there, and those that come."""
+        """Yields the events after number `after`: stored ones, then new ones."""
         while True:
             news = self.news
             if self.events and self.events[0][0] > after + 1:
                 raise ApiError(410, f"event {after + 1} of this stream is no longer kept; ask anew", code="stream_gone")
-            # From the end: a reader who keeps up needs the last ones only.
+            # Searched from the end: a reader that keeps up needs only the last ones.
             fresh: list[bytes] = []
             for number, event in reversed(self.events):
                 if number <= after:
@@ -80,7 +80,7 @@ class Recording:
 
 
 class Streams:
-    """The streams that can be resumed, by their ids."""
+    """The resumable streams, by id."""
 
     def __init__(self) -> None:
         self._recordings: dict[str, Recording] = {}
@@ -89,7 +89,7 @@ class Streams:
         return len(self._recordings)
 
     def open(self, owner: bytes, stop: Callable[[], None], media_type: bytes = EVENT_STREAM) -> Recording:
-        """A new one; the oldest that has ended makes room for it."""
+        """Opens a recording; if there are too many, it replaces the oldest ended one."""
         if len(self._recordings) >= MOST_STREAMS:
             ended = next((one for one in self._recordings.values() if one.ended), None)
             if ended is None:
@@ -101,14 +101,14 @@ class Streams:
         return recording
 
     def find(self, id: str, owner: bytes) -> Recording:
-        """The stream of that id, for who asked for it; for others it is as if there were none."""
+        """Finds a stream by id for its owner; to others it does not exist."""
         recording = self._recordings.get(id)
         if recording is None or not secrets.compare_digest(recording.owner, owner):
             raise ApiError(404, "there is no such stream; it may have ended a while ago", code="stream_not_found")
         return recording
 
     async def follow(self, recording: Recording, after: int) -> AsyncGenerator[bytes]:
-        """The events for one connection. Where no connection is left, the stream ends after a while."""
+        """Yields the events for one connection. Without any connection, the stream ends after a while."""
         recording.readers += 1
         if recording.timer is not None:
             recording.timer.cancel()
@@ -125,7 +125,7 @@ class Streams:
         return asyncio.get_running_loop().call_later(PATIENCE, self.drop, recording)
 
     def drop(self, recording: Recording) -> None:
-        """Forgets a stream, and ends what generates it."""
+        """Removes a stream, and stops its generation."""
         if recording.timer is not None:
             recording.timer.cancel()
         self._recordings.pop(recording.id, None)

@@ -1,4 +1,4 @@
-"""Stores of states: bytes by key, in memory, in a directory, at a URL, in Valkey or in Ray. They know no model."""
+"""Stores of states: bytes by key, in memory, in a directory, at a URL, in Valkey or in Ray. Independent of models."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ RAY = "ray-objects://"
 
 
 def open_store(name: str | os.PathLike[str]) -> Store:
-    """The store of a path or a URL. URLs that are neither Valkey's nor Ray's are fsspec's."""
+    """Opens the store at a path or URL. URLs other than Valkey's and Ray's use fsspec."""
     if not isinstance(name, str) or "://" not in name:
         return DirectoryStore(Path(name))
     if name.startswith(VALKEY):

@@ -13,13 +13,12 @@ from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 SUFFIX = ".state"
 KEY = "key"  # the file of the secret
 KEY_BYTES = 32
-# What opening or deleting a file raises that another process has removed; on Windows, too, one that it is replacing or
-# reading.
+# Errors from opening or deleting a file that another process has removed, or, on Windows, is replacing or reading.
 GONE = (FileNotFoundError, PermissionError) if WINDOWS else (FileNotFoundError,)
 
 
 def name_value(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Gives a written value its name. On Windows one that others have open all the time stays as it was."""
+    """Renames a written value to its final name. On Windows, a value that others keep open stays unchanged."""
     try:
         put_in_place(made, path)
     except PermissionError:
@@ -29,7 +28,7 @@ def name_value(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> No
 
 
 class DirectoryStore:
-    """A file for each value. A read renews its time; those that were not used for longest go first."""
+    """One file per value. Reading renews its time; the least recently used are removed first."""
 
     def __init__(
         self, path: str | os.PathLike[str], max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE
@@ -45,7 +44,7 @@ class DirectoryStore:
             raise StoreDown(f"{self._path}: cannot be used as a store: {reason}") from None
 
     def secret(self) -> bytes:
-        """The key of all who may read this directory, made at first use. Only its owner can read it."""
+        """The secret shared by all users of this directory, created at first use. Only its owner can read the file."""
         path = self._path / KEY
         try:
             with suppress(FileExistsError):
@@ -53,7 +52,7 @@ class DirectoryStore:
                 made.touch(mode=0o600)
                 made.write_bytes(secrets.token_bytes(KEY_BYTES))
                 try:
-                    os.link(made, path)  # whole at once, and never over another
+                    os.link(made, path)  # atomic, and never overwrites
                 finally:
                     made.unlink()
             return path.read_bytes()
@@ -61,7 +60,7 @@ class DirectoryStore:
             raise StoreDown(f"{path}: cannot be read or written: {error.strerror}") from None
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there."""
+        """The values of keys; None for missing ones."""
         return [self._get(self._path / f"{key}{SUFFIX}") for key in keys]
 
     def _get(self, path: Path) -> bytes | None:
@@ -94,7 +93,7 @@ class DirectoryStore:
             raise StoreDown(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time."""
+        """Occasionally evicts expired or excess entries."""
         if not self._tidying.is_due(nbytes):
             return
         found = []

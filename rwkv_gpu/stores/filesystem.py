@@ -1,4 +1,4 @@
-"""A store on any filesystem that fsspec knows by its URL, such as s3://bucket/states, gs:// or sftp://."""
+"""A store on any filesystem with an fsspec URL, such as s3://bucket/states, gs:// or sftp://."""
 
 import secrets
 import struct
@@ -13,18 +13,19 @@ from .directory import GONE, name_value
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 SUFFIX = ".state"
-STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem knows
-# Here a reader may see half of a file, and `mv` puts a whole one in its place. Object stores show whole files only.
+STAMP = struct.Struct("<d")  # time of storing, which some filesystems do not record
+# On these a reader may see an incomplete file, so `mv` puts a complete one in place. Object stores need no `mv`.
 LOCAL = frozenset({"file", "local"})
 RENAMES = LOCAL | {"sftp", "ssh", "smb"}
-TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")  # what filesystems call it
+# Names of the modification time in various filesystems
+TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")
 
 
 class FilesystemStore:
-    """A file for each value. Those stored first go first, since few filesystems record when a file is read."""
+    """One file per value. The oldest are removed first, since few filesystems record when a file is read."""
 
     def __init__(self, url: str, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, **options: Any) -> None:
-        """`options` go to the filesystem: credentials, or the address of a server."""
+        """`options` are passed to the filesystem, such as credentials or a server address."""
         try:
             import fsspec
         except ModuleNotFoundError:
@@ -40,18 +41,18 @@ class FilesystemStore:
             raise MissingExtra(f"{url}: {error}") from None
         except ValueError as error:
             raise BadInput(f"{url} cannot be used as a store: {error}") from None
-        except Exception as error:  # noqa: BLE001  each filesystem has errors of its own
+        except Exception as error:  # noqa: BLE001  each filesystem has its own errors
             raise StoreDown(f"{url}: cannot be used as a store: {error}") from None
         protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
         self._renames = bool(RENAMES & protocols)
-        # fsspec's `mv` copies over a file that is there, on Windows.
+        # On Windows, fsspec's `mv` copies over an existing file.
         self._rename = name_value if LOCAL & protocols else filesystem.mv
         self._gone = GONE if LOCAL & protocols else (FileNotFoundError,)
         self._filesystem = filesystem
         self._path = path.rstrip("/")
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there. Many are read at a time where the filesystem can."""
+        """The values of keys; None for missing ones. Reads in parallel if the filesystem supports it."""
         paths = [f"{self._path}/{key}{SUFFIX}" for key in keys]
         try:
             found: Mapping[str, bytes | Exception] = self._filesystem.cat(paths, on_error="return")
@@ -85,7 +86,7 @@ class FilesystemStore:
             raise StoreDown(f"the store did not take a value: {error}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time."""
+        """Occasionally evicts expired or excess entries."""
         if not self._tidying.is_due(nbytes):
             return
         self._filesystem.invalidate_cache(self._path)
@@ -95,7 +96,7 @@ class FilesystemStore:
                 self._filesystem.rm_file(name)
 
     def _stored(self, one: Mapping[str, Any]) -> float:
-        """When a file was written."""
+        """The time at which a file was written."""
         for name in TIMES:
             when = one.get(name)
             if isinstance(when, str):

@@ -1,4 +1,4 @@
-"""A store in Ray's object store: all processes of a cluster share it, and Ray moves the bytes."""
+"""A store in Ray's object store: shared by all processes of a cluster; Ray transfers the bytes."""
 
 import threading
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from .store import DEFAULT_AGE, DEFAULT_BYTES, Bounded, StoreDown
 
 NAMESPACE = "rwkv-gpu"
 NAME = "states"
-PATIENCE = 5.0  # seconds for each answer
+PATIENCE = 5.0  # seconds for each response
 
 
 class Owner:
@@ -19,20 +19,20 @@ class Owner:
         self._refs: Bounded[Any] = Bounded(max_bytes, max_age)
 
     def get(self, keys: Sequence[str]) -> list[Any]:
-        """A reference to each value; None for one that is not there."""
+        """References to the values; None for missing ones."""
         return [self._refs.get(key) for key in keys]
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores a value where this actor runs: a node that is drained takes none with it."""
+        """Stores a value on the node of this actor, so that draining another node loses nothing."""
         import ray
 
         self._refs.put(key, ray.put(value), len(value))
 
 
 class RayStore:
-    """Values of a named actor. The first process makes it, with its bounds, and it stays until the cluster ends.
+    """A store in a named actor. The first process creates it with its limits; it lives until the cluster ends.
 
-    It uses the cluster that this process has joined by `ray.init`.
+    Uses the cluster that this process has joined by `ray.init`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RayStore:
             import ray
         except ModuleNotFoundError:
             raise MissingExtra("a store in Ray needs ray; install it by: pip install 'rwkv-gpu[ray]'") from None
-        if not ray.is_initialized():  # Ray would start a cluster of its own
+        if not ray.is_initialized():  # Ray would start a new cluster
             raise BadInput(
                 "a store in Ray is for processes of a Ray cluster; call ray.init before, or use rwkv_gpu.ray"
             )
@@ -55,7 +55,7 @@ class RayStore:
         self._owner: Any = None
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there, or that was lost with its node."""
+        """The values of keys; None for one that is missing, or was lost with its node."""
         refs = self._ask("get", [*keys])
         return [None if ref is None else self._value(ref) for ref in refs]
 
@@ -73,16 +73,16 @@ class RayStore:
         return value
 
     def _ask(self, method: str, *values: Any) -> Any:
-        """What a method of the actor gives."""
+        """Calls a method of the actor and returns its result."""
         try:
             return self._ray.get(getattr(self._found(), method).remote(*values), timeout=self._patience)
-        except Exception as error:  # noqa: BLE001  Ray has its own, and others where it is not connected
+        except Exception as error:  # noqa: BLE001  Ray's own errors, and others if it is not connected
             with self._lock:
-                self._owner = None  # it may have died: the next call finds, or makes, the one after it
+                self._owner = None  # it may have died: the next call finds or creates its successor
             raise StoreDown(f"the store in Ray did not answer: {error}") from None
 
     def _found(self) -> Any:
-        """The actor. It is found once."""
+        """The actor, looked up once."""
         with self._lock:
             if self._owner is None:
                 owner = self._ray.remote(Owner).options(

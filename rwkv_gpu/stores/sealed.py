@@ -1,4 +1,4 @@
-"""Values that only who knows a secret can write, each for one key: others are as if they were not there."""
+"""Authenticated values: only holders of a secret can write them, each for one key. Others count as missing."""
 
 import hmac
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ TAG = 32  # bytes, at the end of a value
 
 
 class SealedStore:
-    """A store whose keys and values depend on a secret. A value says nothing under another key."""
+    """A store whose keys and values are authenticated with a secret. A value is valid only under its own key."""
 
     def __init__(self, store: Store, secret: bytes) -> None:
         self._store = store
         self._secret = secret
 
     def key(self, *parts: bytes) -> str:
-        """The key of some parts. Without the secret it does not show which texts are stored."""
+        """The key for some parts. Without the secret it does not reveal which texts are stored."""
         digest = hmac.new(self._secret, b"key", sha256)
         for part in parts:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there or is not genuine."""
+        """The values of keys; None for one that is missing or not authentic."""
         return [
             None if value is None else self._opened(key, value)
             for key, value in zip(keys, self._store.get(keys), strict=True)

@@ -1,4 +1,4 @@
-"""What every store of states can do, how stores are bounded in bytes and age, and a store in memory."""
+"""The interface of all stores of states, their limits in bytes and age, and a store in memory."""
 
 import threading
 import time
@@ -11,41 +11,41 @@ from ..errors import RwkvGpuError
 T = TypeVar("T")
 DEFAULT_BYTES = 4 << 30
 DEFAULT_AGE = 7 * 86400.0  # seconds
-TIDY = 32  # of so many parts of all bytes, one is written between two looks at all values
+TIDY = 32  # entries are checked after every 1/32 of the maximum bytes written
 
 
 class StoreDown(RwkvGpuError):
-    """A store cannot be reached, read or written at the moment. Whoever uses it computes instead."""
+    """A store cannot be reached, read or written at the moment. The caller computes instead."""
 
 
 class Store(Protocol):
-    """Values by key, bounded in bytes and age: any value may be gone at any time. Called from several threads.
+    """Values by key, limited in bytes and age, so any value may disappear at any time. Called from several threads.
 
     A key is a short text of letters and digits. All methods raise `StoreDown` and nothing else.
     """
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there."""
+        """The values of keys; None for missing ones."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores a value, whole or not at all."""
+        """Stores a value atomically."""
 
 
 class Bounded(Generic[T]):
-    """A dict whose least recently used values go first. For one thread at a time."""
+    """A size-limited dict with least-recently-used eviction. Not thread-safe."""
 
     def __init__(self, max_bytes: int, max_age: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._clock = clock
-        self._values: OrderedDict[str, tuple[float, int, T]] = OrderedDict()  # when it was stored, its bytes, and it
+        self._values: OrderedDict[str, tuple[float, int, T]] = OrderedDict()  # time of storing, size, and value
         self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: str) -> T | None:
-        """A value, if it is there and not too old."""
+        """Returns a value, if it exists and is not too old."""
         if key not in self._values:
             return None
         stored, _, value = self._values[key]
@@ -56,7 +56,7 @@ class Bounded(Generic[T]):
         return value
 
     def put(self, key: str, value: T, nbytes: int) -> None:
-        """Stores a value, unless it is larger than all of them may be."""
+        """Stores a value, unless it is larger than the limit."""
         if key in self._values:
             self._remove(key)
         if nbytes > self._max_bytes:
@@ -71,16 +71,19 @@ class Bounded(Generic[T]):
 
 
 class Tidying:
-    """When a store looks at all its values, and which go: several processes write, so that none knows the sum."""
+    """Decides when a store checks its entries, and which to evict.
+
+    With several writers, no process knows the total size.
+    """
 
     def __init__(self, max_bytes: int, max_age: float) -> None:
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._written = 0  # bytes since the last look
+        self._written = 0  # bytes since the last check
         self._lock = threading.Lock()
 
     def is_due(self, nbytes: int) -> bool:
-        """Whether it is time for a look, after so many more bytes were written."""
+        """True if a check is due, now that `nbytes` more bytes were written."""
         with self._lock:
             self._written += nbytes
             due = self._written >= self._max_bytes // TIDY
@@ -89,7 +92,7 @@ class Tidying:
             return due
 
     def outdated(self, values: Iterable[tuple[float, int, T]]) -> list[T]:
-        """Those that are too old or too much, of values with the time that counts and their bytes; the oldest go."""
+        """The values that are too old or exceed the size, given their times and sizes; oldest first."""
         total, now, out = 0, time.time(), []
         for when, nbytes, value in sorted(values, key=lambda one: -one[0]):
             total += nbytes
@@ -99,7 +102,7 @@ class Tidying:
 
 
 class MemoryStore:
-    """Values in the memory of this process, which several models may share; those not used for longest go first."""
+    """Values in the memory of this process, shared by several models if needed. Least-recently-used eviction."""
 
     def __init__(
         self, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, clock: Callable[[], float] = time.monotonic
@@ -116,7 +119,7 @@ class MemoryStore:
         return self._values.nbytes
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there."""
+        """The values of keys; None for missing ones."""
         with self._lock:
             return [self._values.get(key) for key in keys]
 

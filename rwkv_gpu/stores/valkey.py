@@ -1,4 +1,4 @@
-"""A store in Valkey or Redis, which many machines share."""
+"""A store in Valkey or Redis, which many machines can share."""
 
 import time
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from ..errors import BadInput, MissingExtra
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 PREFIX = "rwkv-gpu:"
-USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # of each value: when it was used last, and its bytes
-PATIENCE = 2.0  # seconds for a connection and for each answer
+USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # for each value: time of its last use, and its size
+PATIENCE = 2.0  # seconds for a connection and for each response
 
 
 class ValkeyStore:
-    """Values of a server by its URL, such as valkey://localhost:6379/0. The server forgets them by age.
+    """Values on a server with a URL such as valkey://localhost:6379/0. The server expires them by age.
 
-    Those that were not used for longest go first. The server may have a `maxmemory` and a policy of its own as well.
+    The least recently used are removed first. The server may also have its own `maxmemory` and policy.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ValkeyStore:
             raise BadInput(f"{url}: {error}") from None
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is not there."""
+        """The values of keys; None for missing ones."""
         now = time.time()
         try:
             with self._client.pipeline(transaction=False) as pipe:
@@ -51,7 +51,7 @@ class ValkeyStore:
         return values
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores a value until it is too old, unless it is larger than the whole store."""
+        """Stores a value with an expiry time, unless it is larger than the whole store."""
         if len(value) > self._max_bytes:
             return
         try:
@@ -65,7 +65,7 @@ class ValkeyStore:
             raise StoreDown(f"the store did not take a value: {error}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time."""
+        """Occasionally evicts excess entries."""
         if not self._tidying.is_due(nbytes):
             return
         found = self._client.zrevrange(USED, 0, -1, withscores=True)

@@ -169,7 +169,7 @@ def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
         wrong = [line for one, was in zip(after, before, strict=True) for line in one.lost(was)]
         queues = server.service._queues.values()
         if any(queue.running or queue.waiting for queue in queues) or server.service.running:
-            wrong.append("seats or requests are left")
+            wrong.append("slots or requests are left")
     growth = after[0].resident / max(1, before[0].resident) - 1  # where the system tells of memory
     return ended, wrong + sorted(how for how in ended if "WRONG" in how), growth
 

@@ -150,13 +150,13 @@ def test_a_request_that_takes_too_long_ends_with_an_error():
 # ------------------------------------------------------------ the queue alone
 
 
-def in_order(arrivals, seats=1):
-    """The names of requests in the order in which they get their seats; each is (name, tokens, seconds waited)."""
+def in_order(arrivals, slots=1):
+    """The names of requests in the order in which they get their slots; each is (name, tokens, seconds waited)."""
 
     async def run():
-        queue = Queue(seats, 100, 1 << 30)
+        queue = Queue(slots, 100, 1 << 30)
         first = queue.enter()
-        await queue.wait(first, 1, seats)
+        await queue.wait(first, 1, slots)
         order, tasks = [], []
 
         async def one(name, tokens, waited):

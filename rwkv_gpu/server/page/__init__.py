@@ -1,6 +1,6 @@
-"""The page that a browser gets at /: one HTML file, put together from the files of this folder when the server starts.
+"""The page served at /: one HTML file, assembled from the files of this folder when the server starts.
 
-It loads nothing further, and its policy allows nothing further: no script but its own, no network but this server.
+It loads nothing else, and its security policy forbids it: no foreign scripts, and no network except this server.
 """
 
 import base64
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# In this order: each uses those before it.
+# In this order: each file uses those before it.
 SCRIPTS = "dom", "highlight", "math", "markdown", "store", "api", "render", "dialogs", "panel", "app"
 
 
 @dataclass(frozen=True)
 class Page:
-    """The HTML, and the policy that browsers hold it to."""
+    """The HTML, and its content security policy."""
 
     html: bytes
     policy: str
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent with it."""
+        """Response headers of the page."""
         return {
             "content-security-policy": self.policy,
             "referrer-policy": "no-referrer",

@@ -1,4 +1,4 @@
-"""Which replica has seen the beginning of a conversation. Knows no network."""
+"""Remembers which replica has seen the beginning of a conversation. Uses no network."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,29 +8,29 @@ from typing import Any, Generic
 from ..call import dumps
 from .policy import Name
 
-MOST = 1 << 16  # beginnings that are remembered
-TEXT = 512  # characters of a prompt between two beginnings of it
-LONGEST = 256  # beginnings of one prompt
+MOST = 1 << 16  # remembered prefixes
+TEXT = 512  # characters of a prompt between two hashed prefixes
+LONGEST = 256  # prefixes per prompt
 SYSTEM = ("system", "developer")
 Beginning = bytes  # a digest
 
 
 class Affinity(Generic[Name]):
-    """The replica that served each beginning last; the oldest are forgotten."""
+    """The last replica that served each prefix; the oldest entries are dropped."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._replicas: OrderedDict[Beginning, Name] = OrderedDict()
 
     def find(self, beginnings: Sequence[Beginning]) -> Name | None:
-        """The replica of the longest beginning that is remembered."""
+        """The replica of the longest remembered prefix."""
         for beginning in reversed(beginnings):
             if beginning in self._replicas:
                 return self._replicas[beginning]
         return None
 
     def remember(self, beginnings: Iterable[Beginning], replica: Name) -> None:
-        """A replica serves a request that begins so."""
+        """Records that a replica serves a request with these prefixes."""
         for beginning in beginnings:
             self._replicas[beginning] = replica
             self._replicas.move_to_end(beginning)
@@ -38,19 +38,19 @@ class Affinity(Generic[Name]):
             self._replicas.popitem(last=False)
 
     def learn(self, beginnings: Iterable[Beginning], replica: Name) -> None:
-        """A replica reports that it has these; what is known of them already is newer."""
+        """Records prefixes that a replica reports; existing entries are newer and stay."""
         self.remember([one for one in beginnings if one not in self._replicas], replica)
 
     def forget(self, replica: Name) -> None:
-        """A replica has lost all that it knew."""
+        """Removes a replica that has lost its state."""
         for beginning in [one for one, where in self._replicas.items() if where == replica]:
             del self._replicas[beginning]
 
 
 def beginnings_of(session: str, body: Mapping[str, Any]) -> list[Beginning]:
-    """The digests of the beginnings of a request, the longest last. A session that the client names is all of them.
+    """Digests of the prefixes of a request, longest last. A session named by the client is its only prefix.
 
-    A conversation has one for each message from the first question on: many conversations share a system message.
+    A conversation has one for each message from the first question on; the system message alone is shared by many.
     """
     if session:
         return [digest(b"", session.encode())]
@@ -72,5 +72,5 @@ def beginnings_of(session: str, body: Mapping[str, Any]) -> list[Beginning]:
 
 
 def digest(before: Beginning, more: bytes) -> Beginning:
-    """The digest of a beginning and what follows it."""
+    """Digest of a prefix and what follows it."""
     return blake2b(before + more, digest_size=16).digest()

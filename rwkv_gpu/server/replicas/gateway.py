@@ -1,7 +1,7 @@
-"""The entrance to several replicas: reads requests, passes each on to one of them, and merges the pages about all.
+"""Entry to several replicas: reads requests, passes each to one replica, and merges the pages about all of them.
 
-The router of one machine and the front of a Ray cluster are gateways. They differ in how they choose a replica and how
-they reach it.
+The router of one machine and the front of a Ray cluster are gateways. They differ in how they choose and reach a
+replica.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from .merged import merged_health, merged_metrics, merged_slots
 from .policy import Name
 from .upstream import Headers
 
-MOST_STREAMS = 4096  # that can be resumed
+MOST_STREAMS = 4096  # resumable streams
 STREAMS = "/v1/streams/"
 STREAM_ID = b"x-stream-id"
 REPLICA = b"x-replica"
 JSON = b"application/json"
-COMPRESSION = (b"accept", b"accept-encoding")  # pages that are merged are asked for as plain text
+COMPRESSION = (b"accept", b"accept-encoding")  # not forwarded for merged pages, which are requested as plain text
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """An error in the form of OpenAI's API."""
+    """An error in OpenAI's format."""
     return {"error": {"message": error.message, "type": error.kind, "param": None, "code": error.code}}
 
 
@@ -39,19 +39,19 @@ LOST = b"data: " + dumps(error_body(ApiError(503, "the device of this answer was
 
 @dataclass(frozen=True)
 class Incoming:
-    """A request, and what the choice of its replica goes by."""
+    """A request, and the data for choosing its replica."""
 
-    scope: Scope  # of ASGI; its path begins below the prefix of the application
+    scope: Scope  # ASGI scope; its path excludes the application's prefix
     body: bytes = field(repr=False)
-    session: bytes = b""  # that the client names, with its key: a session is its client's own
-    beginnings: Sequence[Beginning] = ()  # of its conversation, the longest last
+    session: bytes = b""  # session named by the client, combined with its key
+    beginnings: Sequence[Beginning] = ()  # prefixes of its conversation, longest last
     model: str = ""
-    stream: str = ""  # that it resumes
+    stream: str = ""  # the stream that it resumes
 
 
 @dataclass(frozen=True)
 class Page:
-    """The response of one replica to a request for a page about all of them."""
+    """A replica's response to a request for a page about all of them."""
 
     replica: int | str
     device: str
@@ -64,7 +64,7 @@ class Gateway(ABC, Generic[Name]):
 
     def __init__(self, max_body: int, keys: Sequence[str] = ()) -> None:
         self._max_body, self._keys = max_body, keys
-        self._streams: OrderedDict[str, Name] = OrderedDict()  # the replicas of streams that can be resumed
+        self._streams: OrderedDict[str, Name] = OrderedDict()  # the replicas of resumable streams
         self._merged: dict[str, Callable[[Sequence[Page], Send], Awaitable[None]]] = {
             "/metrics": _send_metrics,
             "/slots": _send_slots,
@@ -85,7 +85,7 @@ class Gateway(ABC, Generic[Name]):
             return
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
-            # A replica refuses whoever has no key, and needs no body for that.
+            # A replica refuses requests without a key, and needs no body for that.
             allowed = not self._keys or opens(owner_of(headers), self._keys)
             body = await read(receive, headers, self._max_body) if allowed else b""
             scope = below_root(scope)
@@ -105,7 +105,7 @@ class Gateway(ABC, Generic[Name]):
             await send_json(send, error.status, error_body(error), error.retry_after)
 
     def remember_stream(self, headers: Headers, replica: Name) -> None:
-        """Remembers which replica has a stream that can be resumed, by the headers of its response."""
+        """Remembers which replica has a resumable stream, by the headers of its response."""
         name = dict(headers).get(STREAM_ID)
         if name is not None:
             self._streams[name.decode("latin-1")] = replica
@@ -113,12 +113,12 @@ class Gateway(ABC, Generic[Name]):
                 self._streams.popitem(last=False)
 
     def replica_of_stream(self, request: Incoming) -> Name | None:
-        """The replica that has the stream which a request resumes."""
+        """The replica of the stream that a request resumes."""
         return self._streams.get(request.stream) if request.stream else None
 
 
 def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming:
-    """The request with its conversation. If the body is wrong, the replica reports that."""
+    """The request with its conversation. If the body is invalid, the replica reports that."""
     if scope["path"].startswith(STREAMS):
         return Incoming(scope, body, stream=scope["path"].removeprefix(STREAMS))
     session = headers.get(b"x-session-id", b"")
@@ -136,7 +136,7 @@ def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming
 
 
 async def _bodies(pages: Sequence[Page], send: Send) -> dict[str, bytes] | None:
-    """The bodies of the replicas that are up, by name; None if one refuses, whose refusal is sent."""
+    """The bodies of all running replicas, by name. If one refuses, its refusal is sent, and None returned."""
     up = [page for page in pages if page.status is not None]
     for page in up:
         if page.status != 200:
@@ -173,7 +173,7 @@ async def send_json(send: Send, status: int, content: Any, retry_after: float | 
 
 
 async def send_whole(send: Send, status: int, media_type: bytes, content: bytes, more: Headers | None = None) -> None:
-    """A response of one piece."""
+    """Sends a response in one piece."""
     headers = [(b"content-type", media_type), (b"content-length", str(len(content)).encode()), *(more or [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

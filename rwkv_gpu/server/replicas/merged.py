@@ -8,7 +8,7 @@ SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (.+)")
 
 
 def merged_metrics(pages: Mapping[str, str]) -> str:
-    """The texts of Prometheus by the name of their replica, as one: each sample has the label `replica`."""
+    """Merges Prometheus texts; each sample gets the label `replica`."""
     families: dict[str, list[str]] = {}
     heads: dict[str, list[str]] = {}
     for name, text in pages.items():
@@ -28,13 +28,13 @@ def merged_metrics(pages: Mapping[str, str]) -> str:
 
 
 def merged_slots(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The requests of all replicas, with new numbers."""
+    """The requests of all replicas, renumbered."""
     slots = [{**slot, "replica": name} for name, found in lists.items() for slot in found]
     return [{**slot, "id": number} for number, slot in enumerate(slots)]
 
 
 def merged_health(states: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, Any]]:
-    """Status and body: 200 as long as one replica serves requests."""
+    """Status and body: 200 if at least one replica serves requests."""
     known = [state for state in states if "models" in state]
     best = next((state for state in known if state["status"] == "ok"), known[0] if known else None)
     status = "loading" if best is None else best["status"]

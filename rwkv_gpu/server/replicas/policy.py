@@ -1,8 +1,8 @@
-"""Which replica answers a request. Pure functions: the router of one machine and that of a Ray cluster share them.
+"""Chooses the replica for a request. Pure functions, shared by the router of one machine and that of a Ray cluster.
 
-First the replica that knows the conversation, unless it has much more to do than another. Else the one with the
-shortest wait, of all or of a few drawn at random: a router that knows the others' work only roughly draws, so that
-several routers do not send everything to the same replica.
+The first choice is the replica that has the conversation, unless it is much busier than another. Otherwise it is the
+one with the shortest wait, of all or of a few drawn at random. A router that knows the load only roughly draws, so that
+several routers do not all choose the same replica.
 """
 
 import math
@@ -12,33 +12,33 @@ from hashlib import blake2b
 from random import Random
 from typing import Generic, TypeVar
 
-SLACK = 4  # requests that a replica may have more than the idlest one, to keep its conversations
-CHOICES = 2  # replicas that are drawn
+SLACK = 4  # additional requests that a replica may have over the idlest one, to keep its conversations
+CHOICES = 2  # number of replicas drawn
 Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Load(Generic[Name]):
-    """A replica and its work."""
+    """A replica and its load."""
 
     name: Name
-    running: int  # requests that it has
+    running: int  # requests in progress
     speed: float = 1.0  # relative to the others, as measured
 
     @property
     def wait(self) -> float:
-        """About how long one more request takes there."""
+        """Approximate duration of one more request there."""
         return (self.running + 1) / self.speed
 
 
 def ranked(loads: Sequence[Load[Name]], home: Name | None = None, draw: Random | None = None) -> list[Name]:
-    """All replicas, the best one first. `home` knows the conversation; with `draw`, two random ones come next."""
+    """All replicas, best first. `home` has the conversation; with `draw`, two random ones come next."""
     if not loads:
         return []
     order = sorted(loads, key=lambda one: one.wait)
     idlest = order[0]
     if draw is not None:
-        drawn = draw.sample(order, min(CHOICES, len(order)))  # in random order, so that equal ones take turns
+        drawn = draw.sample(order, min(CHOICES, len(order)))  # in random order, to alternate between equal ones
         order = sorted(drawn, key=lambda one: one.wait) + [one for one in order if one not in drawn]
     owner = next((one for one in loads if one.name == home), None)
     if owner is not None and owner.wait <= idlest.wait + SLACK / owner.speed:
@@ -47,9 +47,9 @@ def ranked(loads: Sequence[Load[Name]], home: Name | None = None, draw: Random |
 
 
 def home_of_session(session: bytes, loads: Sequence[Load[Name]]) -> Name | None:
-    """The replica of a session that no router has seen: all of them come to the same one, without asking each other.
+    """The replica of a session that is new to all routers. All routers choose the same one without communication.
 
-    Weighted rendezvous hashing: a replica that comes or goes moves only its own share of the sessions.
+    Weighted rendezvous hashing: adding or removing a replica moves only its share of the sessions.
     """
 
     def weight(load: Load[Name]) -> float:

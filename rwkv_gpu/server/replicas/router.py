@@ -1,7 +1,7 @@
-"""The application before the replicas: chooses one for each request and passes bytes on. Knows no model.
+"""The application in front of the replicas: chooses one for each request, and passes bytes on. Loads no model.
 
-A conversation stays with the replica that has its beginning stored, unless that one has much more to do than another.
-A request whose replica goes before its response has begun is sent to another; a response that has begun is cut off.
+A conversation stays with the replica that has its prefix stored, unless that one is much busier than another. If a
+replica is lost before its response begins, the request goes to another; a response that has begun is cut off.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from .gateway import LOST, REPLICA, Gateway, Incoming, Page
 from .policy import Load, ranked
 from .upstream import FORWARDED, ROUTER_KEY, Headers, ReplicaLost, Upstream, passed_on
 
-RETRY_AFTER = 5  # seconds until a replica may be there again
+RETRY_AFTER = 5  # seconds until a replica may be available again
 
 
 @dataclass(eq=False)
@@ -26,9 +26,9 @@ class Replica:
 
     number: int
     device: str
-    port: int | None = None  # None while it is not there
+    port: int | None = None  # None while it is not running
     is_ready: bool = False  # whether its first model is loaded
-    running: int = 0  # requests that it answers
+    running: int = 0  # requests in progress
 
 
 class Router(Gateway[int]):
@@ -41,12 +41,12 @@ class Router(Gateway[int]):
         self._affinity: Affinity[int] = Affinity()
 
     def lost(self, replica: Replica) -> None:
-        """The process of a replica has ended: what it had stored is gone."""
+        """Handles the end of a replica's process: its stored states are gone."""
         replica.port, replica.is_ready = None, False
         self._affinity.forget(replica.number)
 
     def choose(self, request: Incoming, but: set[int]) -> Replica:
-        """The replica for a request, of those that were not tried yet."""
+        """The replica for a request, excluding those already tried."""
         there = {one.number: one for one in self.replicas if one.port is not None and one.number not in but}
         if not there:
             message = "no device of this server is there at the moment; ask again later"
@@ -61,14 +61,14 @@ class Router(Gateway[int]):
         return chosen
 
     async def pass_on(self, request: Incoming, receive: Receive, send: Send) -> None:
-        """Sends the response of a replica. If that is lost before the response has begun, another one answers."""
+        """Sends the response of a replica. If it is lost before the response begins, another one answers."""
         tried: set[int] = set()
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             while True:
                 replica = self.choose(request, tried)
                 tried.add(replica.number)
-                replica.running += 1  # before anything else runs: requests of one moment are spread
+                replica.running += 1  # before any other code runs, so that simultaneous requests are spread
                 try:
                     answering = asyncio.ensure_future(self._answer(request, replica, send))
                     await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -85,7 +85,7 @@ class Router(Gateway[int]):
             gone.cancel()
 
     async def _answer(self, request: Incoming, replica: Replica, send: Send) -> bool:
-        """Passes a response on; false where the replica went before it began, so that another may answer."""
+        """Passes a response on; False if the replica was lost before it began, so that another may answer."""
         try:
             upstream = await self._ask(request, replica)
         except ReplicaLost:
@@ -99,13 +99,13 @@ class Router(Gateway[int]):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except ReplicaLost:
                 if (b"content-type", EVENT_STREAM) not in headers:
-                    raise  # the connection is closed before its end
+                    raise  # the connection is closed early
                 await send({"type": "http.response.body", "body": LOST, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
             return True
 
     async def pages(self, request: Incoming) -> Sequence[Page]:
-        """The responses of all replicas; one that is lost meanwhile is down."""
+        """The responses of all replicas; one that is lost meanwhile counts as down."""
         return await asyncio.gather(*(self._page(request, replica) for replica in self.replicas))
 
     async def _page(self, request: Incoming, replica: Replica) -> Page:
@@ -125,15 +125,15 @@ class Router(Gateway[int]):
         return await Upstream.ask(replica.port, scope["method"], target, self._headers(scope), request.body)
 
     def _headers(self, scope: Scope) -> Headers:
-        """The headers of a request, with the address that its client really has."""
+        """The headers of a request, with the client's actual address."""
         client = scope.get("client")
         own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
         if scope["http_version"] == "1.0" and not any(name.lower() == b"host" for name, _ in own):
-            own.append((b"host", b"localhost"))  # it is asked in HTTP/1.1, which needs one
+            own.append((b"host", b"localhost"))  # required by HTTP/1.1, which is used for the replica
         return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Waits until the client has gone."""
+    """Waits until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -15,7 +15,7 @@ from .supervisor import Supervisor, Target
 
 
 class ReplicaRunner:
-    """The router in an event loop of its own, and its replicas. `signal` may be called from any thread."""
+    """The router with its own event loop, and its replicas. `signal` may be called from any thread."""
 
     def __init__(
         self, config: ServerConfig, devices: Sequence[str], target: Target,
@@ -24,15 +24,15 @@ class ReplicaRunner:
         self.replicas = [Replica(number, device) for number, device in enumerate(devices)]
         self.router = Router(self.replicas, config.max_body, config.router_key, config.api_keys)
         self.supervisor = Supervisor(self.replicas, target, on_lost=self._lost, on_change=self._changed)
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports each response that is cut off
-        # Replicas date their responses.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it logs each response that is cut off
+        # Replicas add the date header.
         self._server = http_server(self.router, config.root_path, ssl_certfile, ssl_keyfile, date_header=False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_ready: Callable[[], None] = lambda: None
         self._is_ready = threading.Event()
 
     def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until it is ended. Raises why a replica could not be started."""
+        """Serves until ended by a signal. Raises if a replica could not be started."""
         self._on_ready = on_ready
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             runner.run(self._serve(listener))
@@ -45,7 +45,7 @@ class ReplicaRunner:
         await self._server.serve(sockets=[listener])
 
     def signal(self, number: int = 0) -> None:  # noqa: ARG002
-        """The first one lets running requests end within the time to drain; a second one ends at once."""
+        """The first signal lets running requests end within the drain time; a second one ends them at once."""
         if self._loop is None:
             os._exit(130)
         self.supervisor.end()
@@ -54,7 +54,7 @@ class ReplicaRunner:
         self._call(lambda: self.router.lost(replica))
 
     def _changed(self) -> None:
-        """A replica is ready, or one has ended for good."""
+        """Called when a replica is ready, or has ended permanently."""
         if all(one.is_ready for one in self.replicas) and not self._is_ready.is_set():
             self._is_ready.set()
             self._on_ready()

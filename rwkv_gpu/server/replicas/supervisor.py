@@ -1,4 +1,4 @@
-"""Starts the process of each replica, and starts it again when it ends."""
+"""Starts the process of each replica, and restarts it when it ends."""
 
 import logging
 import multiprocessing
@@ -12,19 +12,19 @@ from ..run import Runner
 from .router import Replica
 
 LOG = logging.getLogger("rwkv_gpu.server")
-CONTEXT = multiprocessing.get_context("spawn")  # a GPU does not survive a fork
-PAUSES = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a replica is started again
-STEADY = 60.0  # seconds after which a replica counts as sound
+CONTEXT = multiprocessing.get_context("spawn")  # a GPU cannot be used after a fork
+PAUSES = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before each restart
+STEADY = 60.0  # seconds after which a replica counts as stable
 
 
 class Target(Protocol):
-    """What the process of a replica runs; it must be picklable, and call `serve_replica`."""
+    """The main function of a replica's process; it must be picklable, and call `serve_replica`."""
 
     def __call__(self, pipe: "Connection[Any, Any]", device: str, /) -> None: ...
 
 
 class Supervisor:
-    """The processes of replicas, each watched by a thread. `on_change` is called in these threads."""
+    """The processes of replicas, each watched by a thread. `on_change` is called on these threads."""
 
     def __init__(
         self, replicas: Sequence[Replica], target: Target, *, on_lost: Callable[[Replica], None],
@@ -49,7 +49,7 @@ class Supervisor:
             thread.start()
 
     def end(self) -> None:
-        """Lets all drain and end; the second time, at once."""
+        """Lets all replicas drain and end; the second call ends them at once."""
         self._ending.set()
         for pipe in [*self._pipes.values()]:
             try:
@@ -59,12 +59,12 @@ class Supervisor:
 
     @property
     def is_ending(self) -> bool:
-        """Whether no process is started again."""
+        """True if no process is restarted any more."""
         return self._ending.is_set()
 
     @property
     def is_running(self) -> bool:
-        """Whether a process is there, or may be started again."""
+        """True if a process runs, or may be restarted."""
         return any(thread.is_alive() for thread in self._threads)
 
     def _keep(self, replica: Replica) -> None:
@@ -83,7 +83,7 @@ class Supervisor:
         self._on_change()
 
     def _run(self, replica: Replica) -> BaseException | None:
-        """One life of a replica; gives why it could not serve."""
+        """Runs a replica's process until it ends; returns why it could not serve."""
         ours, theirs = CONTEXT.Pipe()
         process = CONTEXT.Process(target=self._target, args=(theirs, replica.device), name=f"replica {replica.device}")
         self._pipes[replica.number] = ours
@@ -112,7 +112,7 @@ class Supervisor:
 
 
 def serve_replica(pipe: "Connection[Any, Any]", runner: Runner, listener: Any) -> None:
-    """Serves in the process of a replica, until its supervisor ends it or is gone."""
+    """Serves in the process of a replica, until its supervisor ends it or has ended."""
 
     def obey() -> None:
         try:
@@ -126,5 +126,5 @@ def serve_replica(pipe: "Connection[Any, Any]", runner: Runner, listener: Any) -
     pipe.send(("listens", listener.getsockname()[1]))
     try:
         runner.run(listener, lambda: pipe.send(("ready", None)))
-    except Exception as error:  # noqa: BLE001  the supervisor raises it
+    except Exception as error:  # noqa: BLE001  raised by the supervisor
         pipe.send(("failed", error))

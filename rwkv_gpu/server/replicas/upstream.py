@@ -1,4 +1,4 @@
-"""One HTTP request to a replica, whose response is read piece by piece."""
+"""One HTTP request to a replica, whose response is read in pieces."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -8,7 +8,7 @@ import httptools
 
 Headers = list[tuple[bytes, bytes]]
 PIECE = 1 << 16  # bytes read at a time
-# Headers that are for one connection, not for the next one.
+# Headers for a single connection, which are not forwarded.
 OF_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade expect".split()
 )
@@ -17,12 +17,12 @@ ROUTER_KEY = b"x-router-key"  # proves to a replica that the router has set that
 
 
 class ReplicaLost(Exception):
-    """The replica has gone before its response was whole."""
+    """The replica was lost before its response was complete."""
 
 
 @dataclass(eq=False)
 class Upstream:
-    """A response on its way."""
+    """A response in progress."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -63,7 +63,7 @@ class Upstream:
         return code
 
     async def body(self) -> AsyncGenerator[bytes]:
-        """The pieces of the body as they come."""
+        """Yields the pieces of the body as they arrive."""
         while True:
             if self.pieces:
                 pieces, self.pieces = self.pieces, []
@@ -74,7 +74,7 @@ class Upstream:
                 await self._read()
 
     def close(self) -> None:
-        """Ends the connection; the replica stops what nobody reads."""
+        """Closes the connection; the replica then stops generating."""
         self.writer.close()
 
     async def _read(self) -> None:
@@ -86,7 +86,7 @@ class Upstream:
             raise ReplicaLost("the connection was closed")
         self._parser.feed_data(data)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has come."""
@@ -97,7 +97,7 @@ class Upstream:
         self.begun = True
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of the body has come."""
+        """Handles a piece of the body."""
         self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
@@ -106,5 +106,5 @@ class Upstream:
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers that are not for one connection."""
+    """The headers that may be forwarded."""
     return [(name, value) for name, value in headers if name.lower() not in OF_CONNECTION]

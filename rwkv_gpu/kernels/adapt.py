@@ -1,4 +1,4 @@
-"""Configurations of profiles, which were measured on one device, for the subgroups and fragments of another."""
+"""Adapts configurations of profiles, measured on one device, to the subgroups and fragments of another."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -9,13 +9,13 @@ from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
 
 Config = TypeVar("Config", GemmConfig, ExpertConfig)
-MAX_STAGED_BYTES = 48 << 10  # of workgroup memory for skinny_gemm
-MAX_FRAGMENTS = 4  # of x that a subgroup has sums of
-OWN_ROWS = ("linear/subgroup_gemm", "linear/line_gemm")  # kernels whose subgroups have rows of W of their own
+MAX_STAGED_BYTES = 48 << 10  # maximum workgroup memory of skinny_gemm
+MAX_FRAGMENTS = 4  # maximum fragments of x per subgroup
+OWN_ROWS = ("linear/subgroup_gemm", "linear/line_gemm")  # kernels in which each subgroup has its own rows of W
 
 
 def adapted(config: Config, can: Capabilities) -> Config:
-    """The same for the subgroups of a device."""
+    """The config for the subgroups and fragments of a device."""
     if config.fragment:
         return _on_fragments(config, can)
     if isinstance(config, ExpertConfig):
@@ -26,19 +26,19 @@ def adapted(config: Config, can: Capabilities) -> Config:
 
 
 def _gemm_lanes(config: GemmConfig, width: int) -> GemmConfig:
-    """Lanes of gemv reduce over subgroups; those of others are of one subgroup, or of as many as they were."""
+    """Sets lanes per row: gemv may span subgroups; other kernels keep the number of subgroups that share a row."""
     if config.kernel == "linear/gemv":
         return replace(config, subgroup_width=width)
     subgroups = max(1, config.lanes_per_row // config.subgroup_width)
     lanes = min(config.lanes_per_row // subgroups, width) * subgroups
     config = replace(config, subgroup_width=width, lanes_per_row=lanes)
-    while config.staged and config.workgroup_bytes > MAX_STAGED_BYTES:  # many short subgroups have a sum each
+    while config.staged and config.workgroup_bytes > MAX_STAGED_BYTES:  # more subgroups need more sums
         config = replace(config, staged=config.staged - 1)
     return config
 
 
 def _expert_lanes(config: ExpertConfig, width: int) -> ExpertConfig:
-    """Lanes of expert_gemv may be of two subgroups; those of expert_gemv_int are of one, or all of it."""
+    """Sets lanes per row: two subgroups at most for expert_gemv, one for expert_gemv_int."""
     if config.of_floats == config:
         return replace(config, subgroup_width=width, sum_lanes_per_row=min(config.sum_lanes_per_row, 2 * width))
     whole = config.sum_lanes_per_row == config.subgroup_width
@@ -51,10 +51,10 @@ def _expert_lanes(config: ExpertConfig, width: int) -> ExpertConfig:
 
 
 def _on_fragments(config: Config, can: Capabilities) -> Config:
-    """As many subgroups and fragments. Where subgroups have rows of W of their own, as many rows of x."""
+    """Keeps the numbers of subgroups and fragments; if each subgroup has its own rows of W, keeps the rows of x."""
     side, was = can.fragment, config.fragment
     if not side:
-        return config  # which the device cannot run
+        return config  # the device cannot run it anyway
     config = replace(
         config,
         wg=config.wg // config.subgroup_width * can.subgroup_size,
@@ -68,7 +68,7 @@ def _on_fragments(config: Config, can: Capabilities) -> Config:
     if config.kernel in OWN_ROWS:
         fragments = min(MAX_FRAGMENTS, -(-config.fragments_of_x * was // side))
         return replace(config, fragments_of_x=fragments, tb=fragments * side)
-    if config.kernel == "linear/skinny_gemm_matrix":  # each lane has a chunk to decode
+    if config.kernel == "linear/skinny_gemm_matrix":  # so that each lane has a chunk to decode
         least = config.subgroup_width * 32 // (side * config.columns)
         grown = max(config.fragments_of_w, least)
         return replace(config, fragments_of_w=grown, r=config.r // config.fragments_of_w * grown)

@@ -1,4 +1,4 @@
-"""Constants for AMD's compiler of shaders, Mesa's ACO, where it would spill registers with those of other GPUs.
+"""Configurations for AMD's shader compiler, Mesa's ACO, in place of those with which it would spill registers.
 
 It unrolls loops whose ends it knows and loads all that they read at once, and a workgroup of 1,024 lanes has 64 or 96
 registers for each. What it makes of every kernel is in profiles/amd-offline.md. No such GPU was at hand to time them.
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from ..gpu.device import Capabilities
 from .gemm_config import MANY, GemmConfig
 
-LANES = 512  # of a workgroup
+LANES = 512  # lanes of a workgroup
 
 
 @dataclass(frozen=True)
 class Spilling:
-    """A kernel, which of its configurations spill, and what they become."""
+    """A kernel, a test for configurations that spill, and their replacement."""
 
     kernel: str
     spills: Callable[[GemmConfig], bool]
@@ -23,7 +23,7 @@ class Spilling:
 
 
 def _half_the_lanes(config: GemmConfig) -> GemmConfig:
-    """In twice as many workgroups."""
+    """The config with half the lanes per workgroup, in twice as many workgroups."""
     return replace(config, wg=LANES, max_workgroups=min(MANY, 2 * config.max_workgroups))
 
 
@@ -37,17 +37,17 @@ SPILLING = (
     ),
     Spilling("linear/gemv", lambda c: c.r * c.tb >= 16, lambda c: replace(c, r=2)),  # rows of F32
     Spilling("linear/gemm_int8", lambda c: c.prefetch_depth > 1, lambda c: replace(c, prefetch_depth=1)),
-    Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half the sums for each lane
+    Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half the sums per lane
 )
 
 
 def is_amd(can: Capabilities) -> bool:
-    """Whether a compiler chooses between subgroups of 32 and of 64 lanes, as AMD's does; 64 with matrix units."""
+    """Whether the device looks like AMD: the compiler chooses between subgroups of 32 and 64 lanes."""
     size = 64 if can.fragment else 0
     return can.subgroup and can.subgroup_size == size and can.subgroup_width == 32
 
 
 def instead_of(config: GemmConfig) -> GemmConfig:
-    """A configuration that does not spill; itself, where it does not."""
+    """The configuration itself, or its replacement if it would spill."""
     rule = next((rule for rule in SPILLING if rule.kernel == config.kernel and rule.spills(config)), None)
     return rule.instead(config) if rule else config

@@ -1,4 +1,4 @@
-"""The tuning that a device starts from: which profile it uses, and variants of it for trials."""
+"""The default tuning of a device: its profile, and variants of it for trials."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from .tuning import Tuning
 
 @lru_cache(64)
 def default_tuning(can: Capabilities) -> Tuning:
-    """The tuning of a device that nobody has tuned."""
+    """The tuning of a device that has not been tuned."""
     if can.subgroup:
         plain = tuning_of("software", can) if can.software and can.subgroup_size == 8 else gpu_tuning(can)
     else:
@@ -26,14 +26,14 @@ def gpu_tuning(can: Capabilities) -> Tuning:
 
 
 def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
-    """The same with prompts, batches, mixtures, attention and Mamba-2 on matrix units, where they gain."""
+    """The tuning with prompts, batches, mixtures, attention and Mamba-2 on matrix units where that is faster."""
     if can.software:
         return with_profile(tuning, "software-matrix-units", can)
     return with_profile(tuning, "matrix-units" if is_amd(can) else "nvidia-matrix-units", can)
 
 
 def reductions(can: Capabilities) -> dict[str, Tuning]:
-    """Every way that a device can share a row among lanes, for trials."""
+    """Tunings for trials: every way that the device can divide a row among lanes."""
     default = default_tuning(can)
     ways = {"workgroup": default.changed(row_lanes=64, reduce="workgroup")}
     if can.subgroup:
@@ -44,7 +44,7 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
-    """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
+    """Tunings for trials: several ways to compute the recurrences of prompts in chunks of tokens."""
     if not BY_CHUNKS.met(can):
         return {}
     floats = default_tuning(can).changed(state_space_on_matrix_units=False, state_space_chunks=True)

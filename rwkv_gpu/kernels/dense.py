@@ -1,4 +1,4 @@
-"""Ops that treat every row alike: embedding, norms, element by element; and probes of a device."""
+"""Kernels of embedding, norms and elementwise ops, and probes of a device."""
 
 from .kernel import CLOSE, SAME, Hole, Kernel
 from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROUNDED, WORDS
@@ -55,6 +55,6 @@ RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
 COPY_WEIGHTS = Kernel("weights/copy", "copy_weights", (PLAIN,), tolerance=SAME)
 
-# What a device can do, measured; they serve no op.
+# Probes that measure a device; they serve no op.
 STREAM = Kernel("probes/stream", "", (PLAIN,))
 FUSED_MULTIPLY_ADD = Kernel("probes/fused_multiply_add", "", (PLAIN,))

@@ -1,4 +1,4 @@
-"""Matrix products of many rows of x: tiles, and what stands before and after them."""
+"""Kernels of matrix products with many rows of x: tiles, and the kernels that quantise before and reduce after them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -50,7 +50,7 @@ from .parts import (
 )
 from .staging import fit_pieces
 
-SKINNY_WAYS = (  # of skinny_gemm: lanes, those of a row, rows of W, and how rows of x come: quantised, copied or read
+SKINNY_WAYS = (  # skinny_gemm: lanes, lanes per row, rows of W, and whether x is quantised, copied or read
     (320, 32, 1, "quantise"),
     (640, 32, 1, "quantise"),
     (640, 32, 2, "quantise"),
@@ -65,7 +65,7 @@ SKINNY_WAYS = (  # of skinny_gemm: lanes, those of a row, rows of W, and how row
     (128, 32, 2, "read"),
     (128, 32, 4, "read"),
 )
-INT8_WAYS = (  # of gemm_int8: lanes, those along W, rows of W and of x, prefetch depth
+INT8_WAYS = (  # gemm_int8: lanes, lanes along W, rows of W and of x, prefetch depth
     (128, 16, 128, 64, 2),
     (128, 8, 64, 128, 2),
     (128, 8, 64, 128, 1),
@@ -92,7 +92,7 @@ def _skinny_trials(can: Capabilities) -> dict[str, GemmConfig]:
 
 
 def _skinny_candidates(can: Capabilities, rows: int, precision: str) -> Iterator[GemmConfig]:
-    """As many chunks are staged as 48 KiB hold."""
+    """Stages as many chunks as fit in 48 KiB."""
     if can.software or not 1 < rows <= 32:
         return
     tb = min(4, 1 << (rows - 1).bit_length())
@@ -173,14 +173,14 @@ SKINNY_GEMM = GemmKernel(
     reads_quantised=lambda c: c.copies or not c.staged,
     integers_only=True,
     packed_only=True,
-    self_test=SelfTest(rows=3, kind=_skinny_links),  # which says how x is read: compiling takes most of the time
+    self_test=SelfTest(rows=3, kind=_skinny_links),  # one trial per way to read x, as compiling is slow
 )
 
 
 def _tile_trials(can: Capabilities) -> dict[str, GemmConfig]:
     every = {
         "tile": TILE,
-        "tile_split": replace(TILE, wg=128, fill=200),  # each lane has half of the sums
+        "tile_split": replace(TILE, wg=128, fill=200),  # half the sums per lane
         "wide_tile": WIDE_TILE,
         "tile_f16": TILE_F16,
         "wide_tile_f16": replace(WIDE_TILE, tile="f16"),
@@ -236,7 +236,7 @@ GEMM_INT8 = GemmKernel(
     op="linear",
     holes=(PACKED_FORMAT, *TILED, BIAS),
     shared=(*DECODING, *PRODUCT, "lib/dot16"),
-    needs=Needs(lanes=LEAST_SUBGROUP),  # of quantise_rows, before it
+    needs=Needs(lanes=LEAST_SUBGROUP),  # required by quantise_rows, which runs before
     tolerance=INT16,
     trials=_int8_trials,
     candidates=_int8_candidates,

@@ -1,4 +1,4 @@
-"""Matrix products on matrix units: tiles of many rows of x, and kernels of few rows."""
+"""Kernels of matrix products on matrix units: tiles for many rows of x, and kernels for few rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ from .spread import fit_lines, fit_subgroups
 
 
 def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Fragments alone, in twos and in fours along both sides, and subgroups that share out columns."""
+    """One, two and four fragments along both sides, and subgroups that divide the columns."""
     tiles = {
         "matrix": MatrixTile(),
         "matrix_columns": MatrixTile(1, 1, 1, 1, 4, columns=256),
@@ -70,7 +70,7 @@ def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
 
 
 def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    """Whatever the precision: whoever opened the device with matrix units has agreed to float16."""
+    """Ignores the precision, as opening the device with matrix units implies float16."""
     for most, tiles in MATRIX_TILES:
         if can.fragment and 4 < rows <= most:
             for tile, fill in product(tiles, MATRIX_FILLS if rows > 64 else MATRIX_FILLS[::2]):
@@ -80,8 +80,8 @@ def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterato
             return
 
 
-MATRIX_FILLS = 0, 132, 264  # workgroups that gemm_matrix wants
-MATRIX_TILES = (  # that `tune` tries by so many rows of x
+MATRIX_FILLS = 0, 132, 264  # values of `fill` for gemm_matrix
+MATRIX_TILES = (  # tiles that `tune` tries, by rows of x
     (
         16,
         (
@@ -148,7 +148,7 @@ GEMM_MATRIX = GemmKernel(
 
 
 def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """One, two and four fragments along both sides, and columns that are cut into parts."""
+    """One, two and four fragments along both sides, and columns split into parts."""
     tiles = {
         "skinny_matrix": MatrixTile(1, 1, 1, 1, 4, columns=64),
         "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=64, prefetch_depth=2),
@@ -170,7 +170,7 @@ def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> 
             return
 
 
-SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x
+SKINNY_MATRIX_TILES = (  # tiles that `tune` tries, by rows of x
     (16, (MatrixTile(1, 1, 1, 1, 4), MatrixTile(2, 1, 1, 1, 6), MatrixTile(1, 1, 4, 1, 1, columns=128))),
     (32, (MatrixTile(2, 2, 1, 1, 4), MatrixTile(1, 2, 4, 1, 1, columns=128))),
 )
@@ -194,17 +194,17 @@ SKINNY_GEMM_MATRIX = GemmKernel(
 
 
 SUBGROUP_BARRIER, WORKGROUP_BARRIER = "lib/matrix_units/subgroup_barrier", "lib/matrix_units/workgroup_barrier"
-ORDERED_SUBGROUP = 32  # lanes of subgroups whose barrier orders workgroup memory: NVIDIA's
+ORDERED_SUBGROUP = 32  # subgroup size for which a subgroup barrier orders workgroup memory (NVIDIA)
 
 
 def _barrier(config: GemmConfig) -> str:
-    """How the lanes of a subgroup wait for each other."""
+    """The part that synchronises the lanes of a subgroup."""
     apart = config.subgroup_width == ORDERED_SUBGROUP < config.wg
     return SUBGROUP_BARRIER if apart else WORKGROUP_BARRIER
 
 
 def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Subgroups with rows of their own, that share out columns, in one round of workgroups and several, in parts."""
+    """Subgroups with their own rows or that divide columns, one block per workgroup or several, with split columns."""
     every = {
         "subgroup": (8, 1, 2, 1),
         "subgroup_columns": (8, 1, MANY, 1),
@@ -220,7 +220,7 @@ def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
 def _by_subgroups(
     kernel: Callable[..., GemmConfig], can: Capabilities, every: Mapping[str, tuple[int, int, int, int]]
 ) -> dict[str, GemmConfig]:
-    """Configurations of so many subgroups, fragments of x, workgroups at most, and parts of columns."""
+    """Trial configurations, given subgroups, fragments of x, maximum workgroups, and parts of columns of each."""
     return {
         name: kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most, joined_parts=parts)
         for name, (subgroups, fragments, most, parts) in every.items()
@@ -235,7 +235,7 @@ def _subgroup_candidates(can: Capabilities, rows: int, _precision: str) -> Itera
 def _candidates_by_subgroups(
     kernel: Callable[..., GemmConfig], can: Capabilities, rows: int, ways: Sequence[tuple[int, int]]
 ) -> Iterator[GemmConfig]:
-    """Those that a device runs, by so many subgroups and workgroups at most."""
+    """Candidates that a device can run, over numbers of subgroups and maximum workgroups."""
     if can.fragment and 4 < rows <= 4 * can.fragment:
         fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
         for subgroups, most in ways:
@@ -245,7 +245,7 @@ def _candidates_by_subgroups(
 
 
 def _whole(hole: Hole) -> Hole:
-    """A hole of a kernel whose columns are never cut, and whose matrices are known when it is compiled."""
+    """A hole for a kernel without split columns, and with a constant table of matrices."""
     if hole is RESIDUAL:
         return RESIDUAL.also(RESIDUAL_TO_NORM)
     if hole is TABLE:
@@ -277,7 +277,7 @@ SUBGROUP_GEMM = replace(
 
 
 def _line_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Each way to share columns, fragments of W and of x, in one round of workgroups and in several, in parts."""
+    """Each way to divide columns and fragments of W and x, one block per workgroup or several, with split columns."""
     every = {
         "line_columns": (8, 1, MANY, 1),
         "line_pairs": (8, 1, 2, 1),

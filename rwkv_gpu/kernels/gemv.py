@@ -1,4 +1,4 @@
-"""Matrix products of few rows of x: kernels whose lanes stride over rows of W."""
+"""Kernels of matrix products with few rows of x, whose lanes stride over rows of W."""
 
 from collections.abc import Iterator
 
@@ -33,8 +33,8 @@ from .parts import (
 )
 from .staging import fit_rows
 
-FEW = 64  # rows of x up to which lanes may stride over W
-INT_WAYS = (  # of gemv_int: lanes, those of a row, rows of W, workgroups
+MAX_GEMV_ROWS = 64  # rows of x up to which `tune` tries gemv
+INT_WAYS = (  # gemv_int: lanes, lanes per row, rows of W, workgroups
     (256, 16, 2, 528),
     (256, 32, 2, 528),
     (512, 16, 2, 264),
@@ -42,7 +42,7 @@ INT_WAYS = (  # of gemv_int: lanes, those of a row, rows of W, workgroups
     (1024, 32, 2, 264),
     (1024, 32, 1, 132),
 )
-SINGLE_PASS_WAYS = (  # of gemv_single_pass: the same, then the prefetch depth, and subgroups that share a row
+SINGLE_PASS_WAYS = (  # gemv_single_pass: the same, then prefetch depth and subgroups per row
     (256, 16, 1, 132, 2, 1),
     (320, 16, 1, 132, 5, 1),
     (512, 16, 1, 132, 5, 1),
@@ -55,9 +55,9 @@ SINGLE_PASS_WAYS = (  # of gemv_single_pass: the same, then the prefetch depth, 
     (640, 32, 2, 264, 3, 2),
 )
 STAGING = Hole("staging", ("linear/staging/integers", "linear/staging/floats"))
-STAGED = "linear/staging/integer_products", "lib/dot16", "lib/quantise"  # what staged integers call
+STAGED = "linear/staging/integer_products", "lib/dot16", "lib/quantise"  # parts used by integer kernels that stage x
 
-UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # with as many, planes are bound as words
+UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # with more buffers, planes are bound as words
 
 
 def _sum(config: GemmConfig) -> str:
@@ -65,7 +65,7 @@ def _sum(config: GemmConfig) -> str:
 
 
 def activations(precision: str) -> tuple[str, ...]:
-    """What rows of x may be quantised to, where W is small integers."""
+    """The integer types that rows of x may be quantised to for packed W, given a precision."""
     return ("int16", "int8") if precision == "int8" else ("int16",)
 
 
@@ -84,10 +84,10 @@ def _gemv_trials(can: Capabilities) -> dict[str, GemmConfig]:
 
 
 def _gemv_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    if rows > FEW:
+    if rows > MAX_GEMV_ROWS:
         return
     most = next((size for size in (1, 2, 4, 8) if size >= rows), 8)
-    ways = [(64, 16, 2), (64, 16, 4), (64, 8, 4)]  # lanes, those of a row, rows
+    ways = [(64, 16, 2), (64, 16, 4), (64, 8, 4)]  # lanes, lanes per row, rows
     if can.software and can.subgroup_size == 8:  # compiling takes long, and barriers never pay
         ways = [(8, 8, 4), (8, 8, 8)]
     elif can.subgroup:
@@ -163,7 +163,7 @@ GEMV_INT = GemmKernel(
 
 
 def _single_pass_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Asked for as gemv_int with a prefetch depth: which kernel it is follows from the matrices."""
+    """Selected by gemv_int with prefetch_depth > 1, if the matrices allow it."""
     size = can.subgroup_width
     every = {
         "single_pass": gemv_int(3 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2),

@@ -1,4 +1,4 @@
-"""What a registered kernel is: a shader, the parts that its holes take, and what it needs of a device."""
+"""A registered kernel: a shader, the parts that fit its holes, and its device requirements."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,20 +9,20 @@ from ..gpu.device import Capabilities
 
 @dataclass(frozen=True)
 class Needs:
-    """What a kernel, or one of its parts, wants of a device beyond the WebGPU defaults."""
+    """Device requirements of a kernel or part, beyond the WebGPU defaults."""
 
-    lanes: int = 1  # neighbouring lanes that surely share a subgroup: at least so many
-    most_lanes: int = 0  # of such, at most so many; 0 is any
-    subgroup_size: int = 0  # exactly so many lanes in a subgroup; 0 is any
-    buffers: int = 0  # storage buffers that a shader binds
-    fewer_buffers: int = 0  # what is for devices with fewer than so many; 0 is for any
+    lanes: int = 1  # minimum number of neighbouring lanes that are certain to share a subgroup
+    most_lanes: int = 0  # maximum of the same number; 0: any
+    subgroup_size: int = 0  # exact subgroup size; 0: any
+    buffers: int = 0  # minimum number of storage buffers
+    fewer_buffers: int = 0  # only for devices with fewer storage buffers than this; 0: any
     f16: bool = False
     subgroup: bool = False  # subgroups of any size
     matrix_units: bool = False
-    coherent: bool = False  # workgroups see what others of their dispatch wrote
+    coherent: bool = False  # workgroups see writes of other workgroups of the dispatch
 
     def met(self, can: Capabilities) -> bool:
-        """Whether a device has all of it."""
+        """Whether a device meets all requirements."""
         return (
             can.subgroup_width >= self.lanes
             and (not self.most_lanes or can.subgroup_width <= self.most_lanes)
@@ -36,12 +36,12 @@ class Needs:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far off results may be, and why."""
+    """The allowed error of results, and its reason."""
 
-    terms: float  # relative to the sum of the magnitudes of all terms: what tests hold kernels to
-    result: float  # relative to the largest result: what `doctor` holds a device to
+    terms: float  # relative to the sum of the magnitudes of all terms; used by tests
+    result: float  # relative to the largest result; used by `doctor`
     reason: str
-    gated: float = 0.0  # relative to the largest of gate times up, where the self test holds a driver to it
+    gated: float = 0.0  # relative to the largest gate times up; used by the self test of a driver
 
 
 EXACT = Tolerance(1e-5, 1e-5, "sums of some hundred products in another order, in float32")
@@ -51,16 +51,16 @@ SAME = Tolerance(0.0, 0.0, "moves numbers, or chooses among them")
 
 @dataclass(frozen=True)
 class Hole:
-    """What a kernel leaves open: one of these parts defines the functions that it calls."""
+    """Functions that a kernel calls but does not define. One of the hole's parts defines them."""
 
     name: str
     parts: tuple[str, ...]
-    optional: bool = False  # whether some other part may stand for it, so that it stays empty
-    callers: tuple[str, ...] = ()  # the parts that call it: it is filled where one of them is linked; () is the kernel
-    default: str = ""  # the part that fills it where nothing else does
+    optional: bool = False  # whether it may stay empty
+    callers: tuple[str, ...] = ()  # parts that call it: it is filled if one of them is linked; (): the kernel calls it
+    default: str = ""  # the part that fills it if no other is given
 
     def only(self, *parts: str) -> "Hole":
-        """The same hole of a kernel that takes fewer parts; each may be named by its last word."""
+        """The same hole restricted to some parts, each given in full or by its last component."""
         chosen = tuple(part for part in self.parts if part in parts or part.rpartition("/")[2] in parts)
         assert len(chosen) == len(parts), f"hole {self.name} has not all of {parts}"
         return replace(self, parts=chosen, default=self.default if self.default in chosen else "")
@@ -74,30 +74,30 @@ class Hole:
         return replace(self, parts=(*self.parts, *parts))
 
     def maybe(self) -> "Hole":
-        """The same hole where it may stay empty."""
+        """The same hole, which may stay empty."""
         return replace(self, optional=True, callers=(), default="")
 
     def called_by(self, *callers: str) -> "Hole":
-        """The same hole where only some parts of a kernel call it."""
+        """The same hole, called only by some parts of a kernel."""
         return replace(self, callers=callers)
 
     def called(self, parts: Collection[str]) -> bool:
-        """Whether these parts, or the kernel itself, call it."""
+        """Whether one of these parts, or the kernel itself, calls it."""
         return not self.callers or any(caller in parts for caller in self.callers)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One shader as all who choose, try, tune and test kernels know it."""
+    """The description of a shader, for everything that selects, tunes or tests kernels."""
 
-    name: str  # of its file: linear/gemv
-    op: str  # that it serves: linear
+    name: str  # path of its file: linear/gemv
+    op: str  # the op that it serves: linear
     holes: tuple[Hole, ...]
-    shared: tuple[str, ...] = ()  # parts that what fills the holes calls; any number of them may be linked
-    core: tuple[str, ...] = ()  # parts that it is always linked with: what kernels of a family have in common
+    shared: tuple[str, ...] = ()  # parts that the fillings of holes may call; any number of them may be linked
+    core: tuple[str, ...] = ()  # parts that are always linked: code common to a family of kernels
     needs: Needs = Needs()
     tolerance: Tolerance = EXACT
-    part_needs: Mapping[str, Needs] = field(default_factory=dict)  # of parts that want more here than elsewhere
+    part_needs: Mapping[str, Needs] = field(default_factory=dict)  # requirements of parts specific to this kernel
 
     def takes(self, part: str) -> bool:
         """Whether it has a hole for a part."""

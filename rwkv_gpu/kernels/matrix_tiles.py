@@ -1,15 +1,15 @@
-"""Tiles on matrix units: what kernels are specialised by, and the memory of their workgroups."""
+"""Constants and workgroup memory of kernels with tiles on matrix units."""
 
 from typing import Protocol
 
 from ..gpu.shader import Constant
 from .gemm_config import LINE, GemmConfig
 
-SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile may have for its sums to leave at once
+SUMS_WITHIN = 32 << 10  # maximum bytes of workgroup memory for writing out all sums of a tile at once
 
 
 class MatrixConfig(Protocol):
-    """What products and products with experts say alike of their tiles on matrix units."""
+    """The fields that configurations of products and of products with experts share for tiles on matrix units."""
 
     @property
     def wg(self) -> int: ...
@@ -32,29 +32,29 @@ class MatrixConfig(Protocol):
 
 
 def fragments_of(rows: int, fragment: int) -> int:
-    """How many so high hold as many rows: one, two or fours, as products take them."""
+    """The number of fragments that hold `rows` rows, rounded up to one, two or a multiple of four."""
     least = -(-rows // fragment)
     return least if least <= 2 else -(-least // 4) * 4
 
 
 def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What subgroup_gemm is specialised by."""
+    """Constants of subgroup_gemm."""
     return {**_by_subgroups(config), "STEP": config.columns // subgroups_along_k(config) // 2}
 
 
 def subgroup_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, scales, bounds."""
+    """Bytes of its workgroup memory: 32 columns of W per subgroup, a stage of x, sums, padding, scales and bounds."""
     of_w = config.wg // config.subgroup_width * config.fragment * 80
     return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + _words_bytes(config)
 
 
 def line_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What line_gemm is specialised by."""
+    """Constants of line_gemm."""
     return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth}
 
 
 def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
-    """The same of both kernels whose subgroups have rows of W of their own."""
+    """Constants shared by subgroup_gemm and line_gemm."""
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": config.fragments_of_w,
@@ -67,26 +67,26 @@ def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
 
 
 def line_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns of W, a unit of x and sums, with gaps, scales, whether it is needed."""
+    """Bytes of its workgroup memory: 32 columns of W, a stage of x, sums, padding, scales and flags."""
     of_w = config.r * subgroups_along_k(config) * 80
     of_x = config.columns // LINE * config.pairs * config.prefetch_depth * (config.tb * 144 + 16)
     return of_w + of_x + _fragment_bytes(config) + _words_bytes(config)
 
 
 def _words_bytes(config: GemmConfig) -> int:
-    """Of scales of x, of whether a workgroup is needed, and of whether it is the last of those that have parts."""
+    """Bytes of the scales of x and of two flags: whether the workgroup has work, and whether it finishes last."""
     return 4 * config.tb + (16 if config.joined_parts == 1 else 32)
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
-    """What a kernel on matrix units is specialised by: fragments as types, and the lanes that have one together."""
+    """Constants of a kernel on matrix units: the types of fragments, and the subgroup size."""
     side = f"coop_mat{fragment}x{fragment}"
     types = {"Sums": f"{side}<f32, C>", "Left": f"{side}<f16, A>", "Right": f"{side}<f16, B>"}
     return {"S": fragment, "SUBGROUP": subgroup_width, **types}
 
 
 def matrix_tile(config: MatrixConfig) -> dict[str, Constant]:
-    """The same for a kernel of tiles."""
+    """Constants of a kernel of tiles on matrix units."""
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": config.fragments_of_w,
@@ -99,18 +99,18 @@ def matrix_tile(config: MatrixConfig) -> dict[str, Constant]:
 
 
 def matrix_tile_bytes(config: MatrixConfig) -> int:
-    """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
+    """Bytes of workgroup memory: a step of W and of x, sums to write out, and the bounds of columns."""
     staged = _staged_bytes(config)
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
 
 
 def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What skinny_gemm_matrix is specialised by."""
+    """Constants of skinny_gemm_matrix."""
     return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
 
 
 def skinny_matrix_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
+    """Bytes of its workgroup memory: a step of W per subgroup, sums to write out, and the bounds of columns."""
     staged = _own_staged_bytes(config)
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
 
@@ -120,13 +120,13 @@ def _own_staged_bytes(config: GemmConfig) -> int:
 
 
 def _fragments_at_once(config: MatrixConfig, staged: int) -> int:
-    """Of each subgroup, how many have their sums leave together: all that it has, or one where these want much room."""
+    """The number of fragments per subgroup whose sums are written out together: all, or one if memory is short."""
     every = config.fragments_of_w * config.fragments_of_x
     return every if staged + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
 
 
 def _fragment_bytes(config: MatrixConfig) -> int:
-    """Of the sums of a fragment of each subgroup."""
+    """Bytes of the sums of one fragment of each subgroup."""
     return 4 * config.wg // config.subgroup_width * config.fragment**2
 
 
@@ -135,6 +135,6 @@ def _staged_bytes(config: MatrixConfig) -> int:
 
 
 def subgroups_along_k(config: MatrixConfig) -> int:
-    """How many subgroups share out columns."""
+    """The number of subgroups that divide the columns."""
     sides = config.fragments_of_w * config.fragments_of_x * config.fragment**2
     return config.wg // config.subgroup_width * sides // (config.r * config.tb)

@@ -1,4 +1,4 @@
-"""The holes that kernels have in common, and what single parts need of a device."""
+"""The holes that several kernels share, and the device requirements of single parts."""
 
 from ..gguf.formats import FORMATS
 from .kernel import Hole, Needs
@@ -6,12 +6,12 @@ from .kernel import Hole, Needs
 PACKED = tuple(fmt for fmt in FORMATS.values() if "packed" in fmt.shared)  # small integers
 FLOATS = tuple(fmt for fmt in FORMATS.values() if "packed" not in fmt.shared)
 
-# How weights are decoded. A format's part says what a run of weights is; the others are shared among formats.
+# Decoding of weights. Each format has a part that decodes a run of weights; the other parts are shared among formats.
 FORMAT = Hole("format", tuple(f"formats/{fmt.shader}" for fmt in FORMATS.values()))
 PACKED_FORMAT = FORMAT.only(*(fmt.shader for fmt in PACKED))
 FLOAT_FORMAT = FORMAT.only(*(fmt.shader for fmt in FLOATS))
-PICKED_WORDS, DIRECT_WORDS = "formats/vec4s", "formats/words"  # words out of vec4s, or as a second binding has them
-WORDS = Hole("words", (PICKED_WORDS, DIRECT_WORDS), optional=True)  # of small planes; some formats have none
+PICKED_WORDS, DIRECT_WORDS = "formats/vec4s", "formats/words"  # words picked from vec4s, or read from a second binding
+WORDS = Hole("words", (PICKED_WORDS, DIRECT_WORDS), optional=True)  # for small planes; some formats have none
 DECODED_WEIGHTS = Hole(
     "decoded weights", ("lib/matrix_units/of_bytes", "lib/matrix_units/of_signed_bytes", "lib/matrix_units/of_floats")
 )
@@ -22,7 +22,7 @@ DECODING = (
     "formats/runs",
 )
 
-# What stands before a matrix product: how rows of x are read, normed and mixed.
+# Prologues of matrix products: how rows of x are read, normed and mixed.
 VEC4_ROWS, SCALAR_ROWS, JOINED_ROWS = "lib/rows/vec4", "lib/rows/scalar", "linear/prologue/joined_rows"
 LAYER_NORM, CONVOLUTION = "linear/prologue/layer_norm", "linear/prologue/convolution"
 TOKEN_SHIFT, TOKEN_SHIFT_ROWS = "linear/prologue/token_shift", "linear/prologue/token_shift_rows"
@@ -43,22 +43,22 @@ NORMED_ROW = Hole(
 )
 PROLOGUE = SINGLE_ROW, MERGE_STATISTICS
 
-# What becomes of its sums.
+# Epilogues of matrix products.
 RESULTS = SUMS, SCALED, PAIRS, ADAPTED_PAIRS = tuple(
     f"linear/epilogue/{part}" for part in ("rows", "scaled_rows", "gated_pairs", "adapted_pairs")
 )
 PARTIAL_SUMS, ADAPTER_SUMS = "linear/epilogue/partial_sums", "linear/epilogue/adapter_columns"
 QUANTISED_SUMS, FLOAT_SUMS = "linear/epilogue/quantise", "linear/epilogue/no_quantise"
 EPILOGUE = Hole("epilogue", (*RESULTS, PARTIAL_SUMS, QUANTISED_SUMS, ADAPTER_SUMS), default=SUMS)
-ADAPTER_OUTPUTS = "adapters/outputs"  # where products find what adapters add
-ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # of W: B of adapters
-HALVES = "lib/matrix_units/halves"  # as words are read that hold two
+ADAPTER_OUTPUTS = "adapters/outputs"  # the table of adapters of a product
+ADAPTER_COLUMNS, NO_COLUMNS = "adapters/columns", "adapters/no_columns"  # B of adapters as further columns of W
+HALVES = "lib/matrix_units/halves"  # unpacks words of two float16
 FURTHER_COLUMNS = Hole("further columns", (NO_COLUMNS, ADAPTER_COLUMNS), default=NO_COLUMNS)
-# The columns of one matrix, or of two, which have an x each.
+# The columns of one matrix, or of two with separate x.
 SINGLE, JOINED = "linear/columns/single", "linear/columns/joined"
 COLUMNS = Hole("columns", (SINGLE, JOINED), default=SINGLE)
 TILE_OF_SUBGROUP, TILE_OF_WORKGROUP = "lib/matrix_units/tile_of_subgroup", "lib/matrix_units/tile_of_workgroup"
-ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row
+ADAPTERS_UP = "adapters/up"  # adds B (A x) of LoRA adapters, and a bias
 NO_BIAS, BIASED = "linear/epilogue/no_bias", "linear/epilogue/bias"
 BIAS = Hole("bias", (NO_BIAS, BIASED, ADAPTERS_UP), callers=(SUMS, ADAPTED_PAIRS), default=NO_BIAS)
 NO_RESIDUAL, ADD_RESIDUAL = "linear/epilogue/no_residual", "linear/epilogue/residual"
@@ -66,47 +66,46 @@ SAVE_STATE, SAVE_STATES = "linear/epilogue/residual_save_state", "linear/epilogu
 RESIDUAL = Hole(
     "residual", (NO_RESIDUAL, ADD_RESIDUAL, SAVE_STATE, SAVE_STATES), callers=(SUMS, SCALED), default=NO_RESIDUAL
 )
-RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # of products on matrix units whose sums are normed next
+RESIDUAL_TO_NORM = "linear/epilogue/residual_to_norm"  # for products on matrix units before a norm
 PLAIN_RESIDUAL = Hole("residual", (NO_RESIDUAL, ADD_RESIDUAL))
 NO_EMIT, EMIT_STATISTICS = "linear/row_statistics/no_emit", "linear/row_statistics/emit"
 EMIT = Hole("emitted statistics", (NO_EMIT, EMIT_STATISTICS), default=NO_EMIT)
 UNIFORM_TABLE, CONSTANT_TABLE = "linear/table/uniform", "linear/table/constant"
 TABLE = Hole("table", (UNIFORM_TABLE, CONSTANT_TABLE))
-PRODUCT = "linear/table", "lib/activation", ADAPTER_OUTPUTS  # what every matrix product links
+PRODUCT = "linear/table", "lib/activation", ADAPTER_OUTPUTS  # linked by every matrix product
 QUANTISING = "lib/store_quantised", "lib/quantise"
-STORES_QUANTISED = *QUANTISING, "lib/sum/subgroup"  # what a kernel links that writes integers
-# Rows of x for products, in a dispatch of their own or beside A x of adapters.
+STORES_QUANTISED = *QUANTISING, "lib/sum/subgroup"  # linked by kernels that write integers
+# Quantisation of x for products: a dispatch of its own, or extra workgroups in the dispatch of adapters' A x.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
-BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
-
+EXTRA_WORK = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
 # How A x of adapters is written.
 LOW_NORMED, LOW_IN_UNIT = "adapters/low/normed", "adapters/low/in_unit"
 LOW = Hole("low", (LOW_NORMED, LOW_IN_UNIT))
 
-# How rows of float16 are read, and whether what becomes of sums is written as such, too.
+# The scales of float16 rows that are read, and whether results are also written as float16.
 UNITS = UNIT_OF_ROW, UNIT_OF_ALL, UNIT_OF_NORM = tuple(f"lib/matrix_units/unit_of_{x}" for x in ("row", "all", "norm"))
 UNIT = Hole("unit", UNITS)
-ROUNDED = "lib/matrix_units/rounded"  # how rows are rounded, and where they lie
-IN_UNITS = "lib/matrix_units/in_units"  # numbers of whose row nobody knows the largest
+ROUNDED = "lib/matrix_units/rounded"  # the rounding and the layout of float16 rows
+IN_UNITS = "lib/matrix_units/in_units"  # rounding to a fixed unit, without the maximum of the row
 ROUNDING_IN_UNITS = ROUNDED, IN_UNITS
 SUMS_LEFT, SUMS_ROUNDED = "lib/matrix_units/sums_left", "lib/matrix_units/sums_rounded"
 SUMS_TO_NORM = "lib/matrix_units/sums_to_norm"
-TO_NORM = "lib/matrix_units/to_norm"  # rows that are normed next
-NEXT_OF_BLOCK = "moe/block_next/norm"  # the same, of experts summed where they are multiplied
-# Whether a workgroup has all columns of its rows, or parts of them are joined by the last one.
+TO_NORM = "lib/matrix_units/to_norm"  # results before a norm
+NEXT_OF_BLOCK = "moe/block_next/norm"  # the same for expert kernels that also sum
+# Whether a workgroup sums all columns of its rows, or the last of several workgroups adds up their parts (split-K).
 SUMS_OF_WORKGROUP, SUMS_OF_PARTS = "lib/matrix_units/sums_of_workgroup", "lib/matrix_units/sums_of_parts"
-BLOCK = "linear/block"  # of a matrix, that a workgroup on matrix units has
-LAST_WORKGROUP = "lib/last_workgroup"  # which of several is done last
+BLOCK = "linear/block"  # the block of a matrix that a workgroup on matrix units computes
+LAST_WORKGROUP = "lib/last_workgroup"  # detects the last of several workgroups to finish
 COLUMNS_OF_SUMS = Hole("columns of sums", (SUMS_OF_WORKGROUP, SUMS_OF_PARTS), default=SUMS_OF_WORKGROUP)
 KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM), default=SUMS_LEFT)
 
-# How lanes of a workgroup come together.
+# Reductions over the lanes of a workgroup.
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
-LANE_PRODUCTS = "lib/lanes/products"  # of lanes that have rows of W to themselves
+LANE_PRODUCTS = "lib/lanes/products"  # for lanes that each have their own rows of W
 PLAIN = Hole("lanes", ("lib/lanes/plain",))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 
-# What products have beside a format: those of tiles of x, and those whose lanes stride over rows of W.
+# Holes of product kernels other than the format: for kernels of tiles, and for kernels whose lanes stride over W.
 TILED = (WORDS.only("vec4s").maybe(), TABLE, EPILOGUE.but("quantise", "adapter_columns"), RESIDUAL, PLAIN)
 STRIDING = (
     TABLE,
@@ -120,8 +119,8 @@ STRIDING = (
 )
 
 PART_NEEDS: dict[str, Needs] = {
-    "moe/residual/shared": Needs(buffers=9),  # with what is bound beside it
-    "attention/gate/each": Needs(buffers=12),  # as the pass that puts it there asks for
+    "moe/residual/shared": Needs(buffers=9),  # including the other bindings of its kernel
+    "attention/gate/each": Needs(buffers=12),  # as required by the pass that fuses it
     "attention/every_run": Needs(f16=True, matrix_units=True),
     "lib/lanes/subgroup": Needs(subgroup=True),
     "lib/lanes/one_subgroup": Needs(subgroup=True),

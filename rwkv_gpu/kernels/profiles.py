@@ -21,12 +21,12 @@ from .tuning import GROUPS, ExpertLimits, GemmLimits, Tuning
 Typed = TypeVar("Typed")
 Row = tuple[Any, Any]  # limits and a configuration
 TABLES = {"gemm_table": (GemmLimits, GemmConfig), "expert_table": (ExpertLimits, ExpertConfig)}
-ABOUT_BLOCK = ("source", "needs", "all_or_none", "rows")  # what is no value of its rows
+ABOUT_BLOCK = ("source", "needs", "all_or_none", "rows")  # keys of a block that are not values of its rows
 
 
 @lru_cache(256)
 def tuning_of(name: str, can: Capabilities) -> Tuning:
-    """The values of a profile, as far as a device can run them."""
+    """The tuning of a profile, without configurations that the device cannot run."""
     base, *others = reversed(_chain(name))
     values: dict[str, Any] = {group: typed(cls, base[group]) for group, cls in GROUPS.items()}
     values |= {table: tuple(_rows(base, table, can)) for table in TABLES}
@@ -37,7 +37,7 @@ def tuning_of(name: str, can: Capabilities) -> Tuning:
 
 
 def with_profile(tuning: Tuning, name: str, can: Capabilities) -> Tuning:
-    """The same with the values of a profile laid over it."""
+    """The tuning with the values of a profile on top."""
     for profile in reversed(_chain(name)):
         tuning = _overlaid(tuning, profile, can)
     return tuning
@@ -45,7 +45,7 @@ def with_profile(tuning: Tuning, name: str, can: Capabilities) -> Tuning:
 
 @cache
 def _chain(name: str) -> tuple[Mapping[str, Any], ...]:
-    """A profile, its base, and so on."""
+    """A profile, its base, the base of that, and so on."""
     text = resources.files("rwkv_gpu.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     profile = tomllib.loads(text)
     return (profile, *(_chain(profile["base"]) if "base" in profile else ()))
@@ -58,7 +58,7 @@ def _overlaid(tuning: Tuning, profile: Mapping[str, Any], can: Capabilities) -> 
 
 
 def _joined(own: list[Row], base: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The rows of a profile, then those of its base that serve what it leaves open."""
+    """The rows of a profile, followed by those rows of its base that may still apply."""
     bounds = [limits.rest for limits, _ in own if limits.rest is not None]
     end = min(bounds, default=None)
     return (*own, *(row for row in base if end is None or _most(row[0]) <= end))
@@ -69,7 +69,7 @@ def _most(limits: GemmLimits | ExpertLimits) -> float:
 
 
 def _rows(profile: Mapping[str, Any], table: str, can: Capabilities) -> Iterator[Row]:
-    """Those that a device can run; of several configurations of one kernel for the same work, the first."""
+    """The rows that a device can run; among several configurations of one kernel for the same work, the first."""
     seen = set()
     for block in profile.get(table, ()):
         if all(getattr(can, name) >= least for name, least in block.get("needs", {}).items()):
@@ -96,7 +96,7 @@ def rows_of(block: Mapping[str, Any], table: str) -> Iterator[Row]:
 
 
 def row_data(limits: GemmLimits | ExpertLimits, config: GemmConfig | ExpertConfig) -> dict[str, Any]:
-    """A row as a file has it: what is not as by default."""
+    """The content of a row in a file: its non-default values."""
     return {
         field.name: getattr(one, field.name)
         for one in (limits, config)
@@ -106,7 +106,7 @@ def row_data(limits: GemmLimits | ExpertLimits, config: GemmConfig | ExpertConfi
 
 
 def typed(cls: type[Typed], values: Mapping[str, Any]) -> Typed:
-    """A dataclass from values of a file; raises ValueError if they are of other names or types."""
+    """Builds a dataclass from values of a file; raises ValueError for unknown names or wrong types."""
     types = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in types or not _of_type(value, types[name]):

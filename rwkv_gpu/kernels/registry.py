@@ -33,7 +33,7 @@ KERNELS.update(
 
 
 def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
-    """The shader of a kernel with these parts in its holes, and the defaults of others, specialised by constants."""
+    """Links a kernel with these parts, and the default parts of other holes, and specialises it by constants."""
     if kernel not in KERNELS:
         raise ShaderError(f"there is no kernel '{kernel}'")
     entry = KERNELS[kernel]
@@ -43,14 +43,14 @@ def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constan
 
 
 def variants(can: Capabilities) -> Iterator[tuple[str, str]]:
-    """Every kernel that serves an op, with every part of every hole that a device can run."""
+    """All pairs of a kernel that serves an op and a part of its holes that a device can run."""
     for kernel in KERNELS.values():
         if kernel.op:
             yield from ((kernel.name, part) for part in kernel.variants(can, PART_NEEDS))
 
 
 def gemm_trials(can: Capabilities) -> dict[str, tuple[GemmKernel, GemmConfig]]:
-    """Every kernel of matrix products that a device can run, at several sizes."""
+    """Trial configurations of all matrix product kernels that a device can run."""
     return {
         name: (kernel, config)
         for kernel in KERNELS.values()
@@ -61,7 +61,7 @@ def gemm_trials(can: Capabilities) -> dict[str, tuple[GemmKernel, GemmConfig]]:
 
 
 def expert_trials(can: Capabilities) -> dict[str, tuple[ExpertKernel, ExpertConfig]]:
-    """Every kernel of products with experts that a device can run, at several sizes."""
+    """Trial configurations of all expert kernels that a device can run."""
     return {
         name: (kernel, config)
         for kernel in KERNELS.values()
@@ -74,7 +74,7 @@ def expert_trials(can: Capabilities) -> dict[str, tuple[ExpertKernel, ExpertConf
 def gemm_candidates(
     can: Capabilities, rows: int, precision: str = "float32", packed: bool = False
 ) -> Iterator[GemmConfig]:
-    """What tuning tries for so many rows of x; for formats of small integers some more."""
+    """The configurations that `tune` tries for `rows` rows of x; `packed` adds those for formats of small integers."""
     for kernel in KERNELS.values():
         if isinstance(kernel, GemmKernel) and kernel.candidates and (packed or not kernel.packed_only):
             every = kernel.candidates(can, rows, precision) if kernel.needs.met(can) else ()
@@ -82,7 +82,7 @@ def gemm_candidates(
 
 
 def expert_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
-    """What tuning tries for products with experts, for few choices of each and for many."""
+    """The configurations that `tune` tries for products with experts."""
     for kernel in KERNELS.values():
         if isinstance(kernel, ExpertKernel) and kernel.needs.met(can):
             yield from (config for config in kernel.candidates(can) if config.runs_on(can))

@@ -1,4 +1,4 @@
-"""How workgroups share the rows and columns of matrices on matrix units, so that all have about the same work."""
+"""Distributes rows and columns of matrices over workgroups on matrix units, so that all have about the same work."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,34 +11,34 @@ MOST_PARTS = 8
 
 
 class Waits(NamedTuple):
-    """What takes as long as an H200 decodes and multiplies so many fragments of W by 256 columns, 0.17 us each."""
+    """Costs, in units of the 0.17 us that an H200 takes to decode and multiply a fragment of W over 256 columns."""
 
-    stage: float  # each stage, whatever its subgroups do
-    x: float  # and each further x of it, where subgroups share out columns
-    joining: float = 0  # parts, for each fragment of x
-    part: float = 0  # and each part
-    fragment: float = 0  # and each fragment of W in a workgroup
+    stage: float  # per stage
+    x: float  # per further x of a stage, if subgroups divide the columns
+    joining: float = 0  # per fragment of x, for adding up parts
+    part: float = 0  # per part
+    fragment: float = 0  # per fragment of W in a workgroup
 
 
 def fit_subgroups(config: GemmConfig, matrices: Matrices) -> Fitted:
-    """A config of subgroup_gemm for some matrices."""
+    """Adapts a config of subgroup_gemm to some matrices."""
     rows = [shard.rows for shard in matrices.shards]
     return spread_rows(config, rows, max(matrices.widths), matrices.memory), None
 
 
 def fit_lines(config: GemmConfig, matrices: Matrices) -> Fitted:
-    """A config of line_gemm for some matrices."""
+    """Adapts a config of line_gemm to some matrices."""
     rows, run = [shard.rows for shard in matrices.shards], matrices.shards[0].run
     return spread_lines(config, rows, max(matrices.widths), run, matrices.memory), None
 
 
 def spread_rows(config: GemmConfig, rows: Sequence[int], width: int, memory: int) -> GemmConfig:
-    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+    """The config of subgroup_gemm for matrices of `rows[i]` rows each, with equal numbers of rows per workgroup.
 
-    Where these are few, several subgroups share out the columns of each.
+    If a workgroup has few rows, its subgroups divide their columns.
     """
     most = config.wg // config.subgroup_width
-    stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns of a subgroup, in two steps
+    stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns per subgroup, in two steps
 
     def shapes(high: int) -> Iterator[GemmConfig]:
         for along_k in (4, 2, 1):
@@ -57,7 +57,7 @@ def _spread(
     waits: Waits,
     shapes: Callable[[int], Iterator[GemmConfig]],
 ) -> GemmConfig:
-    """The best for so many rows; `shapes` are those for so many fragments of W in a workgroup, the best first."""
+    """The cheapest config for the rows. `shapes(n)` yields configs with n fragments of W per workgroup, best first."""
     blocks = [-(-count // config.fragment) for count in rows]
     found = []
     for parts in (config.joined_parts,) if config.joined_parts else range(1, MOST_PARTS + 1):
@@ -73,7 +73,7 @@ def _spread(
 
 
 def _high(blocks: Sequence[int], workgroups: int) -> int:
-    """The fewest fragments of W for each of so many workgroups, none of which has some of two matrices; or 0."""
+    """The minimum fragments of W per workgroup, without workgroups that straddle two matrices; 0 if impossible."""
     if workgroups < len(blocks):
         return 0
     high = -(-sum(blocks) // workgroups)
@@ -83,7 +83,7 @@ def _high(blocks: Sequence[int], workgroups: int) -> int:
 
 
 def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, waits: Waits) -> float:
-    """What a multiprocessor has to do, in the unit of `Waits`, so that ways to share can be compared."""
+    """The estimated cost per multiprocessor, in the unit of `Waits`."""
     along_k = subgroups_along_k(config)
     stages = -(-width // (config.columns * parts))
     a_stage = high * config.columns / LINE + waits.stage + waits.x * (along_k - 1)
@@ -91,8 +91,8 @@ def _work(config: GemmConfig, high: int, width: int, parts: int, rounds: int, wa
     return rounds * (stages * a_stage + joining * config.fragments_of_x)
 
 
-# How the subgroups of a workgroup share up to so many fragments of W, the best first: how many share out columns, how
-# many fragments each has, and how many pairs of fours of x are staged at a time, in so many copies.
+# Shapes of a workgroup by its maximum number of fragments of W, best first: the number of subgroups that divide the
+# columns, fragments per subgroup, pairs of vec4s of x staged at a time, and their number of copies.
 SHARES = (
     (1, 4, 1, 4, 1),
     (1, 4, 1, 2, 1),
@@ -106,13 +106,13 @@ SHARES = (
     (MANY, 1, 1, 2, 1),
     (MANY, 1, 1, 1, 1),
 )
-MOST_EIGHTS = 16  # vec4s of x of a lane: with more, registers spill
+MOST_EIGHTS = 16  # maximum vec4s of x (eight float16 each) per lane: with more, registers spill
 
 
 def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, memory: int) -> GemmConfig:
-    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+    """The config of line_gemm for matrices of `rows[i]` rows each, with equal numbers of rows per workgroup.
 
-    Two fragments of W want many registers, above all in short runs, and gain where they share several of x.
+    Two fragments of W need many registers, above all with short runs, and pay off if they share several fragments of x.
     """
     most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
     most = config.wg // config.subgroup_width
@@ -129,7 +129,7 @@ def spread_lines(config: GemmConfig, rows: Sequence[int], width: int, run: int, 
                 pairs=pairs,
                 prefetch_depth=copies,
             )
-            eights = along_k * 8 * pairs * config.tb  # of x, that all lanes have on their way
+            eights = along_k * 8 * pairs * config.tb  # vec4s of x in flight, over all lanes
             fits = high <= highest and high % own == 0 and own <= most_own and subgroups <= most
             if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
                 yield found

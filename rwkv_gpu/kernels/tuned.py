@@ -1,4 +1,4 @@
-"""What was found to be fastest on a device, and by how much: a file for each adapter, driver and state of the kernels.
+"""Results of `tune`: the fastest settings on a device, and their gain. One file per adapter, driver and kernel version.
 
 A user's own files lie in a folder that the caller names; those that come with the package go by the adapter alone.
 """
@@ -24,15 +24,15 @@ from .tuning import GROUPS, Tuning
 
 @dataclass(frozen=True)
 class Choice:
-    """One thing that was decided, and why."""
+    """One decision of `tune`, and its reason."""
 
     what: str
     chosen: str
     default: str
-    gain: float  # of the time of a step, beside the default: 0.1 is a tenth less
-    error: float  # what chance may have done to that
-    tried: int  # candidates that were right
-    wrong: tuple[str, ...] = ()  # candidates that gave another answer than the reference
+    gain: float  # share of the step time saved compared with the default: 0.1 is a tenth less
+    error: float  # statistical error of the gain
+    tried: int  # number of candidates with correct results
+    wrong: tuple[str, ...] = ()  # candidates whose results differed from the reference
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tuned:
     library: str = ""  # the wgpu-native with which matrix units were found right and faster, where they are used
 
     def text(self) -> str:
-        """The content of its file."""
+        """The content of the file."""
         values: dict[str, Any] = {name: asdict(getattr(self.tuning, name)) for name in GROUPS}
         tables = {name: [{"rows": [row_data(*row) for row in self.tuning.value(name)]}] for name in TABLES}
         about = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tuning"}
@@ -61,7 +61,7 @@ class Tuned:
 
 
 def parse(text: str) -> Tuned:
-    """The reverse. Raises ValueError if the text is something else, such as a file of an earlier version."""
+    """The inverse of `text`. Raises ValueError for any other text, such as a file of an earlier version."""
     try:
         data = json.loads(text)
         given = data.pop("tuning")
@@ -77,20 +77,20 @@ def parse(text: str) -> Tuned:
 
 
 def file_name(adapter: Adapter) -> str:
-    """Of a user's own file: llvmpipe-3f2a91c4.json"""
+    """The name of a user's tuning file: llvmpipe-3f2a91c4.json"""
     key = "\n".join((adapter.name, adapter.backend, adapter.driver, fingerprint()))
     return f"{slug(adapter.name)}-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
 
 
 def slug(name: str) -> str:
-    """The name of a GPU as one of a file: nvidia-h200"""
+    """The name of a GPU in a form for file names: nvidia-h200"""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().split("(")[0]).strip("-") or "gpu"
 
 
 def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | None:
-    """What the user has found on this device, else what comes with the package, where the device can run it.
+    """The user's tuning of this device, else one in the package; None if there is none that the device can run.
 
-    A file that is damaged, or of another version, is as good as none: tuning again replaces it.
+    A damaged file, or one of another version, is ignored; tuning again replaces it.
     """
     own = folder / file_name(adapter) if folder else None
     shipped = resources.files("rwkv_gpu.profiles").joinpath(f"{slug(adapter.name)}.json")
@@ -107,7 +107,7 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
 
 
 def matrix_units_library(adapter: Adapter, folder: Path | None) -> str:
-    """The wgpu-native with which the user has tuned this adapter and matrix units came out faster; else nothing."""
+    """The wgpu-native with which matrix units were faster when the user tuned this adapter; else an empty string."""
     if folder is None:
         return ""
     try:
@@ -117,14 +117,14 @@ def matrix_units_library(adapter: Adapter, folder: Path | None) -> str:
 
 
 def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
-    """Writes a user's own file whole, or leaves what there was."""
+    """Writes a user's tuning file atomically."""
     path = folder / file_name(adapter)
     replace_text(path, tuned.text())
     return path
 
 
 def runs(tuning: Tuning, can: Capabilities) -> bool:
-    """Whether a device has all that these constants ask for."""
+    """Whether a device can run all configurations of a tuning."""
     lanes, attention = tuning.lanes, tuning.attention
     counts = lanes.row_lanes, lanes.map_lanes, attention.workgroup_lanes, attention.decode_lanes
     reduces = {"one_subgroup": lanes.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(lanes.reduce, True)
@@ -135,7 +135,7 @@ def runs(tuning: Tuning, can: Capabilities) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A number, or a configuration in few words: its kernel, and what is not as by default."""
+    """A short text for a value: a number, or a configuration's kernel and its non-default fields."""
     if not isinstance(value, GemmConfig | ExpertConfig):
         return str(value)
     given = ((field, getattr(value, field.name)) for field in fields(value) if field.name != "kernel")

@@ -1,4 +1,4 @@
-"""Which kernel and which sizes each kind of work gets on a device. The values are in profiles/*.toml."""
+"""The tuning of a device: the kernel and sizes for each kind of work. Its values are in profiles/*.toml."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -84,22 +84,22 @@ class AttentionTuning:
     """Sizes for attention over keys and values, and over latents."""
 
     prompts_on_matrix_units: bool  # prompts over a float16 cache use matrix units
-    prompt_workgroups: int  # a short prompt on matrix units is split into at most so many workgroups
+    prompt_workgroups: int  # maximum number of workgroups that a short prompt on matrix units is split into
     workgroup_lanes: int  # lanes of a workgroup
     rolls_loops: bool  # prevents unrolling, where it would spill registers
     run_length: int  # positions of a run in decode, at least
-    run_workgroups: int  # decode is split into at most so many workgroups
+    run_workgroups: int  # maximum number of workgroups that decode is split into
     lanes_per_key: int  # lanes of a subgroup that share a key of 128 numbers in decode; 0: each lane has its own keys
     decode_lanes: int  # lanes of a workgroup if lanes share keys
-    decode_workgroups: int  # decode is split into at most so many workgroups if lanes share keys
+    decode_workgroups: int  # the same if lanes share keys
     prefetch_keys: int  # keys that such a lane loads at a time
     prefetch_numbers: int  # numbers of these keys, at most
     matrix_decode_positions: int  # positions of all sequences from which decode uses matrix units; 0: never
     matrix_decode_sharing: int  # query heads per KV head from which it does
     matrix_decode_head_size: int  # head size up to which it does
-    matrix_decode_workgroups: int  # it is split into at most so many workgroups
+    matrix_decode_workgroups: int  # maximum number of workgroups that it is split into
     latent_run_length: int  # positions of a run in decode over latents on matrix units, at least
-    latent_workgroups: int  # decode over latents on matrix units is split into at most so many workgroups
+    latent_workgroups: int  # maximum number of workgroups for decode over latents on matrix units
     latent_prefetch: int  # blocks of latents that a workgroup loads ahead: 0 or 1
     head_rounding_rows: int  # rows of x up to which products by head on matrix units round x themselves
 
@@ -115,9 +115,9 @@ class RecurrenceTuning:
     chunk_state_rows: int  # rows of a state that a workgroup carries from chunk to chunk
     chunk_rows_per_lane: int  # rows of these for a lane
     chunk_lanes_per_row: int  # lanes of a subgroup that share them
-    chunks_without_removal: bool  # recurrences that only add, such as RWKV-6, use chunks, too
-    state_space_chunks: bool  # Mamba-2, which has one decay for a whole head, uses chunks, too
-    state_space_on_matrix_units: bool  # prompts of Mamba-2 use matrix units, by chunks
+    chunks_without_removal: bool  # recurrences that only add, such as RWKV-6, also use chunks
+    state_space_chunks: bool  # Mamba-2, which has one decay for a whole head, also uses chunks
+    state_space_on_matrix_units: bool  # prompts of Mamba-2 use matrix units, in chunks
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class FusionTuning:
     """Which fusions and merged dispatches are faster, and for how many rows of a step."""
 
     fuses_token_shift: bool  # products of few rows norm, shift and mix x, or convolve it
-    token_shift_rows: int  # rows up to which they do, each of a sequence of its own
+    token_shift_rows: int  # rows up to which they do, one per sequence
     fuses_routing: bool  # products with experts rank the experts
     lora_rows: int  # rows up to which the time mix computes the second halves of its LoRAs
     quantising_width: int  # columns from which recurrences quantise their output for the next product; 0: never
@@ -137,7 +137,7 @@ class FusionTuning:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How work is spread over lanes. Every choice gives the same answer; some are faster."""
+    """How work is spread over lanes. It affects speed and rounding only."""
 
     lanes: LaneTuning
     attention: AttentionTuning
@@ -147,7 +147,7 @@ class Tuning:
     expert_table: ExpertTable  # the same for products with experts
 
     def changed(self, **values: Any) -> "Tuning":
-        """The same with other values, by the names of fields: of a group, or of a table."""
+        """The same tuning with other values, by name of a field of a group, or of a table."""
         groups = {GROUP_OF[name] for name in values if name in GROUP_OF}
         own = {name: value for name, value in values.items() if name not in GROUP_OF}
         for group in groups:
@@ -156,12 +156,12 @@ class Tuning:
         return replace(self, **own)
 
     def value(self, name: str) -> Any:
-        """A field of a group, or a table, by its name."""
+        """The value of a field of a group, or a table, by name."""
         return getattr(getattr(self, GROUP_OF[name]) if name in GROUP_OF else self, name)
 
     @property
     def configs(self) -> Iterator[GemmConfig | ExpertConfig]:
-        """Those of both tables."""
+        """The configurations of both tables."""
         yield from (config for _, config in self.gemm_table)
         yield from (config for _, config in self.expert_table)
 
@@ -193,19 +193,19 @@ class Tuning:
         return self.gemm_table[-1][1]
 
     def only(self, config: GemmConfig) -> "Tuning":
-        """The same with one configuration for all matrix products."""
+        """The same tuning with one configuration for all matrix products."""
         return replace(self, gemm_table=((GemmLimits(), config),))
 
     def only_experts(self, config: ExpertConfig) -> "Tuning":
-        """The same with one configuration for all products with experts and by head."""
+        """The same tuning with one configuration for all products with experts and all per-head products."""
         return replace(self, expert_table=((ExpertLimits(), config),))
 
     def preferring(self, *rows: tuple[GemmLimits, GemmConfig]) -> "Tuning":
-        """The same with other configurations for some matrix products."""
+        """The same tuning with other configurations for some matrix products."""
         return replace(self, gemm_table=(*rows, *self.gemm_table))
 
     def merged(self, lead: GemmConfig, own: GemmConfig, packed: bool) -> GemmConfig:
-        """The configuration of less work that shares a dispatch with `lead`: workgroups of as many lanes."""
+        """Adapts `own` to share a dispatch with `lead`, which has more work: the workgroup sizes become equal."""
         if own.wg == lead.wg or lead.wg % own.subgroup_width:
             return own
         if packed and lead.kernel in ("linear/gemv_int", "linear/gemv_single_pass"):

@@ -20,7 +20,7 @@ from ..gpu.plan import Plan
 from ..gpu.profile import lap
 from ..kernels.expert_config import ExpertConfig
 from ..kernels.gemm_config import MANY, GemmConfig
-from ..kernels.gemv import FEW
+from ..kernels.gemv import MAX_GEMV_ROWS
 from ..kernels.registry import expert_candidates, gemm_candidates
 from ..kernels.tuned import Choice, shown
 from ..kernels.tuning import GemmLimits, Tuning
@@ -83,8 +83,8 @@ class Tuner:
         for at, (limits, config) in enumerate(self.tuning.gemm_table):
             most = limits.max_rows
             if _sized(limits, config):
-                steps.append((chunk if most > FEW else min(most, slots), at))
-            elif (most <= slots or most > FEW) and (short or limits.max_run == MANY):
+                steps.append((chunk if most > MAX_GEMV_ROWS else min(most, slots), at))
+            elif (most <= slots or most > MAX_GEMV_ROWS) and (short or limits.max_run == MANY):
                 steps.append((chunk if most == MANY else most, at))
         # Decode and the chunk matter most, so that they come first.
         for rows, at in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):

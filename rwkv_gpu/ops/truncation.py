@@ -11,7 +11,7 @@ import numpy.typing as npt
 Logits = npt.NDArray[np.floating[Any]]  # [n]
 Places = npt.NDArray[np.intp]
 
-FEW = 1024  # that are sorted at once
+SORTED_AT_ONCE = 1024  # maximum number of tokens that are sorted at once
 GROUP = 32  # logits of which the greatest is sought first
 
 
@@ -78,7 +78,7 @@ def typical(logits: Logits, mass: float) -> Places:
 def _last_of(distance: Logits, p: Logits, mass: float) -> int:
     """Where the mass is enough, nearest first and of ties the first: halves are left out until few are to sort."""
     places = np.arange(len(p))
-    while len(places) > FEW:
+    while len(places) > SORTED_AT_ONCE:
         here = distance[places]
         near = here <= np.partition(here, len(here) // 2)[len(here) // 2]
         inside = float(p[places[near]].sum())

@@ -159,14 +159,14 @@ def test_every_truncation_keeps_something_once_and_in_order(logits, share):
 
 
 def test_typical_looks_beyond_the_first_few_where_it_must():
-    logits = np.zeros(3 * truncation.FEW, np.float32)
+    logits = np.zeros(3 * truncation.SORTED_AT_ONCE, np.float32)
     assert len(truncation.typical(logits, 0.9)) == pytest.approx(0.9 * len(logits), abs=2)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 3.0])
 @pytest.mark.parametrize("mass", [0.05, 0.5, 0.95])
 def test_typical_keeps_the_nearest_of_many(spread, mass):
-    logits = np.random.default_rng(0).standard_normal(5 * truncation.FEW + 1) * spread
+    logits = np.random.default_rng(0).standard_normal(5 * truncation.SORTED_AT_ONCE + 1) * spread
     p = truncation.softmax(logits)
     order = np.argsort(np.abs(-np.log(p) + np.sum(p * np.log(p))), kind="stable")
     expected = np.sort(order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1])

@@ -79,7 +79,7 @@ def can(**fields: Any) -> Break:
 
 
 def tuning(**fields: Any) -> Break:
-    return lambda pair: replace(pair, target=replace(pair.target, tuning=replace(pair.target.tuning, **fields)))
+    return lambda pair: replace(pair, target=replace(pair.target, tuning=pair.target.tuning.changed(**fields)))
 
 
 def at(node: str, **fields: Any) -> Break:

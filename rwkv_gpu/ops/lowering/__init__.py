@@ -1,4 +1,4 @@
-"""From a graph to dispatches: each kind of op has a function here that chooses the shader, its parts and its grid."""
+"""Lowers a graph to dispatches. Each kind of op has a function that selects the shader, its parts and its grid."""
 
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +68,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
 
 
 def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch]:
-    """The dispatches of a graph, in its order; products that may share a dispatch merged as far as a device can."""
+    """The dispatches of a graph, in order. A node marked `merges` shares the dispatch before it if the device can."""
     to = Lowering(graph, target, memory)
     for node in graph.nodes:
         first = len(to.dispatches)

@@ -1,8 +1,8 @@
-"""Attention as dispatches: queries, keys and values rotated, K and V written to pages, and every row's look back.
+"""Lowering of attention: rotation of q, k and v, the write of K and V to pages, and attention over the pages.
 
-In a step of one row for each sequence one kernel rotates, writes and attends. A long context is split into runs that a
-second one reduces. In any other step rows of a sequence see each other, so a kernel of its own writes K and V first: a
-step that verifies drafts then attends as in decode, row by row.
+In decode, with one row per sequence, a single kernel rotates, writes and attends. A long context is split into runs
+that a second kernel reduces. In any other step rows of a sequence see each other, so a separate kernel writes K and V
+first. A step that verifies drafts then attends as in decode, row by row.
 """
 
 import math
@@ -37,16 +37,16 @@ from .context import Lowering
 from .quantising import in_units
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
-RUN_FRAGMENTS = 16  # of keys that a run has at least there
-LEAST_COLUMNS = 16  # vec4s of a head that a workgroup joins the runs of
-REDUCING_GROUPS = 128  # workgroups that joining runs is spread over, where heads are long enough
+RUN_FRAGMENTS = 16  # minimum number of key fragments of a run on matrix units
+LEAST_COLUMNS = 16  # minimum number of vec4s of a head for a workgroup that reduces runs
+REDUCING_GROUPS = 128  # workgroups that reduce runs, if heads are long enough
 LOG2E = math.log2(math.e)
-BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that find the queries of a workgroup in a prompt
+BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that locate the queries of a workgroup in a prompt
 
 
 @dataclass(frozen=True)
 class Extra:
-    """What an option of attention adds to a kernel: parts, constants, and what they bind."""
+    """The parts, constants and operands that an option of attention adds to a kernel."""
 
     parts: tuple[str, ...] = ()
     constants: Mapping[str, Constant] = field(default_factory=dict)
@@ -59,7 +59,7 @@ PLAIN_ANSWER = Extra((*NO_SINK.parts, "attention/gate/none", "attention/answer/f
 
 @dataclass(frozen=True)
 class AttentionKernel:
-    """A kernel that attends: its parts, constants and what it binds."""
+    """An attention kernel: its parts, constants and operands."""
 
     kernel: str
     parts: tuple[str, ...]
@@ -69,7 +69,7 @@ class AttentionKernel:
     def extended(
         self, parts: tuple[str, ...], constants: Mapping[str, Constant], operands: Mapping[str, Operand]
     ) -> "AttentionKernel":
-        """With more of each."""
+        """The same kernel with further parts, constants and operands."""
         return AttentionKernel(
             self.kernel, (*self.parts, *parts), {**self.constants, **constants}, {**self.operands, **operands}
         )
@@ -77,7 +77,7 @@ class AttentionKernel:
 
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
-        op = replace(op, how=replace(op.how, causal=True))  # a row that is alone sees what is before it, and itself
+        op = replace(op, how=replace(op.how, causal=True))  # the only row of a sequence sees itself and all before it
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     fmt = to.memory.caches.format_of(op.cache)
@@ -109,14 +109,14 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
 
 
 def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:
-    """How the rows of a step attend on matrix units, where that serves."""
+    """The partition for decode on matrix units; None if they are not used."""
     if op.whole_norms or to.memory.caches.format_of(op.cache).name != "f16":
         return None
     return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
 
 
 def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Operand) -> AttentionKernel:
-    """Heads that share keys are rows of a fragment; only where every sequence has one row."""
+    """The decode kernel on matrix units: heads that share keys are rows of a fragment."""
     constants: dict[str, Constant] = {
         "SHARED": units.partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles,
         "WG": units.partition.lanes, **matrix_units(to.can.fragment, to.can.subgroup_size),
@@ -126,7 +126,7 @@ def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Oper
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
-    """Keys and values to their pages before any row looks back; gives the rotated queries. [T, H N]"""
+    """Emits the write of keys and values to their pages. Returns the rotated queries. [T, H N]"""
     keys, values = to.memory.caches.places[op.cache.name]
     rotated, constants, parts = _rotated(to, op)
     lanes = to.tuning.lanes.map_lanes
@@ -147,7 +147,7 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
 
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
-    """Whether a prompt attends by fragments: of keys and values in float16, and heads of up to 8 fragments."""
+    """Whether a prompt attends on matrix units: the cache is float16, and heads have at most 8 fragments."""
     side, size = to.can.fragment, op.cache.size
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     return (
@@ -159,7 +159,7 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
 
 
 def matrix_attention_bytes(size: int, side: int) -> int:
-    """Of workgroup memory: a block of keys or values, and for each query tile its scores and their exponentials."""
+    """Bytes of workgroup memory: a block of keys or values, and the scores and exponentials of each query tile."""
     keys = 4 * side
     return 2 * keys * (size + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
 
@@ -167,7 +167,7 @@ def matrix_attention_bytes(size: int, side: int) -> int:
 def _attend_on_matrix_units(
     to: Lowering, node: Node, op: Attend, partition: AttentionPartition, operands: Mapping[str, Operand]
 ) -> None:
-    """The rows over their pages, by workgroups of four query tiles: of as many heads of a KV head as divide them."""
+    """Emits prompt attention on matrix units. A workgroup has four query tiles, of 1, 2 or 4 heads of one KV head."""
     side, lanes = to.can.fragment, to.can.subgroup_size
     sharing = partition.heads // partition.kv_heads
     shared = max(count for count in (1, 2, QUERY_TILES) if sharing % count == 0)
@@ -221,7 +221,7 @@ def _attend_on_matrix_units(
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
-    """Every lane has keys of its own."""
+    """The kernel in which each lane has its own keys."""
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention.workgroup_lanes,
         "ROLLED": int(to.tuning.attention.rolls_loops),
@@ -231,7 +231,7 @@ def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queri
 
 
 def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> AttentionKernel:
-    """Lanes share keys; only where every sequence has one row."""
+    """The decode kernel in which several lanes share a key."""
     subgroup, caches = to.can.subgroup_width, to.memory.caches
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "LANES_PER_KEY": partition.lanes_per_key,
@@ -254,7 +254,7 @@ def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> 
 def _attend(
     to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel, base: float = 1.0
 ) -> None:
-    """The rows over their pages, and where these were split into runs, the runs reduced; `base` as in `_scores`."""
+    """Emits attention, and the reduction of runs if the context is split; `base` as in `_scores`."""
     split = partition.runs > 1
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     operands: dict[str, Operand] = {"y": found if split else op.y}
@@ -299,20 +299,20 @@ def _attend(
 
 
 def _workgroup_bytes(to: Lowering, partition: AttentionPartition) -> int | None:
-    """Of memory at most, where lanes share keys."""
+    """The maximum bytes of workgroup memory if lanes share keys; else None."""
     if not partition.lanes_per_key:
         return None
     return decode_bytes(partition.shared, partition.size, partition.lanes // to.can.subgroup_width)
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
-    """Counts of workgroups, which every dispatch leaves as it found them."""
+    """Zeroed counters of finished workgroups; every dispatch resets them."""
     count = rows * partition.heads // partition.shared
     return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
 
 
 def joining(shares: RunShares) -> tuple[str, ...]:
-    """The parts that join runs, of which a row has as many as its length wants."""
+    """The parts that reduce runs, whose number depends on the length of the row's context."""
     return "attention/partition", shares.counting, "attention/run_sums"
 
 
@@ -327,9 +327,9 @@ def reduce_runs(
     *,
     every_run: bool = False,
 ) -> None:
-    """The runs of each head, by as many lanes for each vec4 as a workgroup has: `every_run`, or as many as a row has.
+    """Emits the reduction of the runs of each head: `every_run`, or only those that a row has.
 
-    Workgroups share a head where a device would have few of them otherwise.
+    Several lanes share a vec4. Several workgroups share a head if there would be too few workgroups otherwise.
     """
     total, slices = partition.size // 4, 1
     while (
@@ -371,12 +371,12 @@ def _stored(fmt: KVFormat, size: int, way: str) -> tuple[str, ...]:
 
 
 def _position_bytes(to: Lowering, op: Attend) -> int:
-    """Of the keys and values of one position."""
+    """Bytes of the keys and values of one position."""
     return 2 * op.cache.heads * to.memory.caches.format_of(op.cache).nbytes(op.cache.size)
 
 
 def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
-    """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
+    """The operands, constants and parts of a kernel that reads unrotated heads."""
     how, rope, norms = op.how, op.how.rope, op.how.norms
     operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places(op.cache)}
     query_scale, scales = scale_of_queries(how)
@@ -421,8 +421,8 @@ def scale_of_queries(how: Attention | LatentAttention) -> tuple[str, dict[str, C
 
 
 def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:
-    """The rotation of every position that a plan may have."""
-    pages, weights = to.memory.caches.max_pages, to.weights  # what is made later must not hold the whole lowering
+    """The table of rotations for all positions of a plan."""
+    pages, weights = to.memory.caches.max_pages, to.weights  # so that `make` does not keep `to` alive
     factors = factors_of(rope, to.memory.caches.context)
 
     def make() -> npt.NDArray[np.float32]:
@@ -443,7 +443,7 @@ def _weighted(norms: HeadNorms) -> bool:
 
 
 def _vectors(op: Attend) -> JoinedVectors:
-    """The weights of head norms, if there are any, and then the sinks, if there are any."""
+    """The weights of head norms, followed by the sinks, if there are any."""
     norms, sinks, size = op.how.norms, op.how.sinks, op.cache.size
     weighted = norms if norms and _weighted(norms) else None
     rows: list[tuple[Weight | None, int]] = []
@@ -457,7 +457,7 @@ def _vectors(op: Attend) -> JoinedVectors:
 
 
 def _scores(op: Attend, base: float = 1.0) -> Extra:
-    """For what becomes of scores, which a kernel has as powers of e^(1 / base)."""
+    """The part that transforms scores; a kernel computes exponentials of scores / base to the base e."""
     how = op.how
     if how.alibi:
         assert not how.softcap, "scores that are biased have no cap"
@@ -472,7 +472,7 @@ def _scores(op: Attend, base: float = 1.0) -> Extra:
 
 
 def _sink(op: Attend) -> Extra:
-    """For a kernel that divides by the sum of exponentials."""
+    """The part that adds a sink to the softmax, for the kernel that divides by the sum."""
     if op.how.sinks is None:
         return NO_SINK
     vectors = _vectors(op)
@@ -481,7 +481,7 @@ def _sink(op: Attend) -> Extra:
 
 
 def _answer(to: Lowering, node: Node, op: Attend) -> Extra:
-    """For a kernel that writes the answer: the sink, the gate, and whether it is also rounded."""
+    """The parts for the kernel that writes the result: sink, gate, and optional rounding."""
     found = _sink(op)
     parts = [*found.parts, "attention/gate/none" if op.gate is None else "attention/gate/each"]
     constants, operands = dict(found.constants), dict(found.operands)

@@ -1,4 +1,4 @@
-"""Recurrences of prompts by chunks: all chunks are solved, states go from chunk to chunk, rows are normed and gated."""
+"""Lowering of chunked recurrences: solve all chunks, carry states from chunk to chunk, norm and gate rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .context import Lowering
 
 @dataclass(frozen=True)
 class Stage:
-    """What one of the dispatches has of its own."""
+    """The parts, constants and operands of one of the dispatches."""
 
     parts: tuple[str, ...]
     constants: Mapping[str, Constant]
@@ -25,7 +25,7 @@ class Stage:
 def chunked(
     to: Lowering, node: Node, state: State, y: Value, shape: ChunkShape, inputs: Stage, output: Stage | None
 ) -> None:
-    """Three dispatches: chunks side by side, states from chunk to chunk, norms and gates row by row.
+    """Emits three dispatches: all chunks in parallel, states from chunk to chunk, norms and gates row by row.
 
     `inputs` says where r, w, k, v, a and b come from, `output` what becomes of S r; nothing where there is none.
     """

@@ -1,4 +1,4 @@
-"""What lowering has to hand: the graph, the device, the memory, and the dispatches so far."""
+"""The lowering context: the graph, the device, the memory, and the dispatches so far."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from ..vocabulary import Cache, LayerNorm, Rms, Weight
 
 @dataclass(frozen=True)
 class Runs:
-    """What attention has found in each run of the context."""
+    """The partial results of attention, one per run of the context."""
 
     found: Value  # [T, H, runs, N + 4]
     cache: Cache
-    constants: Mapping[str, Constant]  # how the context is cut
+    constants: Mapping[str, Constant]  # how the context is split into runs
 
 
 class Lowering:
-    """Collects the dispatches of a graph. Knows shaders by name, and no op."""
+    """Collects the dispatches of a graph. Refers to shaders by name and knows no op."""
 
     def __init__(self, graph: Graph, target: Target, memory: Memory) -> None:
         self.graph = graph
@@ -40,7 +40,7 @@ class Lowering:
         self.weights = target.weights
         self.memory = memory
         self.dispatches: list[UnplacedDispatch] = []
-        self.runs: dict[Value, Runs] = {}  # left for the reader of a value to join
+        self.runs: dict[Value, Runs] = {}  # partial results that the reader of a value reduces
 
     def emit(
         self,
@@ -57,9 +57,9 @@ class Lowering:
         context_cost: ContextCost = NO_CONTEXT_COST,
         shared_bytes: int | None = None,
     ) -> None:
-        """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name.
+        """Appends a dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands are by binding.
 
-        The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
+        The cost includes the rows of all value operands; `row_bytes` are further bytes per row.
         """
         kernel, *parts = shader
         linked = link(kernel, parts, constants)
@@ -86,24 +86,24 @@ class Lowering:
         )
 
     def vector(self, weight: Weight) -> Slice:
-        """A float32 parameter as kernels read it whole."""
+        """The binding of a float32 parameter that kernels read whole."""
         [shard] = self.weights[weight.name].shards
         return shard.slice
 
     def gain(self, norm: Rms | LayerNorm) -> Slice:
-        """The weight of a norm that a product computes while it reads x."""
+        """The weight of a norm that is fused into a product."""
         assert norm.weight is not None, "a norm without weight is a node of its own"
         return self.vector(norm.weight)
 
     def rms_norm(self, how: Rms | None) -> tuple[str, dict[str, Constant], dict[str, Operand]]:
-        """The part that norms rows of x while they are read, or leaves them; its constants, and what it binds."""
+        """The part that applies an optional RMS norm to rows of x while reading; its constants and operands."""
         if how is None:
             return "linear/prologue/no_norm", {}, {}
         return "linear/prologue/rms_norm", {"EPS": float(how.eps)}, {"gain": self.gain(how)}
 
     @property
     def segments(self) -> Value:
-        """Of each sequence in the step, a `Segment` of `lib/step.wgsl`. [S, SEGMENT_WORDS]"""
+        """One `Segment` of `lib/step.wgsl` for each sequence of the step. [S, SEGMENT_WORDS]"""
         return self.graph.input("segments", np.uint32, (self.shape.max_segments, SEGMENT_WORDS))
 
     @property
@@ -117,14 +117,14 @@ class Lowering:
         return self.graph.input(name, np.uint32, (self.shape.rows, 2))
 
     def page_tables(self, cache: Cache) -> Value:
-        """The pages of each sequence that hold a cache. [S, max_pages]"""
+        """The page table of each sequence for a cache. [S, max_pages]"""
         caches = self.memory.caches
         name = of_window("pages", caches.window_of(cache))
         return self.graph.input(name, np.uint32, (self.shape.max_segments, caches.max_pages))
 
 
 def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> str:
-    """blk.3/ffn_key gemv.q4_k"""
+    """The display name of a dispatch: `blk.3/ffn_key gemv.q4_k`."""
     formats = [part.removeprefix("formats/") for part in parts if part.startswith("formats/")]
     shader = kernel.rpartition("/")[2] + (f".{formats[0]}" if formats else "")
     prefix = "" if layer is None else f"blk.{layer}/"
@@ -132,5 +132,5 @@ def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> s
 
 
 def _short(name: str) -> str:
-    """`blk.3.ffn_key.weight` is `ffn_key` inside block 3; of several, joined by +, each."""
+    """Shortens `blk.3.ffn_key.weight` to `ffn_key`, also each of several names joined by +."""
     return "+".join(re.sub(r"^blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))

@@ -1,4 +1,4 @@
-"""Convolutions over the rows of a sequence as dispatches."""
+"""Lowering of convolutions over the rows of a sequence."""
 
 import numpy as np
 import numpy.typing as npt
@@ -49,5 +49,5 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
 
 
 def _row_before(channels: int) -> npt.NDArray[np.float32]:
-    """The weights of a convolution that gives the row before, and its bias."""
+    """The weights and bias of a convolution that returns the previous row."""
     return np.concatenate([np.tile(np.array([1, 0], np.float32), channels), np.zeros(channels, np.float32)])

@@ -1,4 +1,4 @@
-"""Embedding, norms, ops by element and by row, copies and picked rows as dispatches."""
+"""Lowering of embedding, norms, elementwise and row ops, copies and picked rows."""
 
 import math
 from collections.abc import Mapping
@@ -144,13 +144,13 @@ def _each_row(
     constants: Mapping[str, Constant],
     operands: Mapping[str, Operand],
 ) -> None:
-    """A workgroup for each row, reduced over its lanes."""
+    """Emits a kernel with one workgroup per row, which reduces over its lanes."""
     parts = (*shader, f"lib/lanes/{to.tuning.lanes.reduce}")
     to.emit(node, name, parts, {"WG": to.tuning.lanes.row_lanes, **constants}, operands, groups=node.rows)
 
 
 def _norm_lanes(to: Lowering, width: int) -> int:
-    """Lanes that norm a row by fours, no more than it has."""
+    """The number of lanes that norm a row, at most one per vec4."""
     if to.tuning.lanes.reduce != "subgroup":
         return to.tuning.lanes.row_lanes
     return min(to.tuning.lanes.row_lanes, -(-width // 4 // 32) * 32)
@@ -164,7 +164,7 @@ def _norm_parts(norm: LayerNorm, width: int) -> tuple[str, ...]:
 
 
 def _gain_and_shift(to: Lowering, norm: Rms | LayerNorm) -> dict[str, Operand]:
-    """What a normed row is multiplied by, and what is added to it."""
+    """The operands for the weight and the bias of a norm."""
     weights = {"weight": norm.weight, "bias": norm.bias}
     return {name: to.vector(weight) for name, weight in weights.items() if weight is not None}
 

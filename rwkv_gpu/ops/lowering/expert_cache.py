@@ -1,4 +1,4 @@
-"""Copies of the chosen experts in a cache as dispatches. Nothing is read back: the GPU keeps the book."""
+"""Lowering of the expert cache: copies chosen experts into it. The GPU manages the cache, nothing is read back."""
 
 from ...gpu.weights import ExpertCache
 from ..graph import Node
@@ -27,7 +27,7 @@ def fetch_experts(to: Lowering, node: Node, op: FetchExperts) -> None:
 
 
 def _fill(to: Lowering, node: Node, cache: ExpertCache, name: str, fetch: Value, used: int) -> None:
-    """Copies what is missing of one matrix."""
+    """Emits the copy of missing experts of one matrix."""
     source, sizes = cache.sources[name], cache.sizes[name]
     [target] = cache.weights[name].shards
     blocks = -(-max(sizes) // (FILL_LANES * EACH))
@@ -45,5 +45,5 @@ def _fill(to: Lowering, node: Node, cache: ExpertCache, name: str, fetch: Value,
         },
         groups=choices * blocks,
         fixed_bytes=0,
-        row_bytes=2 * used * 16 * sum(sizes),  # where none has a copy
+        row_bytes=2 * used * 16 * sum(sizes),  # if no expert is cached
     )

@@ -1,4 +1,4 @@
-"""What kernels make of a gate and what it lets through."""
+"""The shader parts that combine gate and up."""
 
 from ...gpu.shader import Constant
 from ..elementwise import ELEMENTWISE
@@ -6,7 +6,7 @@ from ..vocabulary import NUMBER, ClampedSwiglu, Glu
 
 
 def glu_parts(then: Glu) -> tuple[tuple[str, ...], dict[str, Constant]]:
-    """The parts that do it, and their constants."""
+    """The parts that compute a gated activation, and their constants."""
     if not isinstance(then, ClampedSwiglu):
         return ("moe/glu/activated",), {"THEN": NUMBER[then]}
     row = ELEMENTWISE["glu"]

@@ -1,4 +1,4 @@
-"""Products with a matrix for each head, by the kernels of experts: a row takes them all, each for an x of its own."""
+"""Lowering of per-head products, by the kernels of experts: every row uses all heads, each with its own x."""
 
 from ...gpu.shader import Constant
 from ...kernels.expert_config import ExpertConfig
@@ -68,21 +68,21 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
 
 
 def _reading(matrices: Matrices, config: ExpertConfig, stride: int, runs: Runs | None) -> tuple[str, ...]:
-    """What reads rows of x, or joins the runs of them."""
+    """The parts that read rows of x, or reduce the runs of attention."""
     if runs is not None:
-        return "moe/rows/joined_runs", *joining(ONE), "attention/reach/window"  # of one row
+        return "moe/rows/joined_runs", *joining(ONE), "attention/reach/window"  # for one row
     return _rows(matrices, stride), *matrices.reading(config)[1:]
 
 
 def _rows(matrices: Matrices, stride: int) -> str:
-    """What reads rows of x so far apart."""
+    """The part that reads rows of x with a stride."""
     return "lib/rows/scalar" if stride % 4 else matrices.rows
 
 
 def _on_matrix_units(
     to: Lowering, node: Node, op: HeadLinear, matrices: Matrices, config: ExpertConfig
 ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """How tiles read rows of x, which they or a dispatch before them round, and what they write beside y."""
+    """The parts, constants and operands of tiles: how x is rounded and read, and whether y is also written rounded."""
     width, stride, rows = matrices.width, op.x.shape[1] // matrices.experts, node.rows * matrices.experts
     kept = "rounded" if op.quantises else "none"
     parts = [*decoded_parts(matrices.shards[0]), f"moe/kept/{kept}", *ROUNDING_IN_UNITS]

@@ -1,4 +1,4 @@
-"""Attention over latents as dispatches: latents go to their pages, then every head of a row looks back over them."""
+"""Lowering of latent attention: latents are written to their pages, then every head of a row attends to them."""
 
 from ...gpu.cost import ContextCost
 from ...gpu.merge import lanes
@@ -84,7 +84,7 @@ def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
 
 
 def _result(op: AttendLatent, partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
-    """The part that says what becomes of what a workgroup has found, and what it writes to."""
+    """The part that writes the result of a workgroup, and its operands."""
     if partition.runs == 1:
         return "whole", {"y": op.y}
     return "partial", {"y": found}
@@ -106,7 +106,7 @@ def _kernel(
 
 
 def write(to: Lowering, node: Node, op: WriteLatent) -> None:
-    """Latents to their pages, and the last dims of queries rotated."""
+    """Emits the write of latents to their pages and the rotation of the last dims of queries."""
     [keys] = to.memory.caches.places[op.cache.name]
     rope, caches, heads = op.how.rope, to.memory.caches, op.how.heads
     operands: dict[str, Operand] = {
@@ -144,5 +144,5 @@ def write(to: Lowering, node: Node, op: WriteLatent) -> None:
 
 
 def _position_bytes(to: Lowering, cache: Cache) -> int:
-    """Of the latent of one position."""
+    """Bytes of the latent of one position."""
     return to.memory.caches.format_of(cache).nbytes(cache.size)

@@ -1,4 +1,4 @@
-"""Matrix products as dispatches: the kernel, and what it links for the format, the device and each stage."""
+"""Lowering of matrix products: the kernel, and the parts for the format, the device and each stage."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -37,33 +37,33 @@ from .quantising import quantise
 from .table import Placed, Table
 
 REDUCE = "linear/splitk_reduce"
-STATES = "shift_state", "past"  # what is bound of them
-FEW_GROUPS = 132  # workgroups that leave room for others: one for each processor of an H200
-FEW_ROWS = 32  # of x for a workgroup on matrix units, where the table of matrices is a constant
+STATES = "shift_state", "past"  # names of bindings that hold states
+MAX_MERGED_GROUPS = 132  # workgroups that leave room for a merged product: one per multiprocessor of an H200
+MAX_CONSTANT_TABLE_ROWS = 32  # rows of x of a workgroup on matrix units up to which the table is a constant
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The matrices of a dispatch, and what it binds for them."""
+    """The matrices of a dispatch and its operands."""
 
     name: str
     placed: Sequence[Placed]
     operands: Mapping[str, Operand]
-    joined: Placed | None = None  # whose columns follow those of the only one
+    joined: Placed | None = None  # a second matrix whose columns follow those of the first
 
     @property
     def shards(self) -> list[Shard]:
-        """Of all matrices whose results it writes."""
+        """The shards of all matrices with a result."""
         return [one.shard for one in self.placed]
 
     @property
     def widths(self) -> list[int]:
-        """Columns of each matrix."""
+        """The number of columns of each matrix."""
         return [one.k for one in self.placed]
 
 
 def gemm(to: Lowering, node: Node, op: Gemm) -> None:
-    """One dispatch for each binding of W, and one more where columns are cut into parts."""
+    """Emits one dispatch for each binding of W, and a second one if columns are split (split-K)."""
     config = op.config
     assert config is not None, "every product has a kernel"
     if config.reads_quantised and not op.has(ReadQuantised):
@@ -80,7 +80,7 @@ def gemm(to: Lowering, node: Node, op: Gemm) -> None:
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:
-    """The matrices of each dispatch: several of one buffer share one, a large one may have several."""
+    """The matrices of each dispatch: several matrices in one buffer share one, a large matrix may need several."""
     operands = _operands(to, op)
     if len(op.products) > 1 or op.has(JoinColumns):
         return [_together(to, op, operands)]
@@ -99,7 +99,7 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
 
 
 def _operands(to: Lowering, op: Gemm) -> dict[str, Operand]:
-    """x, y and biases: of several products, each is a stack."""
+    """The operands x, y and biases; each is a stack if there are several products."""
     [first, *others] = op.products
     x = next((stage.instead for stage in op.prologue if stage.instead is not None), first.x.root if others else first.x)
     found: dict[str, Operand] = {"x": x, "y": first.y.root if others else first.y}
@@ -113,7 +113,7 @@ def _operands(to: Lowering, op: Gemm) -> dict[str, Operand]:
 
 
 def _together(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
-    """Matrices of one buffer as one binding: their results lie in one stack, or their sums are added."""
+    """Binds matrices of one buffer as one; their results are in one stack, or (JoinColumns) added up."""
     shards = shards_of(op, to.target)
     w = spanned(shards)
     shards = [shard.moved((shard.slice.offset - w.offset) // 16) for shard in shards]
@@ -138,7 +138,7 @@ def _together(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
 
 
 def _x_of(op: Gemm, index: int) -> int:
-    """Where the x of a product starts: in floats, of quantised rows in vec4s, of shifted rows as if they were there."""
+    """The start of a product's x: in floats; for quantised rows in vec4s; for shifted rows, as if these were stored."""
     quantised = op.find(ReadQuantised)
     if quantised:
         return quantised.rows.starts[x_start(op, index)]
@@ -146,7 +146,7 @@ def _x_of(op: Gemm, index: int) -> int:
 
 
 def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> None:
-    """Workgroups of their own for each part of the columns, and a dispatch that adds up what they found."""
+    """Emits a dispatch with separate workgroups for each part of the columns, and one that adds up their sums."""
     count = node.rows * parts
     starts = [0, *itertools.accumulate(count * shard.rows for shard in bound.shards)]
     found = Value((node.rows, starts[-1] // node.rows))
@@ -165,7 +165,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
 
 
 def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, stages: Sequence[Stage], parts: int = 1) -> None:
-    """One dispatch for all matrices; with several parts it writes the sums of each."""
+    """Emits one dispatch for all matrices; with several parts, it writes the partial sums of each."""
     assert op.config is not None
     config, staged = fit(op, op.config, to.target, bound.shards)
     mergeable = _behind(to, config) if op.merges and node.rows > to.tuning.fusion.merged_rows else config
@@ -198,7 +198,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, stages: Sequence
 
 
 def _add_table(links: Links, op: Gemm, bound: Bound, rows: int, parts: int) -> int:
-    """The table of matrices; how many blocks of rows of W and of x there are."""
+    """Links the table of matrices. Returns the number of blocks of rows of W times blocks of rows of x."""
     config, quantises = op.config, op.find(QuantiseResult)
     assert config is not None
     owned, t_blocks, parts = 1, -(-rows // config.tb), parts * config.joined_parts
@@ -207,7 +207,7 @@ def _add_table(links: Links, op: Gemm, bound: Bound, rows: int, parts: int) -> i
         links.constants["OWNED"] = owned
     most = max(1, config.max_workgroups // (t_blocks * parts))
     each = blocks_of(bound.shards, bound.widths, config.block * owned, most)
-    constant = not config.takes(UNIFORM_TABLE) or bool(config.fragment and config.tb <= FEW_ROWS)
+    constant = not config.takes(UNIFORM_TABLE) or bool(config.fragment and config.tb <= MAX_CONSTANT_TABLE_ROWS)
     table = Table.of(bound.placed, each, t_blocks, rows, parts, constant)
     table = table.joining(bound.joined) if bound.joined else table
     links.add(Links([*table.parts], table.constants, {**table.operands}))
@@ -215,7 +215,7 @@ def _add_table(links: Links, op: Gemm, bound: Bound, rows: int, parts: int) -> i
 
 
 def _add_stages(links: Links, to: Lowering, op: Gemm, rows: int, stages: Sequence[Stage]) -> None:
-    """What becomes of x and of sums: stages, biases and activations."""
+    """Links prologues and epilogues: stages, biases and activations."""
     links.constants |= NUMBERS | op.constants
     if "bias" in links.operands:
         links.parts.append(BIASED)
@@ -226,13 +226,13 @@ def _add_stages(links: Links, to: Lowering, op: Gemm, rows: int, stages: Sequenc
 
 
 def _add_rows(links: Links, bound: Bound, config: GemmConfig) -> None:
-    """How x is read where no stage reads it in a way of its own."""
+    """Links the part that reads x, unless a stage has linked one."""
     if not config.reads_quantised and not {*ROWS.parts, JOINED_ROWS} & set(links.parts):
         links.parts += [PLAIN_STATISTICS, SCALAR_ROWS if any(width % 4 for width in bound.widths) else VEC4_ROWS]
 
 
 def _add_format(links: Links, to: Lowering, bound: Bound, config: GemmConfig) -> None:
-    """What decodes W: with buffers to spare, words of it are a second binding."""
+    """Links the parts that decode W. If the device has enough buffers, W is bound a second time as words."""
     parts: Sequence[str] = bound.shards[0].parts
     room = to.can.max_storage_buffers >= DIRECT_WORDS_BUFFERS
     if room and config.takes(DIRECT_WORDS) and PICKED_WORDS in parts:
@@ -245,12 +245,13 @@ def _add_format(links: Links, to: Lowering, bound: Bound, config: GemmConfig) ->
 
 
 def _behind(to: Lowering, own: GemmConfig) -> GemmConfig | None:
-    """With workgroups like those of the dispatch before, for as many rows of x as the memory holds that it leaves.
+    """The config with the workgroup size of the dispatch before, and fewer rows of x if memory requires it.
 
-    None where that leaves no room: on an H200 merging behind 324 workgroups loses 3% of Granite 4 H Tiny by 16.
+    None if the two cannot share a dispatch or should not: on an H200, merging into a dispatch of 324 workgroups makes
+    Granite 4 H Tiny 3% slower at batch 16.
     """
     before = to.dispatches[-1]
-    if not own.entry.any_lanes or before.shared_bytes is None or before.groups > FEW_GROUPS:
+    if not own.entry.any_lanes or before.shared_bytes is None or before.groups > MAX_MERGED_GROUPS:
         return None
     config, room = replace(own, wg=int(lanes(before.linked))), to.can.max_workgroup_memory - before.shared_bytes
     while config.workgroup_bytes > room and config.tb > 1:
@@ -260,7 +261,7 @@ def _behind(to: Lowering, own: GemmConfig) -> GemmConfig | None:
 
 
 def _parameter_bytes(bound: Bound, operands: Mapping[str, Operand]) -> int:
-    """Of matrices and vectors; what is bound of W may hold other matrices in between."""
+    """Bytes of the matrices and vectors; the binding of W may contain other matrices in between."""
     vectors = (one for at, one in operands.items() if isinstance(one, Slice) and at not in ("w", "words", *STATES))
     matrices = [*bound.placed, *filter(None, [bound.joined])]
     return sum(one.shard.slice.nbytes for one in matrices) + sum(vector.nbytes for vector in vectors)

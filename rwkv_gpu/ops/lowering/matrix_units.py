@@ -1,4 +1,4 @@
-"""What kernels link, and are specialised by, that multiply float16 on matrix units."""
+"""Parts and constants of kernels that multiply float16 on matrix units."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,10 +15,10 @@ from ..values import CachedTensor, Value
 
 
 def on_matrix_units(op: Gemm, config: GemmConfig, shard: Shard, widths: Sequence[int], blocks: int) -> Links:
-    """What a product links, and is specialised by, whose matrices are of the format of a shard."""
+    """The parts, constants and operands of a product, for matrices of the format of a shard."""
     by_fours = config.takes(OF_FOURS)
     found = Links(_decoded_fours(shard) if by_fours else [decoded_weights(shard)])
-    # How much of what is added to sums a lane asks for at once: adapters and tiles want registers.
+    # Epilogue inputs that a lane loads at a time: adapters and tiles need the registers.
     most_asked = 4 if by_fours and not op.has(AddAdapters) else 2
     found.constants |= {"W_EXPONENT": w_exponent(shard), "MOST_ASKED": most_asked}
     if by_fours:
@@ -29,7 +29,7 @@ def on_matrix_units(op: Gemm, config: GemmConfig, shard: Shard, widths: Sequence
 
 
 def _joined_sums(config: GemmConfig, blocks: int) -> Links:
-    """Where sums of so many blocks meet, each of several workgroups that have parts of its columns."""
+    """Buffers for `blocks` blocks with split columns: the partial sums, and counts of finished parts."""
     found = Value((blocks * config.tb, config.r * config.joined_parts))
     count = blocks * config.fragments_of_w * config.fragments_of_x
     none_done = CachedTensor(("none done", count), partial(np.zeros, count, np.uint32))
@@ -37,22 +37,22 @@ def _joined_sums(config: GemmConfig, blocks: int) -> Links:
 
 
 def w_exponent(shard: Shard) -> int:
-    """The power of two by which weights are multiplied before they are rounded to float16, where that gains precision.
+    """The exponent of the power of two that weights are multiplied by before rounding to float16.
 
-    Scales of packed formats are small: 2^4 keeps those from 4e-6 on at full precision, and weights up to 4,000. Floats
-    stay as they are.
+    Scales of packed formats are small: 2^4 keeps full precision for scales from 4e-6 on, and for weights up to 4,000.
+    Float formats are not scaled.
     """
     return 4 if shard.packed else 0
 
 
 def decoded_weights(shard: Shard) -> str:
-    """The part that makes float16 of what a format decodes."""
+    """The part that converts decoded weights to float16."""
     kinds = {"formats/unsigned": "of_bytes", "formats/signed": "of_signed_bytes"}
     return "lib/matrix_units/" + next((kind for part, kind in kinds.items() if part in shard.parts), "of_floats")
 
 
 def _decoded_fours(shard: Shard) -> list[str]:
-    """The parts that make float16 of four weights of a run."""
+    """The parts that convert four weights of a run to float16."""
     own = {part.rpartition("/")[2] for part in shard.parts}
     if own >= {"nibbles", "unsigned"} and "fifths" not in own:
         return [OF_NIBBLES]

@@ -1,4 +1,4 @@
-"""Recurrences over a matrix for each head, other than RWKV-7's, as dispatches."""
+"""Lowering of recurrences over one matrix per head, except RWKV-7's."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from .context import Lowering
 from .rwkv import BLOCK_FLOATS, tile_parts
 from .states import through_rows, written
 
-LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
-GAIN = "recurrence/gain", "lib/activation"  # what the normed output of a delta net is multiplied by
-LANES_PER_NUMBER = 8  # that share a short row of a matrix there, 16 bytes each
+LERP_ROWS = 4  # rows that a lane mixes, loading the matrices once for all
+GAIN = "recurrence/gain", "lib/activation"  # parts that gate the normed output of a delta net
+LANES_PER_NUMBER = 8  # lanes that share a short row of U in `_lerp_decode`, 16 bytes each
 
 
 def lerp(to: Lowering, node: Node, op: Lerp) -> None:
@@ -53,7 +53,7 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
 
 
 def _lerp_decode(to: Lowering, node: Node, op: Lerp) -> None:
-    """For one row of each sequence: lanes share the rows of U."""
+    """Emits the mix for one row per sequence; lanes share the rows of U."""
     assert op.low is not None
     assert op.up is not None
     mixes, width = op.mix.shape
@@ -136,7 +136,7 @@ def lightning_attention(to: Lowering, node: Node, op: LightningAttention) -> Non
 
 
 def _decay_lora(to: Lowering, lora: Gemm) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
-    """What computes the decay of the one token that a sequence has, from the first half of its LoRA."""
+    """The parts, constants and operands that compute the decay in decode from the first half of its LoRA."""
     [product] = lora.products
     [shard] = to.weights[product.weight.name].shards
     fours = FLOATS_IN_16_BYTES[to.weights[product.weight.name].format.name]
@@ -200,7 +200,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
 
 
 def _neighbours_have_a_head(to: Lowering, size: int) -> bool:
-    """Whether the only row of each sequence has its heads in neighbouring lanes, four numbers for each."""
+    """Whether neighbouring lanes can hold a head in decode, four numbers each."""
     fours = size // 4
     return to.shape.row_each and 4 <= fours <= to.can.subgroup_width and fours & (fours - 1) == 0
 
@@ -215,7 +215,7 @@ def _recurrence(
     fixed_bytes: int,
     kernel: str = "recurrence/recurrence",
 ) -> None:
-    """A workgroup for each head of each sequence, which goes through the rows."""
+    """Emits a recurrence with one workgroup per head and sequence, which processes the rows in order."""
     heads, size, _ = op.state.shape
     split, rows = prompt_spread(size, to.target)
     lanes = size // rows * split
@@ -228,7 +228,7 @@ def _recurrence(
         to,
         node,
         op.state,
-        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may sum by subgroups
+        (kernel, *dict.fromkeys((*parts, *y, *tile_parts(split, rows)))),  # both may include the sum by subgroups
         {**constants, **own, **more},
         {**operands, **bound},
         op.y,

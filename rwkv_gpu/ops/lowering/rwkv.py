@@ -1,4 +1,4 @@
-"""Token shifts and time mixes of RWKV-7 as dispatches."""
+"""Lowering of RWKV-7: token shift and time mix."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ from .context import Lowering
 from .quantising import rounded_constants
 from .states import through_rows
 
-BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
-ABSENT = 0xFFFFFFFF  # as a place in a stack
-MOST_MIXES = 6  # of one norm
+BLOCK_FLOATS = 512  # tokens of a block times head size: limited by 16 KiB of workgroup memory
+ABSENT = 0xFFFFFFFF  # index of a missing part of a stack
+MOST_MIXES = 6  # maximum number of mixes of one norm
 GATES = 4  # w, a, the gate and the gate of v
 
 
@@ -71,7 +71,7 @@ def time_mix(to: Lowering, node: Node, op: TimeMix) -> None:
 
 
 def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
-    """For sequences of many rows: by chunks, or a workgroup for each head of each sequence goes through the rows."""
+    """Emits the time mix for many rows per sequence: in chunks, or token by token with a workgroup per head."""
     heads, size, _ = op.state.shape
     x = op.x
     operands = _operands(to, op) | {"gates": x.w.root}
@@ -107,7 +107,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
 
 
 def tile_parts(split: int, rows: int) -> tuple[str, ...]:
-    """What sums a row of a state that `split` lanes share, and keeps `rows` rows of it in each lane."""
+    """The parts that hold `rows` rows of a state in each lane, with `split` lanes per row, and sum over a row."""
     return (
         "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
         {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
@@ -116,7 +116,7 @@ def tile_parts(split: int, rows: int) -> tuple[str, ...]:
 
 
 def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
-    """For one row of each sequence: lanes share the rows of a state, and may compute the LoRAs of their channels."""
+    """Emits the time mix for one row per sequence; lanes share rows of a state and may compute the fused LoRAs."""
     heads, size, _ = op.state.shape
     lanes_per_row, rows = decode_spread(size, to.target)
     lora = FusedLora.of(op, op.lora, to.target) if op.lora else None
@@ -164,7 +164,7 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
 
 
 def _operands(to: Lowering, op: TimeMix) -> dict[str, Operand]:
-    """What all kernels bind."""
+    """The operands that all kernels have in common."""
     operands: dict[str, Operand] = {
         "rkv": op.x.r.root,
         "vectors": to.vector(op.vectors),
@@ -194,7 +194,7 @@ def _lora_constants(lora: FusedLora, lanes_per_row: int) -> dict[str, Constant]:
 
 
 def _lora_operands(lora: FusedLora, op: TimeMix, width: int) -> Mapping[str, Operand]:
-    """Behind the other vectors stand the biases, zeros where there is none."""
+    """The operands of the fused LoRAs. Biases follow the other vectors; a missing one is zeros."""
     biases = tuple(one.bias.name if one and one.bias else None for one in lora.products)
     first = next(one for one in lora.products if one)
     return {
@@ -205,5 +205,5 @@ def _lora_operands(lora: FusedLora, op: TimeMix, width: int) -> Mapping[str, Ope
 
 
 def _part(value: Value) -> int:
-    """Which part of a stack it is, where all have its shape."""
+    """The index of a value in its stack of equal parts."""
     return value.offset // value.part_bytes

@@ -1,4 +1,4 @@
-"""Sampling as dispatches: the best of each block of a row, what may be kept after truncation, then the row's token."""
+"""Lowering of sampling: the best tokens of each block of a row, truncation of the row, then the draw."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from ..values import CachedTensor, Operand, Value
 from .context import Lowering
 
 SPAN = 1024  # tokens of a block
-LIST = 8192  # tokens that may be kept and are looked at again without going through all
-FEW = 512  # tokens that are ranked by comparing each with all others
-LANES = 256  # of a workgroup, that any device can run
-ROOMY = 32 << 10  # bytes of workgroup memory with which the only row may have a lane for each token of a block
-SOFTWARE_LANES = 64  # there a barrier costs by the lanes that wait
+LIST = 8192  # capacity of the list of candidate tokens, which saves passes over the whole row
+RANKED_DIRECTLY = 512  # maximum number of tokens that are ranked by comparing each with all others
+LANES = 256  # lanes of a workgroup that any device can run
+ROOMY = 32 << 10  # bytes of workgroup memory needed for one lane per token of a block in steps of one row
+SOFTWARE_LANES = 64  # lanes on software devices, where a barrier costs time per lane
 
 CONSTANTS: dict[str, Constant] = {
     "SKIP": int(Flag.SKIP),
@@ -35,12 +35,12 @@ REASONS: dict[str, Constant] = {
     "NOTHING_LEFT": int(Reason.NOTHING_LEFT),
     "SKIPPED": int(Reason.SKIPPED),
 }
-# What parts are specialised by, and what they bind, where it is more than all do.
+# Constants and operands of parts, in addition to the common ones.
 OWN: dict[str, dict[str, Constant]] = {
     "adjust": {"BIASES": BIASES},
     "choice": REASONS,
     "remember": {"RING": RING},
-    "truncate": {"FEW": FEW},
+    "truncate": {"FEW": RANKED_DIRECTLY},
     "list": {"LIST": LIST},
     "list_coherent": {"LIST": LIST},
 }
@@ -57,7 +57,7 @@ BOUND = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """What the dispatches of one sampling share."""
+    """State shared by the dispatches of one sampling op."""
 
     to: Lowering
     node: Node
@@ -67,11 +67,11 @@ class Sampling:
 
     @property
     def blocks(self) -> int:
-        """Of a row."""
+        """The number of blocks of a row."""
         return -(-self.vocabulary // SPAN)
 
     def emit(self, kernel: str, parts: Sequence[str], lanes: tuple[str, int], groups: int) -> None:
-        """A dispatch of such parts; each brings its constants and operands."""
+        """Emits a dispatch of a kernel with parts, adding the constants and operands of each part."""
         parts = ("draw", "part", "whole", *self.adjusting, *parts)
         bound = ("logits", "draws", *(name for part in parts for name in BOUND.get(part, ())))
         own = {name: value for part in parts for name, value in OWN.get(part, {}).items()}
@@ -121,17 +121,17 @@ def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
 
 
 def _joins(to: Lowering, buffers: int) -> bool:
-    """Whether the workgroup of a row that is done last chooses its token."""
+    """Whether the last workgroup to finish a row chooses its token, without another dispatch."""
     return to.tuning.fusion.last_workgroup_reduces and to.can.coherent and to.can.max_storage_buffers >= buffers
 
 
 def _lanes(to: Lowering) -> int:
-    """Lanes for a row."""
+    """The number of lanes for a row."""
     return SOFTWARE_LANES if to.can.software else LANES
 
 
 def _block_lanes(to: Lowering, rows: int) -> tuple[str, int]:
-    """How the lanes of a block reduce, and how many they are: of one subgroup, if it needs no barriers."""
+    """The reduction of a block and its number of lanes: one subgroup if possible, which needs no barriers."""
     if to.tuning.lanes.reduce == "one_subgroup":
         return to.tuning.lanes.reduce, to.tuning.lanes.row_lanes
     if rows > 1 or to.can.software or to.can.max_workgroup_memory < ROOMY:

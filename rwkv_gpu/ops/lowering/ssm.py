@@ -1,4 +1,4 @@
-"""State space models as dispatches."""
+"""Lowering of state space models."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from .chunked import Stage, chunked
 from .context import Lowering
 from .states import through_rows, written
 
-SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too
+SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device as well
 
 
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
@@ -36,7 +36,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
 
 
 def _ssd_inputs(to: Lowering, op: Ssd) -> tuple[dict[str, Constant], dict[str, Operand], int]:
-    """What every kernel is specialised by and binds, and the bytes of its parameters."""
+    """Constants and operands common to all kernels of the op, and the bytes of its parameters."""
     heads, p = op.state.shape[0], op.parameters
     names: tuple[str | None, ...] = (p.dt_bias.name, p.a.name, p.d.name)
     lengths: tuple[int, ...] = (heads, heads, heads)
@@ -58,10 +58,10 @@ def _ssd_inputs(to: Lowering, op: Ssd) -> tuple[dict[str, Constant], dict[str, O
 def _ssd_by_rows(
     to: Lowering, node: Node, op: Ssd, own: Mapping[str, Constant], operands: Mapping[str, Operand], nbytes: int
 ) -> None:
-    """Workgroups for each head of each sequence, which have some rows of its state."""
+    """Emits the recurrence token by token; several workgroups per head and sequence share the rows of its state."""
     heads, size, columns = op.state.shape
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
-    if op.merges:  # with workgroups of as many lanes as those before have
+    if op.merges:  # with the workgroup size of the dispatch before
         rows = math.gcd(size, int(workgroup_lanes(to.dispatches[-1].linked)) // lanes_per_row)
     lanes = rows * lanes_per_row
     block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
@@ -69,7 +69,7 @@ def _ssd_by_rows(
         "H": heads, "P": size, "N": columns, **own,
         "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width, "ROW_EACH": int(to.shape.row_each),
-        "INPUTS_FIRST": int(to.shape.row_each and not op.merges),  # beside attention Falcon-H1 would lose 10% of a step
+        "INPUTS_FIRST": int(to.shape.row_each and not op.merges),  # merged, Falcon-H1 would be 10% slower
     }  # fmt: skip
     # The sum is there anyway.
     parts, more, bound = written(to, node, "ssm/output", op.quantises, STORES_QUANTISED[:2])
@@ -91,7 +91,7 @@ def _ssd_by_rows(
 
 
 def _chunks_on_matrix_units(to: Lowering, op: Ssd) -> ChunksOnMatrixUnits | None:
-    """The way of a prompt's chunks, where the device computes them on matrix units and the step has whole ones."""
+    """The chunk configuration on matrix units; None if the device or the size of the step rules it out."""
     wanted = to.tuning.recurrence.state_space_on_matrix_units and to.can.state_space_on_matrix_units
     if not (to.can.fragment and wanted) or op.conv:
         return None
@@ -109,7 +109,7 @@ def _ssd_on_matrix_units(
     own: Mapping[str, Constant],
     operands: Mapping[str, Operand],
 ) -> None:
-    """Two dispatches: what all heads of a group share, then heads from chunk to chunk."""
+    """Emits two dispatches: one for what the heads of a group share, one that carries heads from chunk to chunk."""
     heads, size, columns, side, lanes = chunks.heads, chunks.size, chunks.columns, chunks.side, chunks.lanes
     constants: dict[str, Constant] = {"H": heads, "P": size, "N": columns, **own, **matrix_units(side, lanes)}
     halves, floats = chunks.scratch(to.shape)

@@ -1,4 +1,4 @@
-"""What dispatches share that go through the rows of each sequence, from its state on."""
+"""Lowering helpers for dispatches that process the rows of each sequence in order, starting from its state."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def through_rows(
     row_flops: int,
     shared_bytes: int | None = None,
 ) -> None:
-    """A dispatch of `groups` workgroups for each sequence: they go through its rows, make y and replace its state."""
+    """Emits `groups` workgroups per sequence, which process its rows, write y and replace its state."""
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     to.emit(
         node,
@@ -48,7 +48,7 @@ def through_rows(
 def written(
     to: Lowering, node: Node, hole: str, quantises: Quantised | None, sums: Sequence[str] = STORES_QUANTISED
 ) -> tuple[tuple[str, ...], Mapping[str, Constant], Mapping[str, Operand]]:
-    """The parts that write y, alone or also quantised; their constants, and what they bind. `sums` store integers."""
+    """The parts, constants and operands that write y, and also quantised if asked for; `sums` are for integers."""
     if quantises is None:
         return (f"{hole}/floats",), {}, {}
     if quantises.unit:

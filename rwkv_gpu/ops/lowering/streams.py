@@ -1,4 +1,4 @@
-"""Several residual streams as dispatches."""
+"""Lowering of ops over several residual streams."""
 
 from ...gpu.shader import Constant
 from ..graph import Node
@@ -34,7 +34,7 @@ def _by_column(
     own: dict[str, Constant],
     operands: dict[str, Operand],
 ) -> None:
-    """A lane for each column of each row, of all streams."""
+    """Emits a kernel with one lane for each column of each row, over all streams."""
     width, lanes = op.ys[0].shape[1], to.tuning.lanes.map_lanes
     constants = {"D": width, "STREAMS": len(op.ys), "WG": lanes} | own
     groups = -(-node.rows * width // lanes)

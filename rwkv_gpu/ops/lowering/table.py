@@ -1,4 +1,4 @@
-"""The matrices of a dispatch: where each lies in what the dispatch binds, as a table that kernels read."""
+"""The table of matrices that product kernels read: the place of each matrix in the bindings of the dispatch."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,38 +15,38 @@ from ..vocabulary import NUMBER, Activation
 
 @dataclass(frozen=True)
 class Placed:
-    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
+    """One matrix of a dispatch, and the offsets of its input, output and bias in their bindings."""
 
     shard: Shard
     k: int
-    x: int  # in floats, or of quantised rows in vec4s
+    x: int  # in floats, or in vec4s for quantised rows
     y: int
     stride: int
     bias: int
     then: Activation
-    scales: tuple[float, float] = (1.0, 1.0)  # of the sums; of gate and of up, where their rows stand in turns
+    scales: tuple[float, float] = (1.0, 1.0)  # factors of the sums; for alternating rows, those of gate and up
 
     @property
     def words(self) -> tuple[int, ...]:
-        """All that a table says of it, but which blocks it has; planes at the end."""
+        """Its entry in the table without the block range; the planes come last."""
         own = self.shard.rows, self.k, self.x, self.y, self.stride, self.bias, NUMBER[self.then]
         return (*own, *map(_bits, self.scales), *self.shard.planes)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The matrices of a dispatch as its kernel knows them: a uniform, or, in a step of one row, a constant."""
+    """The table of a dispatch: a constant in steps of one row, else a uniform."""
 
-    blocks: int  # of rows of W, over all matrices
+    blocks: int  # blocks of rows of W, over all matrices
     fields: tuple[int, ...]
-    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
+    matrices: tuple[tuple[int, ...], ...]  # MATRICES entries
     constant: bool
 
     @classmethod
     def of(
         cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
     ) -> "Table":
-        """Of products that have so many blocks each."""
+        """The table of matrices with `each[i]` blocks of rows of W each, and `t_blocks` blocks of rows of x."""
         starts = list(itertools.accumulate(each, initial=0))
         matrices = [(start, count, *p.words) for p, count, start in zip(placed, each, starts, strict=False)]
         none = (0,) * len(matrices[0])
@@ -54,30 +54,30 @@ class Table:
         return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
 
     def joining(self, placed: Placed) -> "Table":
-        """With a matrix that has no blocks of its own: its columns follow those of the only one."""
+        """The same table with a second matrix, whose columns follow those of the first; it has no blocks."""
         first, _, *rest = self.matrices
         return replace(self, matrices=(first, (0, 0, *placed.words), *rest))
 
     @property
     def parts(self) -> tuple[str, str]:
-        """What links it to a kernel."""
+        """The shader parts that read it."""
         return "linear/table", "linear/table/constant" if self.constant else "linear/table/uniform"
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What the kernel is specialised by."""
+        """Constants of the kernel."""
         matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
         return {"table": Struct("Table", (*self.fields, matrices))} if self.constant else {}
 
     @property
     def operands(self) -> dict[str, UniformTable]:
-        """What the kernel binds."""
-        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its eleven starts with a vec4
+        """Operands of the kernel."""
+        words = [*self.fields, 0, 0, 0]  # an entry is 16 words: eleven, padding, and a vec4 of planes
         for matrix in self.matrices:
             words += [*matrix[:-4], 0, *matrix[-4:]]
         return {} if self.constant else {"table": UniformTable(tuple(words))}
 
 
 def _bits(number: float) -> int:
-    """A float32 as the word that a kernel reads it from."""
+    """The bits of a number as float32."""
     return int(np.float32(number).view(np.uint32))

@@ -1,4 +1,4 @@
-"""LoRA adapters in GGUF files: read, checked against the model, and put together for all rows of a step."""
+"""LoRA adapters in GGUF files: read, checked against the model, and combined for all rows of a step."""
 
 import math
 import re
@@ -21,33 +21,33 @@ from ..ops.vocabulary import Alternating, Weight
 
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
-FOURS = 4  # columns that kernels read at once
-MOST_ALTERNATING = 512  # columns of gate and up in one matrix: B takes 59 MB of the 128 that every device binds
-MOST_CHANGE = 2.0**14  # of a weight; what is larger would not fit into float16
+FOURS = 4  # columns that kernels read at a time
+MOST_ALTERNATING = 512  # columns of gate and up in one matrix; B then takes 59 MB of the 128 that every device can bind
+MOST_CHANGE = 2.0**14  # maximum change of a weight; more would not fit float16
 MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
-TYPES = "token_types.weight"  # of which one row is added to every token
-# Tensors that are no factors of a product with the rows of a step, by the last part of their names.
+TYPES = "token_types.weight"  # one of its rows is added to every token
+# Tensors that are not factors of a product with the rows of a step, by the end of their names.
 NOT_PRODUCTS = re.compile(r"gate_up_exps|conv|norm|per_layer_token_embd|position_embd")
 EXPERTS = "_exps.weight"
-# Families whose experts have shares on what they read.
+# Families whose experts scale their inputs.
 OTHER_EXPERTS = ("llama4",)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """One file: what it adds to each matrix by name, B A · alpha / rank."""
+    """One file: what it adds to each matrix, by name: B A · alpha / rank."""
 
     name: str
-    scale: float  # by default
-    rank: int  # columns that it has, as many as any of its factors, in whole fours
-    # A [r, K], B [M, r] with alpha / r in it; of a table A [r, V], B [D, r]; of experts A [E, r, K], B [E, M, r]
+    scale: float  # default scale
+    rank: int  # number of columns: the maximum of its factors' ranks, rounded up to a multiple of four
+    # A [r, K], B [M, r] including alpha / r; for a table A [r, V], B [D, r]; for experts A [E, r, K], B [E, M, r]
     factors: Mapping[str, tuple[Array, Array]]
 
     @classmethod
     def read(cls, path: Path, scale: float, model: GGUFFile) -> "Adapter":
-        """A file that fits the model; what does not is refused before anything is loaded."""
+        """Reads a file and checks it against the model, before anything is loaded."""
         if not math.isfinite(scale) or abs(scale) > MOST_SCALE:
             raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
         with GGUFFile.open(path) as file:
@@ -72,13 +72,13 @@ class Adapter:
 
 
 def kind_of(file: GGUFFile) -> str:
-    """What an adapter's file holds, `lora` or `state`; empty for a file of another kind."""
+    """The kind of an adapter file, `lora` or `state`; empty for other files."""
     is_adapter = file.str("general.type", default="") == "adapter"
     return file.str("adapter.type", default="") if is_adapter else ""
 
 
 def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) -> tuple[Array, Array]:
-    """The factors for one matrix."""
+    """The two factors for a matrix."""
     for end in ENDS:
         if name + end not in file.tensors:
             raise BadFile(f"{path}: has no tensor '{name}{end}'; convert the adapter again")
@@ -97,7 +97,7 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
     shape = model.tensors[name].shape
     *experts, rows, columns = shape if len(shape) > 1 else (1, *shape)  # the gate of a shared expert is a row
-    if name == TABLE:  # converters write A as it is read by token ids
+    if name == TABLE:  # converters store A in the order of token ids
         a, rows, columns = a.T, columns, rows
     rank = b.shape[-1]
     if a.shape != (*experts, rank, columns) or b.shape != (*experts, rows, rank):
@@ -119,7 +119,7 @@ def _floats(file: GGUFFile, tensor: TensorInfo) -> Array:
 
 
 class Adapters:
-    """All adapters of a model, each in columns of its own."""
+    """All adapters of a model, each in its own columns."""
 
     def __init__(self, adapters: Sequence[Adapter]) -> None:
         self.adapters = tuple(adapters)
@@ -127,20 +127,20 @@ class Adapters:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise BadInput(f"two LoRA adapters have the name {twice}; rename one of the files")
-        self.rank = sum(one.rank for one in adapters)  # columns
+        self.rank = sum(one.rank for one in adapters)  # total columns
 
     @property
     def apart(self) -> frozenset[str]:
-        """The matrices that must not stand in turns with others: such products bind all factors, or do not run."""
+        """Matrices that cannot share a dispatch with others: such products bind all factors, or do not run."""
         return self.names if self.rank > MOST_ALTERNATING else frozenset()
 
     @property
     def names(self) -> frozenset[str]:
-        """The matrices that any of them adapts."""
+        """Matrices that any of the adapters changes."""
         return frozenset(name for one in self.adapters for name in one.factors)
 
     def digest(self) -> str:
-        """What tells them apart from others: a state belongs to the adapters that it was computed with."""
+        """Identifies the adapters: a state belongs to the adapters that it was computed with."""
         digest = sha256(self.scales().tobytes())
         for adapter in self.adapters:
             for name, factors in sorted(adapter.factors.items()):
@@ -150,7 +150,7 @@ class Adapters:
         return digest.hexdigest()
 
     def scales(self, wanted: Mapping[str, float] | None = None) -> Array:
-        """How much a row wants of each column: of each adapter by name, or what was said when it was loaded. [R]"""
+        """The scale of each column for a row: by adapter name, by default as loaded. [R]"""
         known = [one.name for one in self.adapters]
         for name in wanted or ():
             if name not in known:
@@ -159,13 +159,13 @@ class Adapters:
         return np.repeat(np.array(each, np.float32), [one.rank for one in self.adapters])
 
     def family(self, scales: Array) -> int:
-        """A number of 40 bits for such scales; 0 for those that were said when the adapters were loaded."""
+        """A 40-bit number for these scales; 0 for the scales at loading."""
         if np.array_equal(scales, self.scales()):
             return 0
         return int.from_bytes(sha256(scales.tobytes()).digest()[:5], "big") or 1
 
     def factors(self, model: Model) -> tuple[dict[str, LowRank], dict[str, Array]]:
-        """The factors by the name of each weight of the model, and their values by the name of each factor."""
+        """Returns the factors by weight name, and their values by factor name."""
         factors: dict[str, LowRank] = {}
         values: dict[str, Array] = {}
         found = set()
@@ -189,7 +189,7 @@ class Adapters:
         return factors, values
 
     def _arrays(self, weight: Weight, sources: Sequence[tuple[str, Sequence[int]]]) -> list[Array]:
-        """A of each matrix that a weight is made of, and the rows of B as they stand in it."""
+        """A for each matrix that a weight is made of, and the rows of B in the weight's order."""
         *experts, count, width = weight.shape if len(weight.shape) > 1 else (*weight.shape, 1)
         if weight.name == TABLE:
             a, b = self._joined(TABLE, (), range(width), count)
@@ -201,7 +201,7 @@ class Adapters:
         return [*(a for a, _ in pairs), np.stack([b for _, b in pairs], -2).reshape(*experts, count, -1)]
 
     def _joined(self, name: str, experts: tuple[int, ...], rows: Sequence[int], width: int) -> tuple[Array, Array]:
-        """A [R, K] and rows of B [M, R] of all adapters, or both of all experts; zeros where one does not adapt it."""
+        """A [R, K] and rows of B [M, R] of all adapters, or of all experts; zeros for adapters without this matrix."""
         a = np.zeros((*experts, self.rank, width), np.float32)
         b = np.zeros((*experts, len(rows), self.rank), np.float32)
         at = 0
@@ -216,12 +216,12 @@ class Adapters:
 
 
 def fits(weight: Weight, name: str) -> bool:
-    """Whether a weight is a matrix, or one for each expert, as factors of such a name are for, or a row of a matrix."""
+    """True if a weight is a matrix (or one per expert) that factors of this name can adapt, or a row of a matrix."""
     return name == TYPES or len(weight.shape) == 2 + name.endswith(EXPERTS)
 
 
 def balanced(a: Array, b: Array) -> tuple[Array, Array]:
-    """The same product of factors that are about as large as each other, so that float16 holds both."""
+    """Rescales two factors to similar magnitudes, so that both fit float16; the product is unchanged."""
     largest = float(np.abs(a).max()), float(np.abs(b).max())
     if not all(largest):
         return np.zeros_like(a), np.zeros_like(b)
@@ -233,7 +233,7 @@ NO_ADAPTERS = Adapters(())
 
 
 def adapters_of(specs: Any, model: GGUFFile, find: Callable[[str | Path], Path] = Path) -> Adapters:
-    """Those of `load`: paths, or pairs of a path and a scale; `find` says where the file of a name lies."""
+    """Reads the adapters for `load`: paths, or pairs of path and scale; `find` locates the file of a name."""
     if specs is not None and not isinstance(specs, str | Path | list | tuple):
         raise BadInput(f"lora is {specs!r}; it must be a path, or a list of paths or of pairs of a path and a scale")
     several = [specs] if isinstance(specs, str | Path) else list(specs or ())
@@ -247,7 +247,10 @@ def adapters_of(specs: Any, model: GGUFFile, find: Callable[[str | Path], Path] 
 
 
 def upload_factors(device: Device, weights: Weights, values: Mapping[str, Array]) -> None:
-    """Puts factors beside the parameters of a model. Those of one block lie together: a dispatch can read several."""
+    """Uploads factors next to a model's parameters.
+
+    Factors of one block are contiguous: a dispatch can read several.
+    """
     for block in _blocks(values):
         for name, weight in upload_together(device, block).items():
             weights.add(name, weight)
@@ -256,14 +259,14 @@ def upload_factors(device: Device, weights: Weights, values: Mapping[str, Array]
 def place_factors(
     device: Device, weights: Weights, values: Mapping[str, Array], allocate: Callable[[int], Buffer]
 ) -> None:
-    """The same in buffers that need not be there, with nothing written."""
+    """Like `upload_factors`, into allocated or placeholder buffers, without writing."""
     for block in _blocks(values):
         for name, weight in place_together(device, block, allocate).items():
             weights.add(name, weight)
 
 
 def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
-    """The factors of one block after the other, as bytes."""
+    """Yields the factors of one block after the other, as bytes."""
     blocks: dict[str, dict[str, Tensor]] = {}
     for name, array in values.items():
         block = blocks.setdefault(".".join(name.split(".")[:2]), {})

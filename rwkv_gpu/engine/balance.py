@@ -1,6 +1,6 @@
-"""How many layers of a model each of several devices gets, by its memory and its speed. Pure functions.
+"""Distributes the layers of a model over devices by memory and speed. Pure functions.
 
-A layer has a size and a time on each device. Devices have consecutive layers, in the order in which they are named.
+A layer has a size and a time on each device. Devices get consecutive layers, in the order in which they are named.
 """
 
 import itertools
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Load:
-    """What the layers of a model are to one device."""
+    """The layers of a model, as seen by one device."""
 
-    room: float  # bytes that they may take
-    sizes: Sequence[int]  # bytes of each layer there
-    seconds: Sequence[float]  # that a token takes in each layer there
+    room: float  # bytes available for them
+    sizes: Sequence[int]  # bytes of each layer on this device
+    seconds: Sequence[float]  # seconds of each layer for one token on this device
 
 
 def filled(loads: Sequence[Load]) -> list[int]:
-    """Layers of each device if each takes all that it has room for; together fewer than all where too little fits."""
+    """Layers of each device if each takes as many as fit; fewer than all in total if memory is short."""
     counts, at, layers = [], 0, len(loads[0].sizes)
     for load in loads:
         room, first = load.room, at
@@ -33,10 +33,10 @@ def filled(loads: Sequence[Load]) -> list[int]:
 def balanced(loads: Sequence[Load]) -> list[int] | None:
     """Layers of each device, at least one, so that the slowest part takes the least time; None if they do not fit.
 
-    Of splits that are as good, the one with the least time of all parts.
+    Among equal splits, the one with the least total time.
     """
     layers = len(loads[0].sizes)
-    # best[end]: (time of the slowest part, time of all, counts) of the first `end` layers on the devices so far
+    # best[end]: (time of the slowest part, total time, counts) of the first `end` layers on the devices so far
     best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
     for load in loads:
         sizes = [0, *itertools.accumulate(load.sizes)]

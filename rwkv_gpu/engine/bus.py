@@ -1,4 +1,4 @@
-"""How fast a device reads memory, measured: what a step costs whose weights are there."""
+"""Measures how fast a device reads memory, which estimates the cost of a step with weights there."""
 
 import time
 
@@ -19,12 +19,12 @@ COLUMNS = 2048
 
 
 def main_memory_rate(device: Device) -> float:
-    """Bytes a second that a GPU reads of main memory."""
+    """Bytes per second that a GPU reads from main memory."""
     return _rate(device, host=True)
 
 
 def memory_rate(device: Device | None) -> float:
-    """Bytes of weights a second that a GPU reads of its own memory, or that numpy multiplies."""
+    """Bytes of weights per second that a GPU reads from its own memory, or that numpy multiplies."""
     return _numpy_rate() if device is None else _rate(device, host=False)
 
 
@@ -39,8 +39,8 @@ def _numpy_rate() -> float:
 
 
 def _rate(device: Device, *, host: bool) -> float:
-    """Of the best of some reads."""
-    from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+    """The best rate of several reads."""
+    from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
     can = device.capabilities
     lanes = min(LANES, can.max_invocations)

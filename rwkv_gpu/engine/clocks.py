@@ -1,8 +1,8 @@
-"""Keeps the clocks of GPUs up while they wait for each other.
+"""Keeps GPU clocks high while GPUs wait for each other.
 
-In a model over several devices each computes for a part of the time only. NVIDIA's driver takes such a GPU to be half
-idle: after a pause it raises the clocks from 345 to 1,980 MHz over tens of seconds instead of a quarter of a second,
-and decode has a third of its speed meanwhile. So a GPU that waits runs a loop of one lane for a part of its wait.
+In a model split over several devices, each device computes only part of the time. NVIDIA's driver considers such a GPU
+half idle: after a pause it raises the clocks from 345 to 1,980 MHz over tens of seconds instead of a quarter of a
+second, and decode has a third of its speed meanwhile. So a waiting GPU runs a loop of one lane for a part of its wait.
 """
 
 import math
@@ -14,13 +14,13 @@ from ..gpu.busy_loop import BusyLoop
 from ..gpu.device import Device
 
 NVIDIA = 0x10DE
-PAUSE = 0.25  # seconds after which clocks may have fallen
-RAISING = 0.5  # seconds that it takes them to rise, at least
-AGAIN = 0.1  # seconds after which a loop is timed again: it is soon over where clocks have risen
-FASTER = 0.97  # of the time of a token that much before: clocks are rising
-SHARE = 1.0  # of the time of another device: clocks rise in half of the time that they take with 0.8 or 0.5
-SLOWER = 1.12  # times the best of late: clocks have fallen
-FORGETS = 1.001  # the best of late grows by that with each token, as contexts do
+PAUSE = 0.25  # seconds after which clocks may have dropped
+RAISING = 0.5  # minimum seconds for them to rise
+AGAIN = 0.1  # seconds after which a loop is timed again; it becomes shorter once clocks have risen
+FASTER = 0.97  # ratio to the previous token's time that indicates rising clocks
+SHARE = 1.0  # share of another device's time; clocks rise in half the time needed with 0.8 or 0.5
+SLOWER = 1.12  # ratio to the recent best time that indicates dropped clocks
+FORGETS = 1.001  # growth of the recent best time per token, as contexts grow
 
 
 class Loop(Protocol):
@@ -31,29 +31,30 @@ class Loop(Protocol):
 
 
 class Clocks:
-    """Decides when a waiting device is kept busy, and for how long. Asked once for each token."""
+    """Decides when a waiting device is kept busy, and for how long. Called once per token."""
 
     def __init__(self, loops: Sequence[Loop], now: Callable[[], float] = time.perf_counter) -> None:
         self._loops = loops
         self._now = now
-        self._last = -1e9  # seconds: of the last token
+        self._last = -1e9  # time of the last token
         self._is_raising = False
-        self._until = self._calibrated = self._before = 0.0  # seconds: of raising, of the last timing, a token's then
+        # Seconds: end of raising, last timing, token time at that timing
+        self._until = self._calibrated = self._before = 0.0
         self._best = 0.0
         self._seconds = [0.0] * len(loops)  # of the last token, by device
-        self._shorter = [0.0] * len(loops)  # of the last two: one that took long is no reason for a long loop
+        self._shorter = [0.0] * len(loops)  # minimum of the last two, so that one slow token does not cause a long loop
         self._works = False
 
     @classmethod
     def of(cls, devices: Sequence[Device | None]) -> "Clocks | None":
-        """For these devices; None if their driver is not known to lower clocks so."""
+        """Creates it for these devices; None if their driver is not known to lower clocks like this."""
         gpus = [one for one in devices if one is not None and one.adapter.kind == "DiscreteGPU"]
         if len(gpus) < len(devices) or any(one.adapter.handle.info["vendor_id"] != NVIDIA for one in gpus):
             return None
         return cls([BusyLoop(one) for one in gpus])
 
     def token(self) -> None:
-        """The next token is about to begin; all devices are idle."""
+        """Called before each token; all devices are idle."""
         now, total = self._now(), sum(self._seconds)
         if now - self._last > PAUSE:
             self._is_raising, self._until, total = True, now + RAISING, 0.0
@@ -68,13 +69,13 @@ class Clocks:
         self._works = total > 0 and (self._is_raising or total > SLOWER * self._best)
 
     def began(self, device: int) -> None:
-        """A device has begun its part: what it computes after that falls into its wait."""
+        """Called when a device begins its part: other work that it gets now runs during its wait."""
         if self._works:
             others = [seconds for number, seconds in enumerate(self._shorter) if number != device]
             self._loops[device].work(SHARE * sum(others) / len(others))
 
     def ended(self, device: int, seconds: float) -> None:
-        """A device has given its results after so long."""
+        """Called when a device has delivered its results, after `seconds`."""
         self._shorter[device] = min(seconds, self._seconds[device] or seconds)
         self._seconds[device] = seconds
 

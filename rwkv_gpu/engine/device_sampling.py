@@ -1,4 +1,4 @@
-"""How a request is sampled on the device: whether it can be, and its row of `draws`."""
+"""Sampling of a request on the device: whether it is possible, and its row of `draws`."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState,
 from ..ops.sampling import ALL, DRAW, Flag
 from .sampling_params import SamplingParams
 
-IMPOSSIBLE = -3.4e38  # where a kernel would see -inf
+IMPOSSIBLE = -3.4e38  # written instead of -inf
 
 
 def samples_on_device(params: SamplingParams) -> bool:
-    """Whether the device chooses these tokens by itself; else a `Sampler` must, from logits that are read back."""
+    """True if the device can sample with these params; otherwise a `Sampler` must, from logits that are read back."""
     rare = (
         params.typical_p < 1
         or params.dry_multiplier > 0
@@ -29,17 +29,17 @@ def samples_on_device(params: SamplingParams) -> bool:
 
 
 def penalises(params: SamplingParams) -> bool:
-    """Whether earlier tokens change a logit: the slot must then remember them."""
+    """True if earlier tokens change a logit: the slot must then store them."""
     return params.penalises and (params.penalty_last_n != 0 or params.penalty_decay < 1)
 
 
 def window(params: SamplingParams) -> int:
-    """Tokens that the penalties look back on; 0 is all."""
+    """Tokens that the penalties consider; 0 is all."""
     return params.penalty_last_n if params.penalty_last_n > 0 and params.penalty_decay == 1 else 0
 
 
 def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = False) -> npt.NDArray[Any]:
-    """A request's row of draws, but for `number` and `tokens`, which change with every step."""
+    """A request's row of draws, without `number` and `tokens`, which change every step."""
     row = np.zeros((), DRAW)
     flags = Flag.MASKED if masked else Flag(0)
     if params.temperature == 0:
@@ -63,7 +63,7 @@ def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = Fal
 
 
 def remember(state: GpuSamplerState | HostSamplerState, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-    """Makes a slot ready for the first draw of a sequence with these tokens."""
+    """Prepares a slot for the first draw of a sequence with these tokens."""
     if penalises(params):
         state.remember(slot, ids, window(params), params.penalty_decay)
     if params.logit_bias:

@@ -1,4 +1,4 @@
-"""Texts that are computed whole: logits of every position, or what the head makes them of. They generate nothing."""
+"""Evaluates whole texts: logits of every position, or inputs of the head. Generates nothing."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from .stored_prefixes import StoredPrefixes
 
 
 class Evaluator:
-    """Evaluates texts in free slots of an engine, between the steps of others."""
+    """Evaluates texts in free slots of an engine, between the steps of other requests."""
 
     def __init__(self, runner: Runner, slots: Slots, stored: StoredPrefixes) -> None:
         self._runner = runner
@@ -25,10 +25,10 @@ class Evaluator:
     def evaluate(
         self, ids: Sequence[int], *, chunk_size: int | None = None, hidden: bool = False
     ) -> Iterator[npt.NDArray[np.float32]]:
-        """The logits of every position, chunk by chunk, [rows, V], or what the head makes them of, [rows, D].
+        """Yields the logits of every position in chunks, [rows, V], or the inputs of the head, [rows, D].
 
-        Others may have steps between two chunks, and give their pages back where there are too few for both. While it
-        waits for a slot, or for another such text, it gives no rows. Whoever does not read to the end closes it.
+        Other requests may have steps between two chunks, and are preempted if pages are short. While waiting for a
+        slot, or for another text, it yields no rows. A caller that stops early must close it.
         """
         if not hidden:
             refuse_encoder(self._runner.model)
@@ -57,9 +57,9 @@ class Evaluator:
             slots.evaluating = slots.preempted = False
 
     def hidden(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """What the head would make logits of: the number of a text, and rows of it, [rows, D].
+        """Yields inputs of the head: the index of a text, and rows of it, [rows, D].
 
-        Texts that fit a step together take one; of others it is as `evaluate` has it.
+        Texts that fit a step together share one; longer ones are evaluated as in `evaluate`.
         """
         at = 0
         while at < len(texts):
@@ -71,12 +71,12 @@ class Evaluator:
                 at += 1
 
     def _fitting(self, texts: Sequence[Sequence[int]]) -> int:
-        """How many of the next texts a step has room for."""
+        """Number of next texts that fit in a step."""
         ends = itertools.accumulate(map(len, texts[: len(self._slots.free)]))
         return sum(end <= self._runner.chunk_size for end in ends)
 
     def _together(self, texts: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
-        """All rows of these texts by one step, or nothing where there are no pages for all of them."""
+        """Evaluates these texts in one step and returns their rows; empty if there are too few pages."""
         if len(texts) < 2:
             return []
         stored, slots = self._stored, [self._slots.free.pop() for _ in texts]

@@ -1,4 +1,4 @@
-"""Whether a model fits in memory, and with how long a context, before anything is allocated."""
+"""Computes whether a model fits in memory, and with which context, before anything is allocated."""
 
 import math
 from collections import Counter
@@ -33,33 +33,33 @@ from .parameters import parameters_of
 from .placement import Placement, place, place_as_asked
 from .speculation.draft_model import draft_options
 
-# What the default context leaves to scratch and to other programs, and what its caches may take on a device that does
-# not say how much memory is free.
+# Memory that the default context leaves to scratch and other programs, and the caches' limit on a device that does
+# not report its free memory.
 SHARE, UNKNOWN = 0.75, 1 << 30
-SCRATCH_SHARE = 0.25  # of memory: what scratch surely stays below
-STEP = 1024  # the default context is a multiple of this, where it is not what the model was trained on
+SCRATCH_SHARE = 0.25  # upper bound of scratch, as a share of memory
+STEP = 1024  # the default context is a multiple of this, or the training length
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The bytes that a model needs, by purpose, and those that are there."""
+    """The bytes that a model needs, by purpose, and the available bytes."""
 
-    context: int | None  # of a sequence, which the state is for; None has no limit
+    context: int | None  # context for which the state is computed; None has no limit
     weights: int
     state: int
-    scratch: int  # intermediates, and the sampler's memory of each sequence
-    available: int | None  # None where the device does not say
+    scratch: int  # intermediates, and the sampler state of each sequence
+    available: int | None  # None if the device does not report it
     adapters: int = 0  # factors of LoRA adapters
     draft: int = 0  # all that a draft model needs
-    host: int = 0  # bytes of weights in main memory, which the GPU reads there
-    host_available: int | None = None  # for these
-    host_layers: int = 0  # that are in main memory
-    expert_layers: int = 0  # whose experts are
-    cache: int = 0  # of experts, on the GPU
-    cached_experts: int = 0  # of each of these layers
+    host: int = 0  # weights in main memory, which the GPU reads there
+    host_available: int | None = None  # main memory available for these
+    host_layers: int = 0  # layers in main memory
+    expert_layers: int = 0  # layers whose experts are in main memory
+    cache: int = 0  # experts cached on the GPU
+    cached_experts: int = 0  # in each of these layers
     experts: int = 0
-    step_bytes: int = 0  # that a step of one token reads in main memory, if no expert is in the cache
-    main_memory_rate: float | None = None  # bytes a second that the GPU reads there
+    step_bytes: int = 0  # bytes that a step of one token reads from main memory if no expert is cached
+    main_memory_rate: float | None = None  # bytes per second that the GPU reads from main memory
     buffer_limit: int | None = None  # None in numpy
     binding_limit: int | None = None
 
@@ -70,24 +70,24 @@ class Fit:
 
     @property
     def parts(self) -> dict[str, int]:
-        """The bytes by purpose; what is beside the model only where there is any."""
+        """The bytes by purpose; adapters and drafts only if present."""
         extras = {"adapters": self.adapters, "draft": self.draft}
         always = {"weights": self.weights, "state": self.state, "scratch": self.scratch}
         return always | {name: nbytes for name, nbytes in extras.items() if nbytes}
 
     @property
     def step_seconds(self) -> float | None:
-        """What reading main memory adds to a step of one token, at most."""
+        """Maximum time that reading main memory adds to a step of one token."""
         return self.step_bytes / self.main_memory_rate if self.main_memory_rate else None
 
     @property
     def fits(self) -> bool:
-        """Whether there is enough, as far as can be known."""
+        """True if there is enough memory, as far as known."""
         on_gpu = self.available is None or self.needed <= self.available
         return on_gpu and (not self.host or self.host_available is None or self.host <= self.host_available)
 
     def check(self) -> None:
-        """Refuses what does not fit, with the numbers."""
+        """Raises with the numbers if the model does not fit."""
         if not self.fits and self.host:
             raise OutOfMemory(
                 f"the model needs {self.needed:,} bytes on the GPU, where {_free(self.available)} are free, and "
@@ -104,13 +104,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Companions:
-    """What shares a device with a model."""
+    """Adapters and a draft model that share a device with a model."""
 
     adapters: Adapters = NO_ADAPTERS
-    draft: tuple[GGUFFile, Model] | None = None  # a model that drafts for it
+    draft: tuple[GGUFFile, Model] | None = None  # drafts for the model
 
     def drafting(self, device: Device | None, target: CacheConfig) -> int:
-        """What the draft model of such a target needs."""
+        """Memory needs of the draft model for this target."""
         if self.draft is None:
             return 0
         file, model = self.draft
@@ -130,9 +130,9 @@ def fit(
     offload: Offload = ON_GPU,
     **options: Unpack[CacheOptions],
 ) -> Fit:
-    """Adds up what a runner would allocate: weights, states, the KV cache, the scratch of its largest plan.
+    """Adds up what a runner would allocate: weights, states, KV cache, and the scratch of its largest plan.
 
-    Without a device, those of numpy.
+    Without a device, computes the needs of numpy.
     """
     config = CacheConfig.of(model, chunk_size=chunk_size, **options)
     factors, values = companions.adapters.factors(model)
@@ -149,7 +149,7 @@ def fit(
 
 
 def factor_bytes(device: Device | None, values: Mapping[str, Array]) -> int:
-    """What factors of adapters take on a device, or in numpy."""
+    """Size of adapter factors on a device, or in numpy."""
     if device is None:
         return sum(array.nbytes for array in values.values())
     sizes: list[int] = []
@@ -171,13 +171,13 @@ def placement_of(
     offload: Offload,
     reserved: int = 0,
 ) -> Placement:
-    """Where each parameter lies: on the GPU as far as it has room, the rest in main memory.
+    """Places each parameter: on the GPU as long as there is room, the rest in main memory.
 
-    So many bytes are `reserved` for others on the GPU.
+    `reserved` bytes on the GPU stay free for other uses.
     """
     parameters = parameters_of(file, model)
     used = most_used(file, file.str("general.architecture"))
-    # Where both have one memory, nothing is gained by the other.
+    # With unified memory, moving weights gains nothing.
     available = _available(device, offload) if offload.gpu_memory is not None or _is_discrete(device) else None
     available = None if available is None else max(0, available - reserved)
     state = config.total(model.caches, model.states)
@@ -191,7 +191,7 @@ def placement_of(
 
 
 def fit_part(device: Device | None, file: GGUFFile, part: Part, config: CacheConfig) -> Fit:
-    """The same for a part of a model, with the caches that the whole model has."""
+    """Like `fit`, for a part of a model, with the cache configuration of the whole model."""
     if device is None:
         state = config.total(part.caches, part.states)
         return Fit(config.context if part.caches else None, host_weights_bytes(part), state, 0, host_available())
@@ -223,10 +223,10 @@ def default_context(
     companions: Companions = NO_COMPANIONS,
     **options: Unpack[CacheOptions],
 ) -> int | None:
-    """The context where none is asked for: as many tokens as the model was trained on, or as there is memory for.
+    """The default context: the training length, or as many tokens as there is memory for.
 
-    It is at least DEFAULT_CONTEXT, or what the model was trained on; if that does not fit, loading says so. None is
-    the context of models without a KV cache, which has no limit.
+    It is at least DEFAULT_CONTEXT or the training length; if that does not fit, loading fails with a message. None for
+    models without a KV cache, which have no limit.
     """
     if not model.caches:
         return None
@@ -236,7 +236,7 @@ def default_context(
     least = min(trained, DEFAULT_CONTEXT)
     options["context"] = least
     config = CacheConfig.of(model, **options)
-    # Layers with a window take the same for any context.
+    # Layers with a window take the same memory for any context.
     options["context"] = trained
     longest = CacheConfig.of(model, **options)
     page_bytes, _ = longest.each(model.caches, model.states)
@@ -263,24 +263,24 @@ def default_context(
 
 
 def context_of(trained: int, pages: int) -> int:
-    """The context that so many pages hold: all that the model was trained on, or a round number of tokens."""
+    """The context that `pages` pages hold: the training length, or a round number of tokens."""
     return trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP
 
 
 def weights_bytes(device: Device | None, file: GGUFFile, model: Model) -> int:
-    """Bytes of all weights on a device, or in numpy."""
+    """Size of all weights on a device, or in numpy."""
     return host_weights_bytes(model) if device is None else device_bytes(device, parameters_of(file, model))
 
 
 def host_weights_bytes(model: Contents) -> int:
-    """Bytes of the weights in numpy, which computes in float32."""
+    """Size of the weights in numpy, which computes in float32."""
     return sum(4 * math.prod(weight.shape) for weight in model.weights)
 
 
 def resident(
     device: Device, placement: Placement, model: Contents, config: CacheConfig, offload: Offload, scratch: int = 0
 ) -> Fit:
-    """What stays allocated while a model is loaded, and the scratch of a plan."""
+    """Memory allocated while a model is loaded, plus the scratch of a plan."""
     can, main = device.capabilities, host_available()
     on_gpu = Fit(
         context=config.context if model.caches else None,
@@ -313,7 +313,7 @@ def _scratch(
     factors: Mapping[str, LowRank] | None = None,
     values: Mapping[str, Array] | None = None,
 ) -> int:
-    """The intermediates of the largest plan, recorded over buffers that are not allocated."""
+    """Size of the intermediates of the largest plan, recorded with buffers that are not allocated."""
     weights = place_weights(device, parameters, lambda nbytes, _: planned(nbytes, "weights"))
     place_factors(device, weights, values or {}, lambda nbytes: planned(nbytes, "weights"))
     states = {}
@@ -323,7 +323,7 @@ def _scratch(
     caches = {}
     for cache in model.caches:
         caches[cache.name] = tuple(whole(planned(config.nbytes(cache), "kv")) for _ in cache.stored)
-    from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+    from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
@@ -353,7 +353,7 @@ def _is_discrete(device: Device) -> bool:
 
 
 def _available(device: Device, offload: Offload) -> int | None:
-    """Bytes that the model may take on the GPU; None where nobody says."""
+    """Bytes that the model may take on the GPU; None if unknown."""
     free = device_available(device)
     if offload.gpu_memory is None or free is None:
         return free if offload.gpu_memory is None else offload.gpu_memory
@@ -365,5 +365,5 @@ def _free(nbytes: int | None) -> str:
 
 
 def planned(nbytes: int, purpose: str) -> Buffer:
-    """A buffer that stands for one that is not allocated."""
+    """A placeholder for a buffer that is not allocated."""
     return Buffer(None, nbytes, purpose, Counter())

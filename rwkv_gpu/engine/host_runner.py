@@ -1,4 +1,4 @@
-"""A model, or a part of one, that takes its steps in numpy."""
+"""Runs the steps of a model, or of one part of it, in numpy."""
 
 import ctypes
 import math
@@ -29,9 +29,9 @@ from .step_result import CompletedStep, PendingStep, SampledRow, SamplingInputs,
 
 
 class HostRunner(PartRunner):
-    """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
+    """Runs steps in numpy through the reference interpreter: the same model, or one part of it."""
 
-    asynchronous = False  # what is submitted is done at once
+    asynchronous = False  # a submitted step is computed at once
     ahead = 0
     compile_seconds = 0.0
     sampler_state: HostSamplerState
@@ -50,7 +50,7 @@ class HostRunner(PartRunner):
         config, contents = self.cache_config, self.contents
         self._blas = Blas()
         sizes = matrix_sizes(contents)
-        self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
+        self._matrix = sum(sizes) // max(1, len(sizes))  # mean number of elements of a matrix
         self._weights: Mapping[str, npt.NDArray[Any]] = {
             **host_weights(file, parameters_of(file, contents)),
             **self._join_adapters(),
@@ -61,11 +61,11 @@ class HostRunner(PartRunner):
         self._place(self._caches)
 
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
-        """A step of this part, which has nothing to do ahead."""
+        """A step of this part; nothing can be done in advance."""
         return HostReadyPart(self, batch, sampling)
 
     def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
-        """A step of this part, for those that come after it."""
+        """Computes a step of this part, for the parts after it."""
         return HostPendingRows(self._compute(self._reference(batch), "forward", arrived)[1])
 
     def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
@@ -76,21 +76,21 @@ class HostRunner(PartRunner):
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
 
     def warm_up(self) -> Iterator[None]:
-        """There is nothing to get ready."""
+        """Does nothing: there is nothing to prepare."""
         return iter(())
 
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
-        """A step of a placed batch that gives logits, or the input of the head."""
+        """Runs a placed batch and returns logits, or the input of the head."""
         rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
         return rows
 
     def _compute(self, reference: Reference, function: str, arrived: Arrays) -> tuple[Logits, Arrays]:
-        """What a function of the model gives, and what leaves this part."""
+        """Runs a function of the model; returns its result, and the values that leave this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
             scales = (batch if batch.adapters is not None else self._with_adapters(batch)).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
-        # What becomes infinite or NaN is seen in the logits: numpy need not warn of it as well.
+        # Infinite or NaN values are detected in the logits, so numpy need not warn of them.
         with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
                 return self._part.run(reference, function, batch.ids, arrived, adapted)
@@ -104,7 +104,7 @@ class HostRunner(PartRunner):
         return arrays | self._caches.read(slot)
 
     def put_state(self, slot: int, states: StateArrays) -> None:
-        """The state of a sequence that has its place."""
+        """Writes the state of a sequence that has a place."""
         for name, array in self._states.items():
             array[self.store.state(slot)] = states[name]
         self._caches.write(slot, states)
@@ -113,23 +113,23 @@ class HostRunner(PartRunner):
         self._weights, self._states = {}, {}
 
 
-# A step cannot be interrupted: so many multiplications take a tenth of a second on one core. Fewer rows are slow.
+# A step cannot be interrupted, and this many multiplications take a tenth of a second on one core. Fewer rows are slow.
 STEP, LEAST_ROWS = 1 << 30, 64
 
 
 def rows_on_host(model: Model, chunk_size: int, slots: int) -> int:
-    """The rows of a step in numpy, of `chunk_size` at most, so that it is soon done."""
+    """Rows of a step in numpy, at most `chunk_size`, chosen so that it is short."""
     return min(chunk_size, max(LEAST_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
 
 
 def matrix_sizes(contents: Contents) -> list[int]:
-    """Numbers of each matrix; of a stack of them, of one."""
+    """Number of elements of each matrix; for a stack of matrices, of one."""
     return [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
 
 
 @dataclass(frozen=True)
 class HostReadyPart:
-    """A step of a part in numpy, to be computed once its late inputs are known."""
+    """A step of a part in numpy, computed once its late inputs are known."""
 
     runner: HostRunner
     batch: Batch
@@ -142,12 +142,12 @@ class HostReadyPart:
         return self.runner.submit(self.batch, self.sampling, late)
 
     def discard(self) -> None:
-        """Nothing was done for it."""
+        """Does nothing: nothing was prepared."""
 
 
 @dataclass(frozen=True)
 class HostPendingRows:
-    """Values that leave a part, computed at once."""
+    """Output values of a part, computed at once."""
 
     arrays: Arrays
 
@@ -155,19 +155,19 @@ class HostPendingRows:
         return self.arrays
 
 
-SMALL = 1 << 24  # multiplications, of one product, that one thread does in a few milliseconds
+SMALL = 1 << 24  # multiplications of one product that one thread does in a few milliseconds
 NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 
 
 class Blas:
-    """How many threads numpy multiplies with, as far as its library can be told.
+    """Controls the number of threads of numpy's BLAS, if it is OpenBLAS.
 
-    Its OpenBLAS shares even small products out, and waits for all, spinning. On two cores that others use too, a step
-    of a small model takes ten times as long that way. Where numpy brings another library, nothing is changed.
+    OpenBLAS distributes even small products to all threads, and waits for them by spinning. On two shared cores, a step
+    of a small model then takes ten times as long. With any other library, nothing is changed.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.set_threads: Any = None  # where it can be told
+        self.set_threads: Any = None  # None if the library cannot be controlled
         self.threads = 1
         package = Path(np.__file__).parent
         for place in [folder] if folder else [package.with_name("numpy.libs"), package / ".dylibs"]:
@@ -176,7 +176,7 @@ class Blas:
 
     @contextmanager
     def sized(self, multiplications: int) -> Iterator[None]:
-        """Inside, small products are done by one thread."""
+        """A context in which small products use one thread."""
         if self.set_threads is None or multiplications > SMALL:
             yield
             return
@@ -189,7 +189,7 @@ class Blas:
     def _find(self, path: Path) -> None:
         try:
             library = ctypes.CDLL(str(path))
-        except OSError:  # no library, or none of this machine
+        except OSError:  # no such library, or not for this machine
             return
         for name in NAMES:
             try:

@@ -1,7 +1,7 @@
-"""What the host computes for a sequence between its steps, on threads of its own.
+"""Host computations for sequences between steps, on separate threads.
 
-That is sampling from logits that are read back, logits processors and grammars. What is slow delays its own request
-and no other.
+These are sampling from logits that are read back, logits processors and grammars. A slow one delays its own request
+only.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from .sequence import TokenSequence
 
 THREADS = 4
-GRACE = 0.005  # seconds that a step waits for new work, once, so that its sequence steps with the others
-PATIENCE = 0.02  # seconds that it waits where there is nothing else to do
+GRACE = 0.005  # seconds that a step waits, once, for new work, so that its sequence joins the step
+PATIENCE = 0.02  # seconds to wait if there is nothing else to do
 
 
 class HostWork:
-    """Hands the results of such work to the sequences. One that waits for its result has no steps."""
+    """Delivers finished host work to sequences. A sequence has no steps while its work is pending."""
 
     def __init__(self) -> None:
-        self.executor = ThreadPoolExecutor(THREADS, "rwkv-gpu-host")  # starts threads when they are needed
-        self._waited: set[TokenSequence] = set()  # who was waited for before
+        self.executor = ThreadPoolExecutor(THREADS, "rwkv-gpu-host")  # starts threads on demand
+        self._waited: set[TokenSequence] = set()  # sequences that a step has waited for before
 
     def take(self, sequences: Sequence[TokenSequence], *, idle: bool) -> list[TokenSequence]:
-        """Hands out what is done, and gives those who have it; `idle` says that no step is in flight."""
+        """Delivers finished work and returns its sequences; `idle`: no step is in flight."""
         working = {sequence.work: sequence for sequence in sequences if sequence.work is not None}
         if not working:
             return []

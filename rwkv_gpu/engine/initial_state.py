@@ -1,8 +1,8 @@
-"""A tuned initial state: what a recurrent model begins each text with in place of zeros (state tuning).
+"""A tuned initial state: what a recurrent model begins each text with instead of zeros (state tuning).
 
-A GGUF file with `general.type` adapter and `adapter.type` state holds tensors by the names of the model's states, such
-as `blk.0.wkv` [heads, value, key]. A file of torch.save, as programs that tune states of RWKV write it, holds the same
-matrices as `blocks.0.att.time_state`. States that are not in it begin as zeros.
+A GGUF file with `general.type` adapter and `adapter.type` state holds tensors with the names of the model's states,
+such as `blk.0.wkv` [heads, value, key]. A torch.save file, as written by tuning programs for RWKV, holds the same
+matrices as `blocks.0.att.time_state`. States that the file lacks begin as zeros.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ StateArrays = Mapping[str, npt.NDArray[Any]]
 
 
 def read_initial_state(path: Path, model: Model, architecture: str) -> StateArrays:
-    """The states of a file that fits the model; what does not is refused before anything is loaded."""
+    """Reads the states of a file and checks them against the model, before anything is loaded."""
     found = _of_torch(path) if is_torch_file(path) else _of_gguf(path, architecture)
     if not model.states or model.caches:
         raise BadInput(f"{path}: '{architecture}' attends, so it cannot begin with a tuned state; take an RNN")
@@ -58,7 +58,7 @@ def _of_gguf(path: Path, architecture: str) -> StateArrays:
 
 
 def _of_torch(path: Path) -> StateArrays:
-    """The matrices of a file of torch.save, which are [heads, value, key] as well."""
+    """The matrices of a torch.save file, also [heads, value, key]."""
     found = read_torch_file(path)
     if not any(TIME_STATE.fullmatch(name) for name in found):
         raise BadInput(f"{path}: has no tensor such as blocks.0.att.time_state; give a tuned state")
@@ -66,7 +66,7 @@ def _of_torch(path: Path) -> StateArrays:
 
 
 def digest_of(arrays: StateArrays | None) -> str:
-    """What tells initial states apart; empty where texts begin with zeros."""
+    """Identifies an initial state; empty if texts begin with zeros."""
     if arrays is None:
         return ""
     digest = hashlib.sha256()
@@ -78,12 +78,12 @@ def digest_of(arrays: StateArrays | None) -> str:
 # ---------------------------------------------------------------- files of torch.save
 
 Floats = npt.NDArray[np.float32]
-MOST_PICKLED = 4 << 20  # bytes of the dict, without the numbers
+MOST_PICKLED = 4 << 20  # bytes of the pickled dict, without the data
 BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, KeyError, IndexError, ValueError, TypeError,
     AttributeError, OverflowError, NotImplementedError, RecursionError, OSError, RuntimeError,
 )  # fmt: skip
-# The types of numbers, and how each becomes float32.
+# The number types, and how each is converted to float32.
 STORAGES: dict[str, Callable[[bytes], Floats]] = {
     "FloatStorage": lambda raw: np.frombuffer(raw, "<f4").astype(np.float32),
     "HalfStorage": lambda raw: np.frombuffer(raw, "<f2").astype(np.float32),
@@ -92,7 +92,7 @@ STORAGES: dict[str, Callable[[bytes], Floats]] = {
 
 
 def is_torch_file(path: Path) -> bool:
-    """Whether a file is a zip, as torch writes it."""
+    """True if a file is a zip, as torch writes it."""
     if not path.is_file():
         return False
     with open(path, "rb") as file:
@@ -100,10 +100,10 @@ def is_torch_file(path: Path) -> bool:
 
 
 def read_torch_file(path: Path) -> dict[str, Floats]:
-    """The tensors by their names: without torch, and nothing in the file runs.
+    """Reads the tensors by name, without torch, and without running code from the file.
 
-    It is a zip: a pickle of a dict of tensors, and the numbers of each storage as a file of its own. The pickle may
-    call what is in CALLS only. Python's own unpickler is used: its memory is bounded by the length of the pickle.
+    The file is a zip: a pickle of a dict of tensors, and the data of each storage as a separate file. The pickle may
+    only call functions in CALLS. Python's own unpickler is used; its memory is bounded by the length of the pickle.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -154,7 +154,7 @@ CALLS: dict[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """Calls what is in CALLS, and reads storages from the archive."""
+    """An unpickler that calls only functions in CALLS, and reads storages from the archive."""
 
     def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
         self._archive, self._folder = archive, folder

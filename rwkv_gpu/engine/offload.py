@@ -1,4 +1,4 @@
-"""What users ask of where a model lies: on the GPU, or in main memory."""
+"""The user's options for placing a model: on the GPU, or in main memory."""
 
 import re
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True)
 class Offload:
-    """What was asked for. What is None follows from what fits."""
+    """Requested placement. None is chosen by available memory."""
 
-    gpu_layers: int | None = None  # on the GPU, counted from the last; the output is one of them
-    cpu_moe: int = 0  # layers, counted from the first, whose experts stay in main memory
-    gpu_memory: int | None = None  # bytes that the model may take on the GPU
+    gpu_layers: int | None = None  # layers on the GPU, counted from the last; the output counts as one
+    cpu_moe: int = 0  # number of first layers whose experts stay in main memory
+    gpu_memory: int | None = None  # maximum bytes of the model on the GPU
 
     @classmethod
     def of(
@@ -26,21 +26,21 @@ class Offload:
         n_cpu_moe: int = 0,
         gpu_memory: int | str | None = None,
     ) -> "Offload":
-        """As options name it: `cpu_moe` is the experts of all layers, a size may be a text."""
+        """From options: `cpu_moe` means the experts of all layers; a size may be a text."""
         layers = MOST_LAYERS if cpu_moe else n_cpu_moe
         return cls(gpu_layers, layers, None if gpu_memory is None else memory_size(gpu_memory))
 
     @property
     def chosen(self) -> bool:
-        """Whether it says where parameters lie."""
+        """True if it determines where parameters are placed."""
         return self.gpu_layers is not None or self.cpu_moe > 0
 
 
-ON_GPU = Offload()  # as far as it fits
+ON_GPU = Offload()  # as far as memory allows
 
 
 def memory_size(size: object) -> int:
-    """Bytes, from a number of them or a text such as 8G, 7.5GB or 8GiB."""
+    """Parses bytes from a number, or a text such as 8G, 7.5GB or 8GiB."""
     found = SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     nbytes = size if found is None else int(float(found[1]) * UNITS[found[2].upper()])
     if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:

@@ -1,4 +1,4 @@
-"""Which tensors of a file make up the parameters of a model, and the format of each."""
+"""Determines which tensors of a file are the parameters of a model, and the format of each."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,11 +18,11 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
-    """What to load, in the model's own order.
+    """Returns the parameters to load, in the model's order.
 
-    Vectors are float32, as kernels read them whole. The float matrices of one block share the smallest format that
-    holds them all without loss, so that one dispatch can read them together; not where there are experts, since these
-    are most of the model and a float32 router would widen them all.
+    Vectors are float32, since kernels read them whole. The float matrices of one block share the smallest format that
+    holds all of them without loss, so that one dispatch can read them together. This does not apply to blocks with
+    experts, which are most of the model, and which a float32 router would widen.
     """
     expert_blocks = {_block(weight.name) for weight in model.weights if len(weight.shape) > 2}
     floats: dict[str, list[Weight]] = {}
@@ -57,7 +57,7 @@ def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Pa
 
 
 def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
-    """Where a parameter lies in the file."""
+    """The tensor of a parameter in the file."""
     if isinstance(weight, RowRange):
         source = file.tensors[weight.source]
         return source.rows(weight.first, source.rows_in(weight.shape))
@@ -67,12 +67,12 @@ def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
 def _rows_of_heads(
     every: Sequence[HeadRows], source: Format, target: Format, raw: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Rows of each head of a matrix, one choice after the other."""
+    """Selects rows of each head of a matrix, one selection after the other."""
     return np.concatenate([_chosen_rows(rows, source, target, raw) for rows in every])
 
 
 def _chosen_rows(rows: HeadRows, source: Format, target: Format, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """One choice. Columns of quantised rows are in no blocks of their own, so they become floats."""
+    """Applies one selection. Columns of quantised rows cross block boundaries, so they are converted to floats."""
     chosen = raw.reshape(rows.heads, rows.each, -1)[:, rows.first : rows.first + rows.count]
     chosen = np.repeat(chosen.reshape(rows.heads * rows.count, -1), rows.repeats, axis=0)
     if not rows.transposed:
@@ -87,5 +87,5 @@ def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:
 
 
 def _block(name: str) -> str:
-    """`blk.3` of `blk.3.ffn_key.weight`; what is in no block is alone."""
+    """`blk.3` for `blk.3.ffn_key.weight`; a tensor outside blocks forms its own."""
     return ".".join(name.split(".")[:2]) if name.startswith("blk.") else name

@@ -1,4 +1,4 @@
-"""What was said before, held against saying it again: counts for the penalties, the history for DRY."""
+"""Penalties for repeating earlier tokens: token counts, and the token history for DRY."""
 
 import math
 from collections import deque
@@ -10,18 +10,18 @@ from .sampling_params import SamplingParams
 
 Floats = npt.NDArray[np.float32]  # [V]
 
-LONGEST = 512  # a repetition longer than this counts as this long
+LONGEST = 512  # a longer repetition counts as this long
 RESCALE = 1e100
 
 
 class TokenCounts:
-    """How often each token was said, in the last n tokens or fading by a factor each token."""
+    """How often each token occurred, in the last n tokens or with a decay factor per token."""
 
     def __init__(self, last_n: int, decay: float) -> None:
         self._window: deque[int] | None = deque() if last_n >= 0 and decay == 1 else None
         self._last_n = last_n
         self._decay = decay
-        self._scale = 1.0  # counts are kept times this, so that fading is one multiplication
+        self._scale = 1.0  # counts are stored multiplied by this, so that decay is a single multiplication
         self._place: dict[int, int] = {}
         self._ids = np.zeros(16, np.int64)
         self._counts = np.zeros(16, np.float64)
@@ -51,7 +51,7 @@ class TokenCounts:
         return place
 
     def seen(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The tokens that were said, each once, and their counts above 0."""
+        """The tokens that occurred, each once, and their counts above 0."""
         size = len(self._place)
         ids, counts = self._ids[:size], self._counts[:size] / self._scale
         said = np.ones(size, bool) if self._window is None else counts > 0
@@ -59,7 +59,7 @@ class TokenCounts:
 
 
 def penalise(logits: Floats, counts: TokenCounts, params: SamplingParams) -> None:
-    """Changes the logits of what was said, in place.
+    """Applies the penalties to the logits of earlier tokens, in place.
 
     x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency
     """
@@ -84,15 +84,15 @@ class TokenHistory:
         self._size += 1
 
     def last(self, n: int) -> npt.NDArray[np.int64]:
-        """The last n tokens, or all where n is -1."""
+        """The last n tokens, or all if n is -1."""
         return self._ids[max(0, self._size - n) if n >= 0 else 0 : self._size]
 
 
 def repetitions(ids: npt.NDArray[np.int64], shortest: int, breakers: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The tokens that would go on with a repetition, and how many tokens it would have repeated by then.
+    """Returns the tokens that would continue a repetition, and how many tokens they would have repeated by then.
 
-    A repetition is an earlier run that equals the end of `ids` and that holds no breaker; a breaker never is its
-    next token. The longest counts, up to LONGEST.
+    A repetition is an earlier run that equals the end of `ids` and contains no breaker; a breaker is never its next
+    token. The longest one counts, up to LONGEST.
     """
     broken = np.flatnonzero(np.isin(ids, breakers))
     limit = min(LONGEST, len(ids) - 1 - (int(broken[-1]) if len(broken) else -1))
@@ -111,9 +111,13 @@ def repetitions(ids: npt.NDArray[np.int64], shortest: int, breakers: npt.NDArray
 
 
 def break_repetitions(logits: Floats, history: TokenHistory, params: SamplingParams) -> None:
-    """DRY, in place: x = x - multiplier · base^(n - allowed_length) for what goes on with a repetition of n tokens."""
+    """Applies DRY in place.
+
+    X = x - multiplier · base^(n - allowed_length) for tokens that continue a repetition of n tokens.
+    """
     ids = history.last(params.dry_last_n)
     breakers = np.array(sorted(params.dry_breakers), np.int64)
-    most = math.log(1e30) / math.log(params.dry_base) if params.dry_base > 1 else math.inf  # or it would overflow
+    # Larger exponents would overflow
+    most = math.log(1e30) / math.log(params.dry_base) if params.dry_base > 1 else math.inf
     for token, length in repetitions(ids, params.dry_allowed_length, breakers).items():
         logits[token] -= params.dry_multiplier * params.dry_base ** min(length - params.dry_allowed_length, most)

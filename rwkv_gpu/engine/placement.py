@@ -1,4 +1,4 @@
-"""Which parameters stay in main memory: layers that do not fit on the GPU, and experts of mixtures."""
+"""Chooses the parameters that stay in main memory: layers that do not fit on the GPU, and experts of mixtures."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -11,22 +11,23 @@ from ..gpu.weight_slots import slot_sizes
 from ..gpu.weights import align, layout
 from .offload import Offload
 
-EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # of which a step reads a row for each token
-WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # what products find by the number of an expert
-CACHED = 4  # where it is chosen how many layers leave their experts in main memory, one of so many has a slot
+EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # a step reads one row of these per token
+WITH_EXPERTS = "_exps.bias", "gate_exps.scale", "up_exps.scale"  # read by expert index in products
+# When choosing how many layers keep their experts in main memory, one in this many experts gets a cache slot
+CACHED = 4
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The parameters, each with where it lies, and the experts of a layer that the GPU keeps copies of."""
+    """The parameters with their locations, and the number of experts per layer cached on the GPU."""
 
     parameters: Sequence[Parameter]
     slots: int = 0
-    used: int = 0  # experts of a token
+    used: int = 0  # experts used per token
 
     @property
     def experts(self) -> int:
-        """Experts of a layer, where some are in main memory."""
+        """Experts of a layer, if some are in main memory."""
         return max((p.shape[0] for p in self.host if p.is_experts), default=0)
 
     @property
@@ -36,7 +37,7 @@ class Placement:
 
     @property
     def host_layers(self) -> int:
-        """Layers with matrices in main memory, experts aside."""
+        """Layers with matrices in main memory, not counting experts."""
         return len({p.block for p in self.host if not p.is_experts and p.block != p.name})
 
     @property
@@ -46,21 +47,24 @@ class Placement:
 
     @property
     def cache_bytes(self) -> int:
-        """What the copies of experts take on the GPU."""
+        """Size of the expert cache on the GPU."""
         return self.slots * slot_bytes(self.parameters)
 
     @property
     def step_bytes(self) -> int:
-        """What a step of one token reads in main memory, at most: matrices, and of each mixture the experts it uses."""
+        """Maximum bytes that a step of one token reads from main memory.
+
+        Matrices, and the experts used in each mixture.
+        """
         whole = sum(_nbytes(p) for p in self.host if not p.is_experts and p.name not in EMBEDDINGS)
         chosen = sum(self.used * _nbytes(p) // p.shape[0] for p in self.host if p.is_experts)
         return whole + chosen
 
 
 def place(device: Device, parameters: Sequence[Parameter], offload: Offload, used: int, room: int | None) -> Placement:
-    """Where parameters lie: as was asked for, else as many on the GPU as `room` has bytes for. None is enough for all.
+    """Places parameters: as requested, else as many on the GPU as fit in `room` bytes. None means unlimited room.
 
-    `used` is how many experts a token has in each layer.
+    `used` is the number of experts per token in each layer.
     """
     chosen = place_as_asked(parameters, offload)
     if not offload.chosen and room is not None and device_bytes(device, parameters) > room:
@@ -77,49 +81,49 @@ def place(device: Device, parameters: Sequence[Parameter], offload: Offload, use
 
 
 def place_as_asked(parameters: Sequence[Parameter], offload: Offload) -> list[Parameter]:
-    """The parameters, each with where it lies, as far as that does not depend on what fits."""
+    """Applies the explicitly requested placement, independent of available memory."""
     if not offload.chosen:
         return list(parameters)
     if offload.cpu_moe and not any(p.is_experts for p in parameters):
         raise BadInput("this model has no experts that could stay in main memory; leave out cpu_moe")
     layers = _layers(parameters)
     gpu_layers = layers + 1 if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
-    first = max(0, layers + 1 - gpu_layers)  # layer on the GPU
+    first = max(0, layers + 1 - gpu_layers)  # first layer on the GPU
     return [replace(p, host=_stays(p, first, offload.cpu_moe, parameters, gpu_layers)) for p in parameters]
 
 
 def _device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
-    """What weights take on the GPU, with the slots that those in main memory are copied to."""
+    """Size of weights on the GPU, including the slots to which those in main memory are copied."""
     return device_bytes(device, parameters) + sum(slot_sizes(device, parameters))
 
 
 def slot_bytes(parameters: Sequence[Parameter]) -> int:
-    """What copies of one expert of each layer take, of those in main memory."""
+    """Size of a copy of one expert of each layer in main memory."""
     return sum(align(layout(p.format, p.rows // p.shape[0], p.width).nbytes) for p in cached_experts(parameters))
 
 
 def cached_experts(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """The matrices of experts that the GPU can keep copies of: in main memory, and without biases and scales."""
+    """Expert matrices that the GPU can cache: in main memory, without biases and scales."""
     others = {p.block for p in parameters if p.name.endswith(WITH_EXPERTS)}
     return [p for p in parameters if p.host and p.is_experts and p.block not in others]
 
 
 def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:
-    """Ever less on the GPU: experts leave first, those of one layer after the other, then whole layers."""
+    """Placements with ever less on the GPU: first experts layer by layer, then whole layers."""
     layers, mixture = _layers(parameters), any(p.is_experts for p in parameters)
     experts = [Offload(cpu_moe=count) for count in range(1, layers + 1)] if mixture else []
     return experts + [Offload(gpu_layers=count, cpu_moe=layers * mixture) for count in range(layers, -1, -1)]
 
 
 def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, room: int) -> bool:
-    """Whether what is left on the GPU has room, with copies of a quarter of the experts that are not."""
+    """True if the rest fits on the GPU together with copies of a quarter of the offloaded experts."""
     chosen = place_as_asked(parameters, offload)
     copies = max((p.shape[0] for p in cached_experts(chosen)), default=0) // CACHED
     return _device_bytes(device, chosen) + slot_bytes(chosen) * copies <= room
 
 
 def _stays(p: Parameter, first: int, moe: int, parameters: Sequence[Parameter], gpu_layers: int) -> bool:
-    """Whether a parameter stays in main memory. Vectors do not: they are small."""
+    """True if a parameter stays in main memory. Vectors never do, as they are small."""
     if len(p.tensors[0].shape) < 2:
         return False
     if p.block != p.name:

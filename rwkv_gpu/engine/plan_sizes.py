@@ -1,4 +1,4 @@
-"""The sizes of the plans of a model: few, as all wait while a plan is recorded."""
+"""The sizes of a model's plans: few, because recording a plan makes all requests wait."""
 
 import math
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from ..ops.batch import Batch
 
 
 def bucket(count: int, most: int) -> int:
-    """The power of two that `count` fits in, but never more than `most`."""
+    """The next power of two from `count`, at most `most`."""
     return min(most, 1 << max(0, count - 1).bit_length())
 
 
 def outputs_for(rows: int, outputs: int, sequences: int) -> int:
-    """Output rows of a plan. With prompts 1, 8, 64 ...: few sizes, as all wait while a plan is recorded."""
+    """Output rows of a plan. With prompts 1, 8, 64 ...: few sizes, because recording a plan makes all requests wait."""
     if outputs == rows:
         return outputs
     coarse = 1 << 3 * math.ceil((outputs - 1).bit_length() / 3)
@@ -20,7 +20,7 @@ def outputs_for(rows: int, outputs: int, sequences: int) -> int:
 
 
 def common_steps(sequences: int, rows: int) -> Iterator[Batch]:
-    """Steps of each size that requests come to: a prompt, answers, and prompts beside answers."""
+    """Typical steps of each size: a prompt, answers, and prompts together with answers."""
     sizes = [1 << n for n in range(max(0, rows - 1).bit_length())] + [rows]
     for size in sizes[:0:-1]:
         yield Batch.of([(0, 0, [0] * size)])

@@ -1,7 +1,7 @@
-"""From logits to the next token, on the host: one sampler a sequence. Knows token ids only.
+"""Chooses the next token from logits, on the host: one sampler per sequence. Token ids only.
 
 The order is llama.cpp's: processors, logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw.
-A grammar's mask comes before top-k. What a device can do by itself gives the same tokens (see `device_sampling.py`).
+A grammar's mask is applied before top-k. Sampling on a device gives the same tokens (see `device_sampling.py`).
 """
 
 import math
@@ -23,17 +23,17 @@ __all__ = ["Sampled", "Sampler", "SamplingParams"]
 
 
 class Sampled(NamedTuple):
-    """A chosen token. The log probabilities are the model's own, before anything changed its logits."""
+    """A chosen token. Log probabilities are the model's, before logits are changed."""
 
     token: int
     logprob: float
-    top: tuple[tuple[int, float], ...]  # the likeliest tokens, as many as `logprobs` asks for
+    top: tuple[tuple[int, float], ...]  # the `logprobs` most likely tokens
 
 
 class Sampler:
-    """Chooses a sequence's tokens: the same for the same params, seed, number of the choice and logits.
+    """Chooses a sequence's tokens. The result depends only on params, seed, draw number and logits.
 
-    Call `accept` for every token, with those of the prompt if penalties and processors shall see them.
+    Call `accept` for every token, including the prompt's if penalties and processors should see them.
     """
 
     def __init__(self, params: SamplingParams, vocab_size: int) -> None:
@@ -41,12 +41,12 @@ class Sampler:
         self.params = params
         self.vocab_size = vocab_size
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if params.seed is None else params.seed
-        self._number = 0  # of draws so far
+        self._number = 0  # number of draws so far
         self._biased = np.array(list(params.logit_bias), np.int64)
         self._biases = np.array(list(params.logit_bias.values()), np.float32)
         self._counts = TokenCounts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
         self._history = TokenHistory() if params.dry_multiplier > 0 else None
-        self._ids: list[int] = []  # so far, for the processors
+        self._ids: list[int] = []  # tokens so far, for the processors
         self._mu = 2 * params.mirostat_tau
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),
@@ -58,7 +58,7 @@ class Sampler:
         self._truncations = [keep for active, keep in truncations if active]
 
     def restart(self, number: int, ids: Sequence[int]) -> None:
-        """Goes on after these tokens and so many draws, which a device has made."""
+        """Continues after these tokens and `number` draws made by a device."""
         seed, mu = self.seed, self._mu
         self.__init__(self.params, self.vocab_size)  # type: ignore[misc]
         self.seed, self._number, self._mu = seed, number, mu
@@ -81,9 +81,9 @@ class Sampler:
             self.accept(token)
 
     def sample(self, logits: npt.NDArray[np.float32], mask: npt.NDArray[np.uint32] | None = None) -> Sampled:
-        """The next token. The logits, [V], stay as they are.
+        """Returns the next token. Leaves the logits, [V], unchanged.
 
-        A mask, [ceil(V / 32)], has bit i of word w set where token 32 w + i is allowed.
+        A mask, [ceil(V / 32)], has bit i of word w set if token 32 w + i is allowed.
         """
         if logits.shape != (self.vocab_size,):
             raise BadInput(f"logits have the shape {logits.shape}; the vocabulary asks for ({self.vocab_size},)")
@@ -117,7 +117,7 @@ class Sampler:
         return changed
 
     def _processed(self, processor: LogitsProcessor, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What a processor makes of the logits; its own mistakes end the request."""
+        """Applies a processor to the logits; its errors end the request."""
         name = getattr(processor, "__name__", type(processor).__name__)
         try:
             changed = np.array(processor(np.array(self._ids, np.int32), logits.copy()), np.float32)
@@ -132,7 +132,7 @@ class Sampler:
         return changed
 
     def _draw(self, x: Logits) -> int:
-        """What the truncations leave, drawn by softmax(x / temperature)."""
+        """Applies the truncations, and draws from softmax(x / temperature)."""
         ids: npt.NDArray[np.intp] | None = None  # None is all, in order
         for keep in self._truncations:
             kept = keep(x)
@@ -147,7 +147,10 @@ class Sampler:
         return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
 
     def _draw_mirostat(self, x: Logits) -> int:
-        """Mirostat v2: cut what surprises more than mu, draw, and move mu by how far the surprise was off tau."""
+        """Mirostat v2.
+
+        Drop tokens with a surprise above mu, draw, and move mu by the deviation of the surprise from tau.
+        """
         scaled = scale(x, self.params.temperature)
         kept = surprising(scaled, self._mu)
         p = softmax(scaled[kept])
@@ -162,7 +165,7 @@ class Sampler:
 
 
 def likeliest(logits: npt.NDArray[np.float32], count: int, total: float) -> tuple[tuple[int, float], ...]:
-    """So many of the likeliest tokens and their log probabilities; `total` is log(sum(exp(x)))."""
+    """The `count` most likely tokens and their log probabilities; `total` is log(sum(exp(x)))."""
     if not count:
         return ()
     ids = top_k(logits, count)
@@ -177,7 +180,7 @@ def scale(x: Logits, temperature: float) -> npt.NDArray[np.float64]:
 
 
 def check(logits: npt.NDArray[Any], changed: npt.NDArray[Any], best: int) -> None:
-    """Refuses logits that hold NaN or infinity, which max finds, or that leave no token."""
+    """Refuses logits that contain NaN or infinity (found by max), or allow no token."""
     if math.isfinite(changed[best]) and math.isfinite(logits.max()):
         return
     wrong = np.flatnonzero(np.isnan(logits) | np.isposinf(logits))

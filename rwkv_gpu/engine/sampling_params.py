@@ -1,4 +1,4 @@
-"""The sampling settings: each with its range and meaning. Knows no logits."""
+"""The sampling settings with their ranges. Independent of logits."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -16,18 +16,18 @@ from ..errors import BadInput
 
 @dataclass(frozen=True)
 class Span:
-    """The numbers that a field may be, from low to high."""
+    """The allowed range of a numeric field."""
 
     low: float
     high: float
     whole: bool = False
-    above: bool = False  # low itself is out
-    optional: bool = False  # None will do
+    above: bool = False  # excludes low itself
+    optional: bool = False  # allows None
 
     def __contains__(self, value: object) -> bool:
         if value is None:
             return self.optional
-        plain = type(value) is int or (type(value) is float and not self.whole)  # asking numbers.py takes 2 µs
+        plain = type(value) is int or (type(value) is float and not self.whole)  # numbers.Number would take 2 µs
         if not plain and (isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real)):
             return False
         number: Any = value
@@ -40,7 +40,7 @@ class Span:
 
 
 LogitsProcessor = Callable[[npt.NDArray[np.int32], npt.NDArray[np.float32]], npt.ArrayLike]
-IDS = 1 << 31  # token ids stay below
+IDS = 1 << 31  # upper bound of token ids
 SPANS = {
     "temperature": Span(0, 1000),
     "top_k": Span(0, IDS, whole=True),
@@ -71,7 +71,7 @@ BIAS = Span(-1000, 1000)
 
 @dataclass(frozen=True, repr=False)
 class SamplingParams:
-    """How tokens are chosen and when to stop. The defaults draw from the model's own distribution, nothing changed.
+    """How tokens are chosen, and when to stop. The defaults sample from the model's own distribution.
 
     In this order: logits_processors, logit_bias, the penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature,
     the draw.
@@ -86,26 +86,30 @@ class SamplingParams:
     presence_penalty: float = 0.0  # seen tokens: logit - penalty
     frequency_penalty: float = 0.0  # seen tokens: logit - count · penalty
     penalty_decay: float = 1.0  # below 1 counts fade by this factor a token, as RWKV's runners do with 0.996
-    penalty_last_n: int = 64  # tokens that the penalties look back on; -1 is all, and so is a decay below 1
-    dry_multiplier: float = 0.0  # what ends a repetition of n tokens: logit - multiplier · base^(n - allowed_length)
+    penalty_last_n: int = 64  # tokens that the penalties consider; -1 is all, and so is a decay below 1
+    # Penalises the continuation of a repetition of n tokens: logit - multiplier · base^(n - allowed_length)
+    dry_multiplier: float = 0.0
     dry_base: float = 1.75
     dry_allowed_length: int = 2
-    dry_last_n: int = -1  # tokens that DRY looks back on; -1 is all
-    dry_breakers: frozenset[int] = frozenset()  # no repetition goes across these tokens
-    xtc_probability: float = 0.0  # how often all but the least likely token of at least xtc_threshold are dropped
+    dry_last_n: int = -1  # tokens that DRY considers; -1 is all
+    dry_breakers: frozenset[int] = frozenset()  # no repetition extends across these tokens
+    xtc_probability: float = 0.0  # probability of dropping all but the least likely token with at least xtc_threshold
     xtc_threshold: float = 0.1
-    mirostat_tau: float = 0.0  # the surprise in bits that mirostat v2 aims for, in place of top_k to XTC; 0 is off
+    mirostat_tau: float = 0.0  # target surprise in bits of mirostat v2, which replaces top_k to XTC; 0 is off
     mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  # -inf bans a token
-    # Called on the host, before all else, with the token ids so far, [T], and the logits, [V]; each returns new logits.
+    # Called on the host before everything else, with the token ids so far, [T], and the logits, [V]; returns new
+    # logits.
+
     logits_processors: tuple[LogitsProcessor, ...] = ()
-    seed: int | None = None  # None is a random one
+    seed: int | None = None  # None is random
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
-    logprobs: int = 0  # how many of the most likely tokens to report
-    lora: Mapping[str, float] | None = field(default=None, hash=False)  # adapters by name; None is as they were loaded
-    draft_tokens: int | None = None  # drafted at a time, at most as many as the model was loaded for; 0 drafts none
+    logprobs: int = 0  # number of most likely tokens to report
+    # Scale of each adapter by name; None uses the loaded scales
+    lora: Mapping[str, float] | None = field(default=None, hash=False)
+    draft_tokens: int | None = None  # maximum tokens drafted at a time, up to the limit at loading; 0 disables drafts
 
     def __post_init__(self) -> None:
         for name, span in SPANS.items():
@@ -124,7 +128,7 @@ class SamplingParams:
         object.__setattr__(self, "logits_processors", _processors(self.logits_processors))
 
     def ending_at(self, ids: frozenset[int], without: frozenset[int] = frozenset()) -> "SamplingParams":
-        """The same with more stop ids, and with tokens that are banned. What was checked is not checked again."""
+        """A copy with more stop ids, and with banned tokens. Skips checks that were done before."""
         if ids <= self.stop_ids and not without:
             return self
         biases = MappingProxyType(dict(self.logit_bias) | dict.fromkeys(without, -math.inf))
@@ -143,24 +147,24 @@ class SamplingParams:
 
     @property
     def penalises(self) -> bool:
-        """Whether a penalty changes logits of earlier tokens."""
+        """True if a penalty changes the logits of earlier tokens."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def check_vocabulary(self, size: int) -> None:
-        """Refuses token ids that a vocabulary of `size` does not have."""
+        """Refuses token ids outside a vocabulary of `size`."""
         for name in ("logit_bias", "stop_ids", "dry_breakers"):
             for token in getattr(self, name):
                 if token >= size:
                     raise BadInput(f"{name} names token {token}; the vocabulary has 0 to {size - 1}")
 
 
-DEFAULTS = {one.name: one.default for one in fields(SamplingParams)}  # the checks know them
+DEFAULTS = {one.name: one.default for one in fields(SamplingParams)}  # used by the checks
 
 
 def _listed(value: Any) -> list[Any]:
     """One value or several."""
     if not isinstance(value, str | bytes) and isinstance(value, Iterable):
-        with suppress(TypeError):  # numpy's arrays of no dimension only look as if they had entries
+        with suppress(TypeError):  # numpy's 0-dimensional arrays only appear iterable
             return list(value)
     return [value]
 
@@ -212,5 +216,5 @@ def _processors(value: Any) -> tuple[LogitsProcessor, ...]:
 
 
 def _shown(value: Any) -> str:
-    """A value as it was given."""
+    """A value, formatted for display."""
     return repr(dict(value) if isinstance(value, Mapping) else set(value) if isinstance(value, frozenset) else value)

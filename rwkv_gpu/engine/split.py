@@ -1,7 +1,7 @@
-"""One model over several devices: a runner whose parts run one after the other, with rows between them on the host.
+"""A runner for one model on several devices: its parts run in sequence, with rows passed through the host.
 
-Each device has the weights, states and pages of its layers only. Which pages and states a sequence has is decided once
-for all parts, so stored prefixes, forks, saved states and preemption work as on one device.
+Each device has only the weights, states and pages of its layers. The pages and states of a sequence are chosen once for
+all parts, so stored prefixes, forks, saved states and preemption work as on one device.
 """
 
 import time
@@ -43,11 +43,11 @@ from .step_result import PendingStep, SamplingInputs, StepResult
 
 SKIPPED = int(Reason.SKIPPED)
 NOT_SAMPLED = SamplingInputs.of(np.zeros(0, DRAW))
-MakePart = Callable[[Share], PartRunner]  # a GpuRunner or HostRunner with this share
+MakePart = Callable[[Share], PartRunner]  # makes a GpuRunner or HostRunner for a share
 
 
 def parts_of(model: Model, starts: Sequence[int], adapters: Adapters = NO_ADAPTERS) -> list[Part]:
-    """A model cut before these layers; the factors of adapters lie where the matrices do."""
+    """Splits a model before these layers; adapter factors stay with their matrices."""
     factors, _ = adapters.factors(model)
     if not factors:
         return cut(model, starts, unadapted)
@@ -55,29 +55,29 @@ def parts_of(model: Model, starts: Sequence[int], adapters: Adapters = NO_ADAPTE
 
 
 class SplitStep:
-    """A step on its way through the parts. Its result is asked for once."""
+    """A step on its way through the parts. Wait for its result once."""
 
     def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
         self._runner = runner
-        # Rows whose token the step before has yet to sample, with their slots. In lists: single numbers of numpy's
-        # arrays take long, and all devices wait while they are read.
+        # Rows whose token the previous step has yet to sample, with their slots. As lists: reading single elements of
+        # numpy arrays is
+
+        # slow, while all devices wait.
         self.sampled = [(row, one ^ FROM_SLOT) for row, one in enumerate(batch.ids.tolist()) if one & FROM_SLOT]
         self.is_sampled = bool(self.sampled)
         self.batch = replace(batch, ids=batch.ids.copy()) if self.is_sampled else batch
         self.sampling = sampling
-        self.slots: Sequence[int] = sampling.rows["slot"].tolist()  # of the rows that it samples
-        self.ready: dict[int, ReadyPart] = {}  # by the number of the part, until that begins
-        self.first: PendingRows | None = None  # what the first part gives, once that is under way
-        self.later: list[
-            PendingRows | PendingStep
-        ] = []  # what further parts give: freed with the step, as that takes long
-        self.begun = 0.0  # when its last part began
+        self.slots: Sequence[int] = sampling.rows["slot"].tolist()  # slots of the rows that it samples
+        self.ready: dict[int, ReadyPart] = {}  # prepared parts that have not begun, by number
+        self.first: PendingRows | None = None  # result of the first part, once submitted
+        self.later: list[PendingRows | PendingStep] = []  # results of later parts, kept because freeing them is slow
+        self.begun = 0.0  # time at which its last part began
         self.result: StepResult | None = None
         self.error: Exception | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Whether its first part is under way, or was refused."""
+        """True if its first part was submitted, or failed."""
         return self.first is not None or self.error is not None
 
     @property
@@ -86,20 +86,20 @@ class SplitStep:
         return {"ids": self.batch.ids} if self.is_sampled else NOTHING
 
     def know(self, sampled: Sequence[int]) -> None:
-        """Takes the tokens that the step before has sampled, by slot."""
+        """Takes the tokens that the previous step has sampled, by slot."""
         for row, slot in self.sampled:
-            self.batch.ids[row] = sampled[slot]  # changed in place: also those of `arrays`
+            self.batch.ids[row] = sampled[slot]  # in place, so that `arrays` changes too
 
     def prepare(self, number: int) -> None:
-        """Does for a part what can be done before its late inputs are known."""
+        """Prepares a part before its late inputs are known."""
         if number not in self.ready and self.error is None:
             try:
                 self.ready[number] = self._runner.parts[number].ready(self.batch, self.sampling)
-            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+            except Exception as error:  # noqa: BLE001  raised when the step is awaited
                 self.fail(error)
 
     def take(self, number: int) -> ReadyPart:
-        """A part of the step that is to begin now."""
+        """Takes a prepared part of the step, or prepares it now."""
         self.prepare(number)
         if self.error is not None:
             raise self.error
@@ -122,13 +122,13 @@ class SplitStep:
 
 
 class SplitRunner(Runner):
-    """Steps of a model that lies on several devices, as a `Runner`.
+    """Runs a model that is split over several devices.
 
-    A token needs all parts one after the other, and the first of them needs the token before. The host brings the rows
-    from part to part and the token from the last part to the first: two waits for a token of two parts. All else is
-    done by then. While a device computes a step, its commands of the next one are encoded and their inputs uploaded, so
-    a wait is followed by one short upload and one submit. A step whose tokens are known, as in a prompt, begins at
-    once: then two devices work at a time.
+    A token needs all parts in sequence, and the first part needs the previous token. The host passes rows between
+    parts, and the token from the last part to the first: with two parts, two waits per token. Everything else is done
+    during the waits. While a device computes a step, its commands for the next step are encoded and the inputs
+    uploaded. So a wait is followed by one short upload and one submit. A step whose tokens are known, as in a prompt,
+    begins at once; then two devices work at the same time.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class SplitRunner(Runner):
     ) -> None:
         super().__init__(model, adapters, chunk_size, options)
         self.layout = tuple(parts)
-        self.names = names  # of what lies where, for people
+        self.names = names  # description of each part, for display
         config = self.cache_config
         tables = PageTables.of(model.caches, config)
         self.store = store_of(model, config, tables, self._copy_pages)
-        self._under_way: deque[SplitStep] = deque()  # in the order of the steps
-        self._sampled = [0] * config.slots  # what each slot sampled last
+        self._under_way: deque[SplitStep] = deque()  # submitted steps in order
+        self._sampled = [0] * config.slots  # last sampled token of each slot
         self.parts: list[PartRunner] = []
         arrays = BatchArrays()
         try:
@@ -163,17 +163,17 @@ class SplitRunner(Runner):
 
     @property
     def compile_seconds(self) -> float:
-        """Spent so far on recording plans and compiling their shaders, by all parts."""
+        """Seconds spent so far on recording plans and compiling their shaders, over all parts."""
         return sum(part.compile_seconds for part in self.parts)
 
     def warm_up(self) -> Iterator[None]:
-        """Has the parts record their plans, one at a time."""
+        """Lets the parts record their plans, one at a time."""
         for part in self.parts:
             yield from part.warm_up()
 
     @property
     def ahead(self) -> int:
-        """One step, if the first part computes while the host goes on."""
+        """One step, if the first part computes asynchronously."""
         return min(self.cache_config.look_ahead, 1) if self.parts[0].asynchronous else 0
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
@@ -185,17 +185,17 @@ class SplitRunner(Runner):
         return step
 
     def complete_first(self) -> None:
-        """Takes the earliest step through all parts, and begins the next one."""
+        """Runs the oldest step through all parts, and begins the next one."""
         step = self._under_way.popleft()
         if step.first is not None and step.error is None:
             try:
                 step.result = self._advance(step, step.first)
-            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+            except Exception as error:  # noqa: BLE001  raised when the step is awaited
                 step.fail(error)
         self._begin_known()
 
     def _advance(self, step: SplitStep, first: PendingRows) -> StepResult:
-        """The result of a step whose first part is under way."""
+        """Runs the remaining parts of a step whose first part was submitted; returns its result."""
         arrived, following = first.wait(), self._under_way[0] if self._under_way else None
         self._ended(step, 0)
         last = len(self.parts) - 1
@@ -216,7 +216,7 @@ class SplitRunner(Runner):
         return result
 
     def _begin_known(self) -> None:
-        """Sets the first part going with all steps whose tokens are known, in their order."""
+        """Submits the first part of all steps whose tokens are known, in order."""
         for number, step in enumerate(self._under_way):
             if step.has_begun:
                 continue
@@ -228,11 +228,11 @@ class SplitRunner(Runner):
                     self._clocks.token()
                 step.first = step.take(0).forward(step.tokens)
                 self._begun(step, 0)
-            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+            except Exception as error:  # noqa: BLE001  raised when the step is awaited
                 step.fail(error)
 
     def _begun(self, step: SplitStep, number: int, following: SplitStep | None = None) -> None:
-        """A part of a step is under way: what can be done while its device computes."""
+        """After submitting a part: does what can be done while its device computes."""
         step.begun = time.perf_counter()
         if self._clocks is not None and step.batch.single:
             self._clocks.began(number)
@@ -270,10 +270,11 @@ class SplitRunner(Runner):
         self._under_way.clear()
         for part in self.parts:
             part.close()
-        self.parts.clear()  # the store refers to this runner: devices would stay until the collector came by
+        # Breaks the reference cycle with the store, which would keep devices until garbage collection
+        self.parts.clear()
 
     def _finish(self) -> None:
-        """Completes all steps under way: what comes next reads or writes what they do."""
+        """Completes all steps in flight, before an operation that reads or writes their data."""
         while self._under_way:
             self.complete_first()
 

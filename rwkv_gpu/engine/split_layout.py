@@ -1,4 +1,4 @@
-"""Which layers of a model lie on which device: as was asked for, or by the memory and speed of each."""
+"""Assigns the layers of a model to devices: by requested shares, or by memory and speed of each device."""
 
 import contextlib
 import itertools
@@ -31,14 +31,14 @@ from .parameters import parameters_of
 from .runner import PartRunner, Share
 from .split import SplitRunner, parts_of
 
-EMBEDDING = "token_embd.weight"  # of which a token reads one row only, unless it is the output as well
-FULL = 0.9  # of free memory: what the weights, states and pages of an automatic split may take
-Split = Sequence[float] | None  # shares of the layers by device; None is by memory and speed
+EMBEDDING = "token_embd.weight"  # a token reads only one of its rows, unless it is the output matrix too
+FULL = 0.9  # share of the free memory that an automatic split may use for weights, states and pages
+Split = Sequence[float] | None  # shares of the layers by device; None decides by memory and speed
 
 
 @dataclass(frozen=True)
 class OpenDevice:
-    """A device for a part: a GPU, or numpy where there is none."""
+    """A device for a part: a GPU, or numpy."""
 
     choice: Choice
     gpu: Device | None
@@ -50,34 +50,34 @@ class OpenDevice:
 
     @property
     def memory(self) -> str:
-        """Which memory it uses; devices without their own share that of the machine."""
+        """Identifies the memory it uses; devices without their own share that of the machine."""
         adapter = self.choice.adapter
         return f"GPU {adapter.index}" if adapter is not None and adapter.kind == "DiscreteGPU" else "main memory"
 
     @property
     def available(self) -> int | None:
-        """Bytes that it can still give; None if that is not known."""
+        """Free bytes; None if unknown."""
         return host_available() if self.gpu is None else device_available(self.gpu)
 
     @property
     def rate(self) -> float:
-        """Bytes of weights that it reads a second, measured now."""
+        """Bytes of weights that it reads per second, measured now."""
         return memory_rate(self.gpu)
 
     def close(self) -> None:
-        """Frees all that is on it."""
+        """Frees everything on it."""
         if self.gpu is not None:
             self.gpu.close()
 
     def weights(self, file: GGUFFile, part: Part) -> int:
-        """Bytes of a part's weights."""
+        """Size of a part's weights."""
         if self.gpu is None:
             return host_weights_bytes(part)
         return device_bytes(self.gpu, parameters_of(file, part))
 
 
 def device_names(device: object) -> list[str]:
-    """The devices that were asked for: one, or several as a list or separated by commas. A name may have commas too."""
+    """The requested devices: one, or several as a list or separated by commas. A name may contain commas too."""
     each = list(device) if isinstance(device, list | tuple) else [device]
     if not each or any(isinstance(one, bool) or not isinstance(one, str | int) or one == "" for one in each):
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name, or several of these")
@@ -109,7 +109,7 @@ def shares_of(split: object, devices: int) -> Split:
 
 
 def choices_of(names: Sequence[str]) -> list[Choice]:
-    """The devices by name; a hardware GPU can be named once."""
+    """Finds the devices by name; a hardware GPU can be named once."""
     choices = [find(name) for name in names]
     taken: dict[int, str] = {}
     for name, choice in zip(names, choices, strict=True):
@@ -124,10 +124,10 @@ def choices_of(names: Sequence[str]) -> list[Choice]:
 
 
 def first_layers(shares: Sequence[float], layers: int) -> list[int]:
-    """Where parts begin that have these shares of the layers, and one layer each at least."""
+    """First layers of parts with these shares of the layers; each part has at least one layer."""
     if len(shares) > layers:
         raise BadInput(f"the model has {layers} layers, too few for {len(shares)} devices; name fewer devices")
-    most = max(shares)  # the sum of the largest floats is no number
+    most = max(shares)  # the sum of the largest floats would overflow
     sums = [*itertools.accumulate(share / most for share in shares)]
     ends = [round(layers * one / sums[-1]) for one in sums]
     starts = [0]
@@ -138,21 +138,21 @@ def first_layers(shares: Sequence[float], layers: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PartTuning:
-    """How the steps of a part are made on its GPU."""
+    """How the steps of a part are built on its GPU."""
 
-    tuning: Tuning | None = None  # None is the default of the device
+    tuning: Tuning | None = None  # None uses the device's default
     layers_per_submit: int = 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of a model, each with an open device, and what each needs there."""
+    """The parts of a model, each with an open device and its memory needs."""
 
     model: Model
     devices: Sequence[OpenDevice]
     parts: Sequence[Part]
     fits: Sequence[Fit]
-    options: CacheOptions  # with a context
+    options: CacheOptions  # including a context
     adapters: Adapters
 
     @property
@@ -162,16 +162,16 @@ class Layout:
 
     @property
     def fitting(self) -> bool:
-        """Whether every part has enough memory."""
+        """True if every part has enough memory."""
         return all(one.fits for one in self.fits)
 
     @property
     def names(self) -> list[str]:
-        """What lies where, a line for each part: llvmpipe (layers 0-11)"""
+        """The location of each part, one line per part: llvmpipe (layers 0-11)"""
         return [f"{one.name} ({layers_text(part)})" for one, part in zip(self.devices, self.parts, strict=True)]
 
     def check(self) -> None:
-        """Refuses what does not fit, with the numbers."""
+        """Raises with the numbers if a part does not fit."""
         for name, one in zip(self.names, self.fits, strict=True):
             if not one.fits:
                 raise OutOfMemory(
@@ -183,7 +183,7 @@ class Layout:
     def runner(
         self, file: GGUFFile, tunings: Sequence[PartTuning | None], chunk_size: int, progress: Progress | None = None
     ) -> SplitRunner:
-        """Loads the parts; each that runs on a GPU has a tuning."""
+        """Loads the parts; each part on a GPU has a tuning."""
         self.check()
         done = 0
 
@@ -240,10 +240,10 @@ def lay_out(
     offload: Offload = ON_GPU,
     **options: Unpack[CacheOptions],
 ) -> Layout:
-    """Opens the devices and decides which layers each has. Loads nothing. A draft model lies on the last device.
+    """Opens the devices and assigns layers to them. Loads nothing. A draft model is placed on the last device.
 
-    By shares, all devices have layers. Else the first devices have them that the model fits on, and those that are not
-    needed are closed again: a token passes through all parts one after the other, so the fewer, the better.
+    With given shares, every device gets layers. Otherwise the first devices that the model fits on share it, and the
+    others are closed again. A token passes through all parts in sequence, so fewer parts are faster.
     """
     layers = layers_of(model)
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
@@ -254,7 +254,7 @@ def lay_out(
     starts = None if split is None else first_layers(split, layers)
     options["look_ahead"] = min(options.get("look_ahead", 1), 1)
     devices: list[OpenDevice] = []
-    with contextlib.ExitStack() as opened:  # closes them where something is refused
+    with contextlib.ExitStack() as opened:  # closes them if a check fails
         for choice in choices:
             devices.append(OpenDevice(choice, None if choice.adapter is None else open_gpu(choice.adapter)))
             opened.callback(devices[-1].close)
@@ -266,7 +266,7 @@ def lay_out(
         parts = parts_of(model, starts, companions.adapters)
         options["context"] = options.get("context") or default_context(file, model, used, parts, options)
         options["tokens"] = options.get("tokens") or options["context"]
-        plain = parts_of(model, starts)  # what is recorded to measure them has no adapters
+        plain = parts_of(model, starts)  # adapters are left out of plans recorded for measuring
         config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         extras = extras_of(model, used, parts, config, companions)
         fits = fits_of(file, used, plain, config, extras)
@@ -285,9 +285,10 @@ def counts_by_device(
     chunk_size: int,
     options: CacheOptions,
 ) -> list[int]:
-    """How many layers each device gets: as few devices as the model fits on, and those in balance.
+    """Number of layers of each device: as few devices as the model fits on, in balance.
 
-    A part takes as long as reading its weights. In balance, prompts pass through all parts at the same pace.
+    The time of a part is estimated as the time to read its weights. In balance, prompts pass through all parts at the
+    same pace.
     """
     least: CacheOptions = {**options}
     least["context"] = options.get("context") or min(model.context or 0, DEFAULT_CONTEXT) or None
@@ -325,14 +326,14 @@ def counts_by_device(
 def default_context(
     file: GGUFFile, model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], options: CacheOptions
 ) -> int | None:
-    """The context where none is asked for: what the model was trained on, or what every device has memory for."""
+    """The default context: the training length, or as much as every device has memory for."""
     if not model.caches:
         return None
     trained, tokens = model.context or 0, options.get("tokens")
     if tokens is not None:
         return min(trained, tokens)
     least = min(trained, DEFAULT_CONTEXT)
-    # Pages of the whole context count by page; states, and layers with a window, take the same for any context.
+    # The KV cache grows with the context by pages; states, and layers with a window, do not grow.
     longest: CacheOptions = {**options}
     longest["context"] = trained
     config = CacheConfig.of(model, **longest)
@@ -359,7 +360,10 @@ def default_context(
 def extras_of(
     model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], config: CacheConfig, companions: Companions
 ) -> list[dict[str, int]]:
-    """What each device has beside the model: factors of its part, and the last one the draft model."""
+    """What each device stores in addition to the model.
+
+    Adapter factors of its part, and on the last the draft model.
+    """
     values = companions.adapters.factors(model)[1]
     extras = []
     for one, part in zip(devices, parts, strict=True):
@@ -376,7 +380,7 @@ def fits_of(
     config: CacheConfig,
     extras: Sequence[Mapping[str, int]],
 ) -> list[Fit]:
-    """What each part needs with what is beside it, and what its device has left when those before it are loaded."""
+    """Memory needs of each part including extras, and the free memory of its device after the parts before it."""
     left = {one.memory: one.available for one in devices}
     fits = []
     for one, part, extra in zip(devices, parts, extras, strict=True):
@@ -387,7 +391,7 @@ def fits_of(
 
 
 def _is_one(name: str) -> bool:
-    """Whether a name with commas is that of one device."""
+    """True if a name with commas is the name of one device."""
     try:
         find(name)
     except NoAdapter:

@@ -1,10 +1,10 @@
-"""Arrays and notes in one file, with the model that they belong to and a checksum over everything.
+"""A file of arrays and notes, with the identity of their model and a checksum.
 
-Layout: magic, the length of a JSON header, the header, the notes as JSON, the arrays one after the other, and the
-SHA-256 of all bytes before it. The header holds lengths only, so texts of any size lie outside it.
+Layout: magic, length of a JSON header, header, notes as JSON, arrays in sequence, and the SHA-256 of all bytes before
+it. The header holds only lengths, so texts of any size are stored outside it.
 
-What is written is read back before the old file is replaced. Files of the older layout, whose notes lie inside the
-header, are still read.
+Written data is read back before the old file is replaced. Files of the older layout, with notes in the header, can
+still be read.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class ModelId:
-    """What tells models apart: a quick fingerprint, and the digest of the whole file where it is known."""
+    """Identifies a model: a quick fingerprint, and the digest of the whole file if known."""
 
     fingerprint: str
     digest: str | None = None
@@ -52,7 +52,7 @@ class Saved:
 
 
 def fingerprint(file: GGUFFile) -> str:
-    """A quick hash of a model: names, types, shapes and sizes of all tensors, and the first bytes of each."""
+    """Quick hash of a model: names, types, shapes and sizes of all tensors, and the first bytes of each."""
     digest = hashlib.sha256()
     for tensor in file.tensors.values():
         digest.update(repr((tensor.name, tensor.type, tensor.shape, tensor.nbytes)).encode())
@@ -71,9 +71,9 @@ def save(
     *,
     before_replace: Callable[[int], None] | None = None,
 ) -> None:
-    """Writes the file, or leaves the old one as it was. `notes` is anything that JSON can hold.
+    """Writes the file, or leaves the old one unchanged. `notes` is anything that JSON can represent.
 
-    `before_replace` gets the descriptor of the new file just before it takes its place.
+    `before_replace` gets the descriptor of the new file just before it replaces the old one.
     """
     replace_file(
         path,
@@ -84,7 +84,7 @@ def save(
 
 
 def dumps(model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> bytes:
-    """What `save` writes, as bytes."""
+    """Returns what `save` would write, as bytes."""
     file = io.BytesIO()
     _write(file, model, arrays, notes)
     return file.getvalue()
@@ -103,7 +103,7 @@ def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, A
 
 
 def _bytes(array: npt.NDArray[Any]) -> Any:
-    """The bytes of an array as a buffer, not copied where they lie in order."""
+    """The bytes of an array as a buffer, copied only if they are not contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -111,7 +111,7 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
 
 
 def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
-    """What `save` wrote; BadFile if the file is damaged, or was saved with a model of another fingerprint."""
+    """Reads what `save` wrote; BadFile if it is damaged, or belongs to a model with another fingerprint."""
     name = printable(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -130,7 +130,7 @@ def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
 
 
 def loads(data: bytes) -> Saved:
-    """What `dumps` gave; BadFile if it is damaged."""
+    """Reads what `dumps` returned; BadFile if it is damaged."""
     try:
         return _read(io.BytesIO(data), keep=True)
     except Unreadable as error:
@@ -138,7 +138,7 @@ def loads(data: bytes) -> Saved:
 
 
 def _read(file: BinaryIO, *, keep: bool) -> Saved:
-    """Checks all of a file, and keeps its arrays where asked for. Nothing is larger than the file says it is."""
+    """Checks a whole file, and returns its arrays if `keep` is set. Allocates no more than the file's size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     digest = hashlib.sha256()
@@ -173,7 +173,7 @@ _CUT = "is damaged or cut short; its parts or its checksum do not agree"
 
 
 def _take(file: BinaryIO, nbytes: int, digest: "hashlib._Hash", *, keep: bool = True) -> bytearray:
-    """The next bytes of a file, or none of them where they are only checked."""
+    """The next bytes of a file; empty if they are only checked."""
     data = bytearray(nbytes if keep else min(nbytes, PIECE))
     view, at = memoryview(data), 0
     while at < nbytes:
@@ -198,7 +198,7 @@ def _object(data: bytes | bytearray) -> dict[str, Any]:
 
 
 def _rows(rows: Any, nbytes: int) -> Iterator[tuple[str, np.dtype[Any], tuple[int, ...]]]:
-    """Name, type and shape of every array; together they have exactly so many bytes."""
+    """Yields name, type and shape of every array; their total size must be `nbytes`."""
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Unreadable(_CUT)
     left, names = nbytes, set()

@@ -1,4 +1,4 @@
-"""Stores states of sequences by their tokens, and gives new sequences the longest stored prefix to begin with."""
+"""Stores states of sequences by their tokens, and starts new sequences from the longest stored prefix."""
 
 from collections.abc import Sequence
 
@@ -9,25 +9,25 @@ from .cache.store import PrefixHandle
 from .runner import Runner, StateArrays
 from .sequence import TokenSequence
 
-BY_CHANCE = 16  # tokens that two texts may share behind what they have in common
-SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
+BY_CHANCE = 16  # common tokens of two texts that may be a coincidence
+SCRATCH_SLOT = -1  # slot of a sequence that is only read or written, never stepped
 
 
 class StoredPrefixes:
-    """The prefixes that an engine has stored, and the initial state that every text begins with where there is one."""
+    """The stored prefixes of an engine, and the initial state that every text begins with, if any."""
 
     def __init__(self, runner: Runner, initial_state: StateArrays | None) -> None:
         config = runner.cache_config
         self._runner = runner
         self._store = runner.store
         self.cache = PrefixCache(self._store, config.cache_bytes, *runner.page_and_state_bytes, config.checkpoints)
-        self.begun: list[int] = []  # tokens that stand for an initial state
+        self.begun: list[int] = []  # placeholder tokens for an initial state
         self.initial: tuple[PrefixHandle, int] | None = None
         if initial_state is not None:
             self._begin_with(initial_state)
 
     def _begin_with(self, arrays: StateArrays) -> None:
-        """Every text begins with this state, as if a token had been fed that left it."""
+        """Makes every text begin with this state, as if a placeholder token had produced it."""
         self.begun = [0]
         self._runner.write_state(SCRATCH_SLOT, 1, arrays)
         handle = self._store.keep(SCRATCH_SLOT, 1)
@@ -38,7 +38,7 @@ class StoredPrefixes:
     # ---------------------------------------------------------------- of sequences
 
     def begin(self, sequence: TokenSequence) -> None:
-        """A sequence that has its slot adopts the longest stored prefix, and knows where states of it are kept."""
+        """Gives a sequence the longest stored prefix, and sets the lengths at which its states are stored."""
         request = sequence.request
         if sequence.cut:
             sequence.boundaries = frozenset()
@@ -51,14 +51,16 @@ class StoredPrefixes:
             self._store.adopt(sequence.slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
-            # Two texts begin alike up to here, so a third may: from now on there is a state, a few tokens before, since
-            # what differs may begin alike by chance ("What is", "Where is").
+            # Two texts share this prefix, so a third may: from now on a state is stored here, a few tokens earlier,
+            # since different
+
+            # texts may begin alike by chance ("What is", "Where is").
             branch = self.cache.branch(sequence.key()) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
 
     def share(self, sequence: TokenSequence) -> bool:
-        """Has a sequence store the prompt that it reads, for others who have the same; false where none is stored."""
+        """Stores the prompt read so far for other sequences with the same prompt; False if nothing was stored."""
         if sequence.cut or not self.cache.stores:
             return False
         if not self._store.rewinds:
@@ -66,7 +68,7 @@ class StoredPrefixes:
         return True
 
     def skip(self, sequence: TokenSequence) -> bool:
-        """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""
+        """Lets a sequence continue from a stored prefix that is longer than what it has read."""
         found = self.cache.find(sequence.key(sequence.read_end))
         if found is None or found[1] <= sequence.fed:
             return False
@@ -77,7 +79,7 @@ class StoredPrefixes:
         return True
 
     def keep_prompt(self, sequence: TokenSequence, end: int) -> None:
-        """Stores what a step of a prompt has come to: a whole prompt, or states on the way through it."""
+        """Stores the result of a prompt's step: the whole prompt, or states within it."""
         asked, way = end in sequence.boundaries, end - sequence.checkpoint
         wanted = asked or (end == sequence.read_end and not self._store.recurrent)
         if not self._store.rewinds and end != sequence.read_end:
@@ -86,7 +88,7 @@ class StoredPrefixes:
             self.keep(sequence, end, asked=asked)
 
     def keep_answer(self, sequence: TokenSequence) -> None:
-        """Stores states on the way through an answer."""
+        """Stores states within an answer."""
         if self._store.rewinds or sequence.finish_reason:
             return
         known = min(sequence.fed, len(sequence.ids))
@@ -94,21 +96,21 @@ class StoredPrefixes:
             self.keep(sequence, known, asked=False)
 
     def keep_ended(self, sequence: TokenSequence) -> None:
-        """Stores a sequence that has ended, or forgets what is stored of it where it failed."""
+        """Stores a sequence that has ended, or drops what is stored of it if it failed."""
         if sequence.finish_reason == "error":
             self.cache.forget(sequence.key())
         elif sequence.request.keep or (not self._store.recurrent and sequence.finish_reason != "abort"):
             self.keep(sequence, len(sequence.ids), asked=sequence.request.keep)
 
     def keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
-        """Stores the prefix of a sequence; if no request asked for it, only what is whole."""
+        """Stores the prefix of a sequence; if no request asked for it, only whole pages."""
         handle = None
         try:
             handle = self._store.keep(sequence.slot, most, whole=not asked)
             if handle is not None:
                 sequence.checkpoint = handle.length
                 self.cache.store(sequence.key(handle.length), handle, wanted=asked)
-        except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+        except Exception as error:  # noqa: BLE001  ends this request; reported in its last update
             sequence.finish_reason, sequence.error = "error", error
             if handle is not None:
                 self._store.release(handle)
@@ -116,8 +118,8 @@ class StoredPrefixes:
     # ---------------------------------------------------------------- of texts
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
-        """The longest stored prefix of a text: its length, and its arrays by name."""
-        found = self.cache.find([*self.begun, *ids, 0])  # the last would be left out
+        """Returns the longest stored prefix of a text: its length, and its arrays by name."""
+        found = self.cache.find([*self.begun, *ids, 0])  # the last token is never matched
         if found is None or found[1] <= len(self.begun):
             return None
         handle, length = found
@@ -128,7 +130,7 @@ class StoredPrefixes:
             self._store.forget(SCRATCH_SLOT)
 
     def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
-        """Stores what `export` gave for these ids: the next request that begins with them goes on from there."""
+        """Stores what `export` returned for these ids. The next request with this prefix continues from there."""
         ids = [*self.begun, *ids]
         fitted = self._runner.fitted(len(ids), arrays)
         if fitted is None:

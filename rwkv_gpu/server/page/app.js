@@ -216,7 +216,7 @@ function bodyFor(conversation, parent, continued) {
   return body;
 }
 
-// Asks for an answer to a message: a new one beside those that are there, or the rest of one.
+// Asks for an answer to a message: a new one next to existing answers, or the rest of one.
 function answer(conversation, parent, continued = null) {
   const body = bodyFor(conversation, parent, continued);
   const node = continued ?? addNode(conversation, parent, "assistant", "", { thinking: "" });

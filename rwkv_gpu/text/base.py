@@ -1,4 +1,4 @@
-"""Text to token ids and back: the interface of all tokenizers, and what they share."""
+"""Text to token ids and back: the interface and shared code of all tokenizers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -12,15 +12,15 @@ _HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
 
 
 class Tokenizer(ABC):
-    """A vocabulary in use. Ids out of range raise BadInput; any text and any bytes can be encoded.
+    """A tokenizer with a vocabulary. Ids out of range raise BadInput; any text and any bytes can be encoded.
 
-    A subclass defines how plain bytes become ids, and how one id becomes bytes. `eot` ends a turn; for RWKV it is the
-    text "\\n\\n", which does not end generation by itself. Any of `stop_ids` does; none of `suppressed` is sampled.
+    Subclasses define how plain bytes become ids, and how an id becomes bytes. `eot` ends a turn; for RWKV it is the
+    text "\\n\\n", which does not itself end generation. Each of `stop_ids` ends it; none of `suppressed` is sampled.
     """
 
-    strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
+    strip_space = False  # encode added the first piece's leading space, so decode removes it
     clean_spaces = False
-    takes_spaces: frozenset[int] = frozenset()  # special tokens that the spaces behind them belong to
+    takes_spaces: frozenset[int] = frozenset()  # special tokens that absorb the spaces after them
     takes_spaces_before: frozenset[int] = frozenset()
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -37,7 +37,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
-        """The ids of `text`, which holds no special token. `opening`: nothing or a special token stands before it."""
+        """The ids of `text`, which holds no special token. `opening`: it follows nothing, or a special token."""
 
     def _text_of(self, token: int) -> bytes:
         """The bytes of an ordinary token."""
@@ -52,9 +52,9 @@ class Tokenizer(ABC):
     def encode(
         self, text: str | bytes, *, special: bool = False, parse: bool = False, after: int | None = None
     ) -> list[int]:
-        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it.
+        """Returns the ids of `text`. `special` adds BOS and EOS as the file specifies; `parse` matches special tokens.
 
-        `after` is the id that stands before it: after a text's, no space is put in front.
+        `after` is the id before the text: after a text token, no leading space is added.
         """
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
         ids: list[int] = []
@@ -77,7 +77,7 @@ class Tokenizer(ABC):
         return ids
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The bytes of one token as they are, nothing stripped; control tokens are empty unless `special`."""
+        """The exact bytes of one token; control tokens are empty unless `special`."""
         if not 0 <= token < self.vocab_size:
             raise BadInput(
                 f"token id {token} is not in the vocabulary of {self.vocab_size} tokens (0 to {self.vocab_size - 1})"
@@ -90,18 +90,18 @@ class Tokenizer(ABC):
         return self._text_of(token)
 
     def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
-        """The bytes of the text that `ids` stand for."""
+        """The bytes that `ids` decode to."""
         text = b"".join([self.piece(token, special=special) for token in ids])
         if self.strip_space:
             text = text.removeprefix(b" ")
         return clean_spaces(text) if self.clean_spaces else text
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text that `ids` stand for; bytes that are no UTF-8 become U+FFFD."""
+        """The text that `ids` decode to; invalid UTF-8 becomes U+FFFD."""
         return self.decode_bytes(ids, special=special).decode("utf-8", "replace")
 
     def stream(self, *, special: bool = False, continues: bool = False) -> Detokenizer:
-        """A decoder for ids that come one by one; `continues` keeps a first space, as after a prompt."""
+        """A decoder for ids that arrive one by one; `continues` keeps a leading space, as after a prompt."""
         return Detokenizer(
             lambda token: self.piece(token, special=special),
             strip_space=self.strip_space and not continues,

@@ -1,4 +1,4 @@
-"""Byte-level BPE, as in GPT-2: a pattern cuts words, and their bytes are merged pair by pair. Uses `tokenizers`."""
+"""Byte-level BPE, as in GPT-2: a pattern splits words, and their bytes are merged pair by pair. Uses `tokenizers`."""
 
 import re
 import warnings
@@ -17,7 +17,7 @@ from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, read_merges, read_n
 
 
 class PreTokenizerWarning(UserWarning):
-    """The file does not say how it cuts words: its text may be cut otherwise than in training."""
+    """The file does not specify how words are split; the result may differ from training."""
 
 
 LONG = 10_000  # characters that take more than a millisecond
@@ -25,7 +25,7 @@ REMEDY = "update rwkv-gpu, or set the key to a name that means the same with lla
 
 
 def _byte_letters() -> list[str]:
-    """The letter that stands for each byte in the token texts: itself where printable, else one from U+0100 on."""
+    """The letter that represents each byte in token texts: itself if printable, else one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
@@ -36,7 +36,7 @@ _LETTER_BYTES = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
 
 
 class BpeTokenizer(Tokenizer):
-    """Merges by rank within the words that the file's `tokenizer.ggml.pre` cuts out."""
+    """Merges by rank within words, which are split as `tokenizer.ggml.pre` specifies."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         pre = _find_pre(read_name(metadata, "pre"))
@@ -53,7 +53,7 @@ class BpeTokenizer(Tokenizer):
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
         ids: list[int] = []
         for i, run in enumerate(SURROGATES.split(decode_leniently(text))):
-            if i % 2:  # surrogates, which `tokenizers` takes for no text: merged as bytes, a word of their own
+            if i % 2:  # surrogates, which `tokenizers` rejects: merged as bytes, as a separate word
                 letters = "".join(BYTE_LETTERS[byte] for byte in run.encode("utf-8", "surrogatepass"))
                 ids += [token.id for token in self._merger.tokenize(letters)]
             else:
@@ -61,7 +61,10 @@ class BpeTokenizer(Tokenizer):
         return ids
 
     def _encode_run(self, run: str) -> list[int]:
-        """The ids of a text. `encode` holds the interpreter, so that a long one would stop all other threads."""
+        """The ids of a text.
+
+        A long one is split, since `encode` holds the interpreter lock and would block other threads.
+        """
         if len(run) <= LONG:
             return self._words.encode(run, add_special_tokens=False).ids
         [encoded] = self._words.encode_batch_fast([run], add_special_tokens=False)
@@ -78,11 +81,11 @@ class BpeTokenizer(Tokenizer):
 
 
 class HybridDnaTokenizer(BpeTokenizer):
-    """Byte-level BPE, and between <dna> and </dna> six bases a token, in capitals; the last are filled up with A."""
+    """Byte-level BPE; between <dna> and </dna>, tokens of six capital bases, the last padded with A."""
 
     _TAGS, _UNKNOWN = ("<dna>", "</dna>"), "<oov>"
     _SEQUENCE = re.compile(rb"<dna>(.*?)(</dna>|\Z)", re.DOTALL)
-    _MARK = "\ue000"  # ends the text of such a token, whose letters may be the text of another one
+    _MARK = "\ue000"  # suffix that distinguishes such a token's text from ordinary tokens
     _BASES = 6
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
@@ -110,7 +113,7 @@ class HybridDnaTokenizer(BpeTokenizer):
 
 
 def split_words(pre: PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    """Cuts a text at every match of the first pattern, what is left between at every match of the second, and so on."""
+    """Splits a text at every match of the first pattern, the rest at every match of the second, and so on."""
     splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
     return pre_tokenizers.Sequence(splits)
 

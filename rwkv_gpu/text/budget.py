@@ -1,11 +1,11 @@
-"""Limits on running a template: sizes of values, work and time. Knows Python's plain values, not templates."""
+"""Limits on rendering a template: sizes of values, work and time. Handles plain Python values, not templates."""
 
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-STEP = 64  # bytes that a step counts as, and an entry of a list
+STEP = 64  # bytes charged for a step, and for a list entry
 
 
 class Exceeded(Exception):
@@ -14,26 +14,27 @@ class Exceeded(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a template may use. The size of its input, in bytes, raises the first two."""
+    """What a template may use. Each byte of its input raises the first two limits."""
 
-    value: int = 1 << 20  # bytes of one value, and of the whole output; plus 4 for each byte of input
-    work: int = 1 << 26  # bytes made in all, a step counting as 64; plus 64 for each byte of input
+    value: int = 1 << 20  # bytes of one value, and of the whole output; plus 4 per byte of input
+    work: int = 1 << 26  # total bytes created, where a step counts as 64; plus 64 per byte of input
     seconds: float = 5.0
-    source: int = 1 << 16  # characters of the template itself
-    depth: int = 64  # of values inside each other, and of calls
+    source: int = 1 << 16  # characters of the template source
+    depth: int = 64  # of nested values, and of calls
     bits: int = 4096  # of an integer
 
 
 class Budget:
-    """What is left of the limits while one template runs.
+    """The remaining limits while one template runs.
 
-    Every value that a template makes is weighed as it is made, so none can grow past the limit: not by nesting either,
-    since a list weighs what its entries weigh, each time that they are in it.
+    Every value is weighed when it is created, so none can exceed the limit. Nesting is no way around it: a list weighs
+    as much as its entries, each time that they occur.
     """
 
     def __init__(self, limits: Limits, given: object = None) -> None:
         self._limits = limits
-        self._known: dict[int, tuple[int, int, object]] = {}  # id: weight, depth, and the value, so that the id stays
+        # Id: weight, depth, and the value, which keeps the id valid
+        self._known: dict[int, tuple[int, int, object]] = {}
         self._largest = sys.maxsize
         self.left = sys.maxsize
         self._end = time.monotonic() + limits.seconds
@@ -43,7 +44,7 @@ class Budget:
         self.calls = 0
 
     def spend(self, amount: int = STEP) -> None:
-        """Counts so many bytes of work, and checks the time."""
+        """Charges bytes of work, and checks the time."""
         self.left -= amount
         if self.left < 0:
             raise Exceeded("does more work than a prompt can need")
@@ -51,19 +52,19 @@ class Budget:
             raise Exceeded(f"runs for longer than {self._limits.seconds:g} seconds")
 
     def allow(self, size: int) -> None:
-        """Refuses a value of so many bytes if that is too large."""
+        """Refuses a value of `size` bytes if that is too large."""
         if size > self._largest:
             raise Exceeded(f"makes a value of more than {self._largest:,} bytes")
 
     def made(self, value: object) -> None:
-        """Counts a value that was just made."""
+        """Charges a newly created value."""
         weight, _ = self.weigh(value)
         entries = len(value) if isinstance(value, list | tuple | Mapping) else 0
         self.spend(STEP * (1 + entries) if entries else weight)
 
     def weigh(self, value: object) -> tuple[int, int]:
-        """The bytes of a value, as text or in memory, and how deep it nests."""
-        if type(value) is str:  # most values are
+        """The size of a value in bytes, as text or in memory, and its nesting depth."""
+        if type(value) is str:  # the most common case
             weight = sys.getsizeof(value)
             if weight > self._largest:
                 self.allow(weight)

@@ -1,24 +1,24 @@
-"""Chat templates by name, for files that have none or that name one. Data only."""
+"""Built-in chat templates by name, for files that have none or refer to one. Data only."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A template, and the token by which a vocabulary shows that it was made for it."""
+    """A template, and the token that identifies the vocabularies it was made for."""
 
     source: str
     mark: str | None = None
 
 
-# Models without a place for the system's words find them before the first of the user's.
+# Models without a system role get the system text before the first user message.
 _SYSTEM_FIRST = """\
 {%- set ns = namespace(system='') -%}
 {%- for m in messages -%}
 {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\\n\\n' -%}
 """
 
-# A turn ends with "\n\n", so that no message may hold it.
+# A turn ends with "\n\n", so messages must not contain it.
 _RWKV_TURNS = """\
 {%- set names = {'system': 'System', 'user': 'User', 'tool': 'User', 'assistant': 'Assistant'} -%}
 {%- for m in messages -%}
@@ -29,7 +29,7 @@ _RWKV_TURNS = """\
 {%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
 """
 
-# RWKV World models never saw a <think> block: it would wreck their answers. G1 models were trained on them.
+# RWKV World models were not trained with <think> blocks, which would ruin their answers. G1 models were.
 _RWKV_THINK = """\
 {%- if add_generation_prompt and enable_thinking is defined -%}
 {{- ' <think>' if enable_thinking else ' <think>\\n</think>' -}}
@@ -120,7 +120,7 @@ _LLAMA4 = """\
 {%- if add_generation_prompt -%}{{- '<|header_start|>assistant<|header_end|>\\n\\n' -}}{%- endif -%}
 """
 
-# The system's words stand in a message of the developer; the system message is of OpenAI's wording.
+# The system text goes into a developer message; the system message has OpenAI's wording.
 _HARMONY = """\
 {{- '<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\\n\\nReasoning: ' -}}
 {{- reasoning_effort | default('medium') -}}
@@ -137,7 +137,7 @@ _HARMONY = """\
 {%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}
 """
 
-# Turns have no end of their own: the mark of the next one ends an answer.
+# Turns have no end mark: the mark of the next turn ends an answer.
 _GLM = """\
 {{- '[gMASK]<sop>' -}}
 {%- set names = {'system': 'system', 'user': 'user', 'assistant': 'assistant', 'tool': 'observation'} -%}
@@ -187,7 +187,7 @@ _MISTRAL3 = """\
 {%- endfor -%}
 """
 
-# Several may fit a vocabulary: the first whose mark it has is taken.
+# Several may fit a vocabulary: the first whose mark it contains is used.
 BUILT_IN = {
     "rwkv-world": BuiltIn(_RWKV_TURNS),
     "phi4": BuiltIn(_PHI4, "<|im_sep|>"),

@@ -1,7 +1,7 @@
-"""SentencePiece's map of characters: a double array of the sequences that are replaced, and what replaces them.
+"""SentencePiece's character map: a double-array trie of byte sequences and their replacements.
 
-A unit is a number of 32 bits: its label in bits 0 to 7, in bit 8 whether a sequence ends here, the offset of its
-children in bits 10 to 30 (times 256 where bit 9 is set). The unit of an end has bit 31 and the place of a replacement.
+A unit has 32 bits: its label in bits 0 to 7, an end-of-sequence flag in bit 8, and the offset of its children in bits
+10 to 30 (times 256 if bit 9 is set). The unit of an end has bit 31 set, and the position of the replacement.
 """
 
 import re
@@ -19,7 +19,7 @@ _ENDS, _FAR, _VALUE = 1 << 8, 1 << 9, 1 << 31
 
 
 class CharacterMap:
-    """Replaces the longest sequence of bytes that it has. A file without a map replaces nothing."""
+    """Replaces the longest matching sequence of bytes. Without a map, replaces nothing."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         data = _read(metadata)
@@ -37,7 +37,7 @@ class CharacterMap:
         self._values = (units & ~np.uint32(_VALUE)).tolist()
 
     def same(self, letters: bytes) -> bytes:
-        """A pattern of ASCII `letters` that stay: no sequence begins with them, or none that goes on in ASCII."""
+        """A pattern for those of `letters` (ASCII) that stay unchanged: no ASCII sequence begins with them."""
         root = self._children[0] if self._labels else 0
         begin = bytes(letter for letter in letters if self._has(root, letter))
         stay = [letter for letter in begin if not self._ends[root ^ letter]]
@@ -48,7 +48,7 @@ class CharacterMap:
         return byte > 0 and node ^ byte < len(self._labels) and bool(self._labels[node ^ byte] == byte)
 
     def longest(self, text: bytes, start: int) -> tuple[int, bytes]:
-        """The end of the longest sequence at `start`, and its replacement. The end is `start` where there is none."""
+        """The end of the longest sequence at `start`, and its replacement. The end is `start` if there is none."""
         labels, children, count = self._labels, self._children, len(self._labels)
         found, value = start, 0
         node = children[0] if count else 0
@@ -71,7 +71,7 @@ def _any_of(letters: bytes) -> bytes:
 
 
 def _read(metadata: Mapping[str, Any]) -> bytes:
-    """The bytes of the map, whole. A size, as many bytes of units, and replacements that a zero ends."""
+    """The bytes of the map: a size, that many bytes of units, and zero-terminated replacements."""
     value = np.asarray(metadata.get(_KEY, np.zeros(4, np.uint8)))
     if value.ndim != 1 or value.dtype not in (np.uint8, np.int8):
         raise BadFile(f"{_KEY} must be an array of bytes, not {shown(metadata[_KEY])}")

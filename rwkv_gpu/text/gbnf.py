@@ -1,7 +1,7 @@
-"""From GBNF, llama.cpp's grammars, to Lark as llguidance reads it: token by token, in linear time.
+"""Translates GBNF, the grammars of llama.cpp, to Lark for llguidance: token by token, in linear time.
 
-The two write alternatives, groups and repetitions alike. What differs is how a rule begins, how characters are
-escaped, and that Lark's lexer wants rules without recursion in capitals: these become terminals.
+Both write alternatives, groups and repetitions alike. They differ in rule definitions and character escapes. Lark's
+lexer also requires capital names for rules without recursion, which become terminals.
 """
 
 import json
@@ -26,12 +26,12 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|([^\\])", re.DOTALL)
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
-_LEAD = {"(", "|", ""}  # after these an alternative begins
+_LEAD = {"(", "|", ""}  # after these, an alternative begins
 
 
 @dataclass
 class Rule:
-    """One rule: what its alternatives are made of, and the rules that it names."""
+    """One rule: its tokens, and the rules that it refers to."""
 
     name: str
     parts: list[tuple[str, str]] = field(default_factory=list)  # kind and text
@@ -39,7 +39,7 @@ class Rule:
 
 
 def to_lark(source: str) -> str:
-    """The same grammar in Lark's syntax. BadGrammar says where it cannot be read."""
+    """Translates a grammar to Lark's syntax. Raises BadGrammar with the position of an error."""
     rules = _rules(source)
     if "root" not in rules:
         raise _wrong("there is no rule 'root'")
@@ -52,7 +52,7 @@ def to_lark(source: str) -> str:
 
 
 def _rules(source: str) -> dict[str, Rule]:
-    """All rules by their names, in order."""
+    """All rules by name, in order."""
     rules: dict[str, Rule] = {}
     rule: Rule | None = None
     tokens = [*_tokens(source), ("end", "", len(source))]
@@ -74,7 +74,7 @@ def _rules(source: str) -> dict[str, Rule]:
 
 
 def _tokens(source: str) -> Iterator[tuple[str, str, int]]:
-    """Kind, text and place of each, without white space and comments."""
+    """Kind, text and position of each token, without white space and comments."""
     at = 0
     while at < len(source):
         match = _TOKEN.match(source, at)
@@ -87,7 +87,7 @@ def _tokens(source: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(kind: str, text: str, source: str, at: int) -> str:
-    """A token as Lark has it."""
+    """Translates a token to Lark."""
     try:
         if kind == "literal":
             return json.dumps("".join(_letters(text[1:-1])), ensure_ascii=False)
@@ -99,7 +99,7 @@ def _read(kind: str, text: str, source: str, at: int) -> str:
 
 
 def _letters(text: str) -> Iterator[str]:
-    """The characters that a text with escapes stands for."""
+    """The characters that a text with escapes represents."""
     for match in _ESCAPE.finditer(text):
         code = match[1] or match[2] or match[3]
         if code:
@@ -115,7 +115,7 @@ def _letters(text: str) -> Iterator[str]:
 
 
 def _set(text: str) -> str:
-    """A set of characters, such as [a-z], as a regular expression."""
+    """Translates a character set, such as [a-z], to a regular expression."""
     inverted = text.startswith("^")
     letters = [*_letters(text[inverted:])]
     dashes = _dashes(text[inverted:])
@@ -135,12 +135,12 @@ def _set(text: str) -> str:
 
 
 def _dashes(text: str) -> set[int]:
-    """Which of the characters are a dash that is not escaped."""
+    """Indices of characters that are unescaped dashes."""
     return {at for at, match in enumerate(_ESCAPE.finditer(text)) if match.group() == "-"}
 
 
 def _new_names(rules: dict[str, Rule]) -> dict[str, str]:
-    """A name for each rule as Lark wants it: terminals, which name nothing but terminals, in capitals."""
+    """Lark names for all rules: capitals for terminals, which refer only to terminals."""
     terminals = _terminals(rules)
     taken: set[str] = {"start"}
     names = {"root": "start"}
@@ -159,7 +159,7 @@ def _new_names(rules: dict[str, Rule]) -> dict[str, str]:
 
 
 def _terminals(rules: dict[str, Rule]) -> set[str]:
-    """Rules that name no rule that leads back to itself, but for the root."""
+    """Rules without recursion, except the root."""
     missing = {name: len(rule.names) for name, rule in rules.items()}
     users: dict[str, list[str]] = {}
     for name, rule in rules.items():
@@ -180,7 +180,7 @@ def _terminals(rules: dict[str, Rule]) -> set[str]:
 
 
 def _body(rule: Rule, names: dict[str, str]) -> str:
-    """The alternatives of a rule; one that is empty is an empty text."""
+    """The alternatives of a rule; an empty one becomes an empty string."""
     out: list[str] = []
     depth, before = 0, ""
     for kind, text in rule.parts:

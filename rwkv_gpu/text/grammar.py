@@ -1,7 +1,7 @@
-"""Structured output: which tokens may come next, by a JSON schema, a regular expression or a grammar.
+"""Structured output: restricts the next tokens by a JSON schema, a regular expression or a grammar.
 
-llguidance does the parsing (the extra `grammar`), in helper processes (`grammar_pool`). A grammar knows bytes: those
-of tokens come from the tokenizer. It never allows control tokens, except those that end an answer, where it may end.
+llguidance (the extra `grammar`) does the parsing, in helper processes (`grammar_pool`). Grammars match bytes; the bytes
+of tokens come from the tokenizer. Control tokens are never allowed, except those that end an answer at a possible end.
 """
 
 import json
@@ -21,15 +21,15 @@ from rwkv_gpu.text.grammar_worker import Reply
 Kind = Literal["schema", "regex", "lark", "gbnf"]
 Words = npt.NDArray[np.uint32]
 
-HIDDEN = b"\xff"  # what begins with this byte is no text to llguidance
-REMEMBERED = 64  # bytes that the end of the thoughts is looked for in
+HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text
+REMEMBERED = 64  # bytes searched for the end of the reasoning
 LONGEST = 1 << 20  # characters of a form
-ENDLESS = 1 << 40  # tokens, where no budget is known
+ENDLESS = 1 << 40  # tokens, if no budget is known
 
 
 @dataclass(frozen=True)
 class Form:
-    """What an answer must be like."""
+    """A constraint of an answer."""
 
     kind: Kind
     source: str
@@ -42,9 +42,9 @@ class Form:
         regex: str | None = None,
         grammar: str | None = None,
     ) -> "Form | None":
-        """The one that is given, if any: a JSON schema (or True, for any JSON), a regular expression, a grammar.
+        """Returns the given constraint, if any: a JSON schema (or True, for any JSON), a regular expression or grammar.
 
-        A grammar is written in Lark's way or, with `root ::=`, in GBNF.
+        A grammar is written in Lark's syntax or, with `root ::=`, in GBNF.
         """
         given = {"schema": schema, "regex": regex, "grammar": grammar}
         names = [name for name, value in given.items() if value is not None]
@@ -63,7 +63,10 @@ class Form:
 
 
 class Grammars:
-    """Makes grammars for one vocabulary; `size` is that of the model's logits. Processes of `pool` do the work."""
+    """Creates grammars for one vocabulary;
+
+    `size` is the number of the model's logits. Work runs in processes of `pool`.
+    """
 
     def __init__(
         self, tokenizer: Tokenizer, size: int, ends: frozenset[int] = frozenset(), pool: Pool | None = None
@@ -80,13 +83,14 @@ class Grammars:
     def grammar(
         self, form: Form, *, after: str = "", begun: str = "", budget: int = ENDLESS, wait: bool = True
     ) -> "Grammar":
-        """The grammar of one answer, which is free until it contains `after`.
+        """Returns the grammar of one answer, which is unconstrained until it contains `after`.
 
         The answer begins with `begun`; at most `budget` tokens follow.
 
-        BadGrammar says what is wrong with it: at once, or, without `wait`, where the first mask is asked for.
+        Raises BadGrammar for a wrong grammar: at once, or, without `wait`, when the first mask is requested.
         """
-        texts = frozenset(token for token in self._texts if f"<[{token}]>" not in form.source)  # else it is no end
+        # Otherwise it does not end the answer
+        texts = frozenset(token for token in self._texts if f"<[{token}]>" not in form.source)
         free, mark, held = begun.partition(after) if after else ("", "", begun)
         if mark or form.kind == "schema":
             held = held.lstrip()
@@ -100,7 +104,7 @@ class Grammars:
 
 
 class Grammar:
-    """What may follow in one answer. `accept` never waits; `mask` and `done` do, until the helper process replies."""
+    """The allowed tokens of one answer. `accept` never blocks; `mask` and `done` wait for the helper process."""
 
     def __init__(
         self,
@@ -116,34 +120,36 @@ class Grammar:
     ) -> None:
         self._name = NAMES[form.kind]
         self._session = session
-        # Ends that are text. The matcher takes them for ends alone; its mask, which goes by bytes, for text too.
+        # Text tokens that end an answer. The matcher treats them as ends only, while its byte-based mask includes them
+        # as text.
+
         self._texts = texts
         self._words = -(-size // 32)
         self._tokenizer = tokenizer
-        self.stop_ids = stop_ids  # of those that end it; an end that is text, as RWKV's, makes it `done`
+        self.stop_ids = stop_ids  # tokens that end the answer; an end that is text, as RWKV's, makes it `done`
         self._after = after.encode()
         self._seen = free.encode()
         self._left = budget
 
     @property
     def ready(self) -> bool:
-        """Whether `mask` and `done` return at once."""
+        """True if `mask` and `done` return at once."""
         return self._session.ready
 
     def when_ready(self, callback: Callable[[], None]) -> None:
-        """Calls back once they do: now, or from another thread."""
+        """Calls `callback` once they do: now, or from another thread."""
         self._session.when_ready(callback)
 
     @property
     def done(self) -> bool:
-        """Whether the answer is complete and nothing can follow."""
+        """True if the answer is complete and nothing can follow."""
         if self._after:
             return False
         error, _, _, done = self._session.reply()
         return done and error is None
 
     def mask(self) -> Words:
-        """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
+        """One bit per token, set if it is allowed. [ceil(V / 32)]"""
         if self._after:
             return _without(np.full(self._words, 0xFFFFFFFF, np.uint32), self.stop_ids)
         _, mask, accepting, _ = self.check()
@@ -164,7 +170,7 @@ class Grammar:
             self._session.refresh(self._left)
 
     def check(self) -> Reply:
-        """The helper's reply, once it is there; BadGrammar where it is none."""
+        """The helper's reply, when available; raises BadGrammar instead of a failed one."""
         reply = self._session.reply()
         if reply[0] is not None:
             raise BadGrammar(f"the {self._name} {_one_line(reply[0])}")
@@ -182,7 +188,7 @@ def pool_of(tokenizer: Tokenizer, size: int, limits: Limits | None = None) -> Po
 
 
 def _checked(form: Form) -> tuple[str, str]:
-    """A form's kind and source as the helper takes them."""
+    """A form's kind and source, as the helper expects them."""
     if len(form.source) > LONGEST:
         raise BadGrammar(
             f"the {NAMES[form.kind]} is too large: it has {len(form.source):,} characters; the limit is {LONGEST:,}"
@@ -191,7 +197,7 @@ def _checked(form: Form) -> tuple[str, str]:
 
 
 def _without(words: Words, tokens: Iterable[int]) -> Words:
-    """The mask less these tokens."""
+    """The mask without these tokens."""
     for token in tokens:
         words[token // 32] &= np.uint32(0xFFFFFFFF ^ 1 << token % 32)
     return words
@@ -201,7 +207,7 @@ NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression"
 
 
 def _text(tokenizer: Tokenizer, token: int) -> bytes:
-    """The bytes of a token; what looks like markup, as <think> does, is a marker and no text."""
+    """The bytes of a token; markup such as <think> is a marker, not text."""
     text = tokenizer.piece(token) if token < tokenizer.vocab_size else b""
     marks = len(text) > 2 and text.startswith(b"<") and text.endswith(b">")
     return text if text and not marks else HIDDEN + f"[{token}]".encode()

@@ -1,10 +1,10 @@
-"""Closes an answer in JSON before its budget ends. Runs in the helper process, beside the matcher of the answer.
+"""Ends an answer in JSON before its budget does. Runs in the helper process, together with the answer's matcher.
 
-It keeps a way to end the answer, as tokens. Where exactly as many tokens are left, only the next of them is allowed.
-Where a few more are left, only tokens are allowed after which the answer was seen to end in time; where many are left,
-all but those after which it was seen not to. The way is short, but not proven to be the shortest: strings with a
-pattern may have a shorter one. Tokens alike (`abc`, `xyz`) are tried by one of them, so a pattern that tells them apart
-can make an answer miss its end.
+It keeps a way to end the answer, as tokens. If exactly that many tokens are left, only the next of them is allowed. If
+a few more are left, only tokens known to leave time for an end are allowed; if many are left, all except those known
+not to. The way is short, but not proven to be the shortest: strings with a pattern may have a shorter one. Similar
+tokens (`abc`, `xyz`) are tested by one representative, so a pattern that distinguishes them can make an answer miss its
+end.
 """
 
 import re
@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-LONGEST = 4096  # bytes of an end that is looked for
-NEAR = 32  # with so many tokens more than the end takes, a token is allowed that is not seen to be wrong
-FAR = 256  # with so many tokens left, and four times what the end takes, tokens are not tried
-OFTEN = 16  # tokens after which an end is looked for, however many are left
-CLASSES = 48  # kinds of tokens that are tried, those with the most tokens first
-SEARCHES = 8  # tokens at a step for which another end is looked for
-KNOWN = 64  # masks for which it is known what tokens do to the end
-EACH = 64  # where fewer tokens are allowed, each of them is tried
-# What ends JSON soonest comes first: outside of strings, and inside.
+LONGEST = 4096  # bytes of an end that is searched for
+NEAR = 32  # with this many more tokens left than the end takes, tokens are allowed unless known to be wrong
+FAR = 256  # with this many tokens left, and four times what the end takes, tokens are not tested
+OFTEN = 16  # tokens after which an end is searched again, however many are left
+CLASSES = 48  # classes of tokens tested, those with the most tokens first
+SEARCHES = 8  # tokens per step for which another end is searched
+KNOWN = 64  # masks whose effect on the end is remembered
+EACH = 64  # if fewer tokens are allowed, each of them is tested
+# Bytes in order of how soon they end JSON: outside strings, and inside.
 OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
 INSIDE = b'"'
 ESCAPED = b'n"\\/bfrtu'
-# What tokens are alike in: letters, digits, other characters, and bytes of a character that is cut.
+# Properties that make tokens similar: letters, digits, other characters, and bytes of incomplete characters.
 _KINDS = (
     (re.compile("[A-Za-z]+"), "a"),
     (re.compile("[0-9]+"), "0"),
@@ -38,13 +38,13 @@ Split = Callable[[bytes], list[int]]
 
 
 class Text:
-    """Where in JSON some bytes have come to: inside a string or not, right after a backslash or not."""
+    """Position within JSON text: inside a string or not, after a backslash or not."""
 
     def __init__(self, inside: bool = False, escaped: bool = False) -> None:
         self.inside, self.escaped = inside, escaped
 
     def feed(self, data: bytes) -> None:
-        """Goes on by some bytes."""
+        """Advances by some bytes."""
         for byte in data:
             if self.escaped:
                 self.escaped = False
@@ -54,7 +54,7 @@ class Text:
                 self.inside = not self.inside
 
     def copy(self) -> "Text":
-        """The same, to go another way."""
+        """Returns a copy for another path."""
         return Text(self.inside, self.escaped)
 
     @property
@@ -64,7 +64,7 @@ class Text:
 
 
 class Kinds:
-    """Tokens of one vocabulary by what they look like; a set of tokens is an integer with a bit for each."""
+    """Tokens of one vocabulary by similarity; a set of tokens is an integer with one bit per token."""
 
     def __init__(self, tokens: list[bytes], split: Split) -> None:
         self.tokens = tokens
@@ -73,17 +73,17 @@ class Kinds:
 
     @cached_property
     def sets(self) -> list[int]:
-        """The kinds with the most tokens, and those of structure."""
+        """The classes with the most tokens, and the structural ones."""
         return [*self._sets[0].values()]
 
     @cached_property
     def structure(self) -> list[int]:
-        """The kinds that begin or end a part of JSON."""
+        """The classes that begin or end a part of JSON."""
         return [self._sets[0][kind] for kind in self._sets[1]]
 
     @cached_property
     def _sets(self) -> tuple[dict[str, int], list[str]]:
-        """Made when an answer first comes near its end, since it reads the whole vocabulary."""
+        """Created when an answer first comes near its end, since it reads the whole vocabulary."""
         found: dict[str, list[int]] = {}
         for token, piece in enumerate(self.tokens):
             kind = piece.decode("utf-8", "surrogateescape")
@@ -105,17 +105,18 @@ def _bits(tokens: Sequence[int]) -> int:
 
 
 class Closing:
-    """One answer: the end that is known, and how far it is."""
+    """One answer: its known end, and the distance to it."""
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
         self._text = Text()
         self._end: list[int] = []
-        self._length = 0  # tokens that the end takes, when it was last looked for
+        self._length = 0  # tokens of the end when it was last searched
         self._age = OFTEN  # tokens since then
         self._mask = b""  # what the grammar allowed then
-        self._within = False  # whether all tokens since then are in the middle of one string
-        self._longer: dict[bytes, list[tuple[int, int]]] = {}  # by mask: how much longer tokens make the end
+        self._within = False  # whether all tokens since then are inside the same string
+        # By mask: how many more tokens the end takes after a token
+        self._longer: dict[bytes, list[tuple[int, int]]] = {}
 
     def accept(self, token: int) -> None:
         """A token was generated."""
@@ -126,11 +127,11 @@ class Closing:
             del self._end[0]
 
     def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:
-        """The mask without tokens after which the answer could not be ended within `left`, this one among them."""
+        """The mask without tokens after which the answer could not end within `left` tokens, including this one."""
         self._age += 1
         if left > FAR + 4 * self._length and self._age < OFTEN:
             return mask
-        # In the middle of a string a token changes nothing but how many are left.
+        # Inside a string, a token changes only how many are left.
         known = self._within and mask == self._mask and self._age < OFTEN
         if not known or left < self._length + NEAR:
             self._mask, self._within = b"", True
@@ -148,7 +149,7 @@ class Closing:
             for alike, length in self._try(matcher, allowed, self._kinds.sets):
                 kept |= alike if length < left else 0
         else:
-            # Far from the end, tokens that are allowed among the same others are taken to do the same to the end.
+            # Far from the end, equal masks are assumed to have equal effects on the end.
             self._mask = mask
             if mask not in self._longer:
                 if len(self._longer) == KNOWN:
@@ -162,9 +163,9 @@ class Closing:
         return (kept & allowed).to_bytes(len(mask), "little")
 
     def _find(self, matcher: Any) -> int | None:
-        """How many tokens the end takes, which is looked for anew where the known one is none any more."""
+        """Number of tokens of the end; searched again if the known end has become invalid."""
         length = self._ends(matcher, self._end)
-        if length is None and len(self._end) > 1:  # another character came where the end had one
+        if length is None and len(self._end) > 1:  # another character came than the end had
             length = self._ends(matcher, self._end[1:])
             self._end = self._end if length is None else self._end[1:]
         if length is None:
@@ -174,7 +175,7 @@ class Closing:
         return length
 
     def _try(self, matcher: Any, allowed: int, kinds: list[int]) -> list[tuple[int, int]]:
-        """Sets of tokens, and how many more the end takes after one of them, where it was found."""
+        """Sets of tokens, each with the additional length of the end after one of them, if found."""
         tried: list[tuple[int, int]] = []
         known: dict[bytes, int | None] = {}  # lengths, by the bytes that must follow
         for alike in self._alike(allowed, kinds):
@@ -201,7 +202,7 @@ class Closing:
         return tried
 
     def _alike(self, allowed: int, kinds: list[int]) -> Iterator[int]:
-        """The allowed tokens, as sets of which one is tried for all."""
+        """The allowed tokens in sets of similar ones, each tested by one representative."""
         if allowed.bit_count() > EACH:
             yield from (alike for kind in kinds if (alike := kind & allowed))
             return
@@ -211,7 +212,7 @@ class Closing:
             allowed ^= token
 
     def _ends(self, matcher: Any, tokens: list[int]) -> int | None:
-        """How many tokens end the answer if these come next; None where they do not."""
+        """Number of tokens that end the answer if these come next; None if they do not."""
         if not tokens:
             return 1 if matcher.is_accepting() else None
         after = matcher.deep_copy()
@@ -238,7 +239,7 @@ class Closing:
         return joined if self._ends(start, joined) is not None else taken
 
     def _choice(self, matcher: Any, text: Text) -> list[int]:
-        """The next byte of a short way: one that ends something, or else whose text goes on the shortest."""
+        """The next byte of a short way: one that ends something, or the one whose text continues the shortest."""
         allowed = int.from_bytes(matcher.compute_bitmask(), "little")
         for byte in text.order:
             token = self._kinds.bytes.get(byte)
@@ -257,5 +258,5 @@ class Closing:
         return [] if best is None else [best[1]]
 
     def _first(self, allowed: int) -> list[int]:
-        """The allowed token with the lowest number, where no single byte is."""
+        """The allowed token with the lowest id, if no single byte is allowed."""
         return [(allowed & -allowed).bit_length() - 1] if allowed else []

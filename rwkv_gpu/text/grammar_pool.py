@@ -1,7 +1,7 @@
-"""The helper processes of structured output, seen from the program that starts them.
+"""The helper processes of structured output, as used by the main program.
 
-A grammar can overflow the native stack of its compiler, or take its memory or time. In a process of its own that costs
-one request: the session that was being answered fails, others in that process go on in another one.
+A grammar can overflow the native stack of its compiler, or use up memory or time. In a separate process that costs one
+request: the current session fails, and other sessions of that process continue in another one.
 """
 
 import contextlib
@@ -26,22 +26,22 @@ from rwkv_gpu.errors import BadGrammar, Forked, MissingExtra
 from rwkv_gpu.text.grammar_worker import Reply, read, write
 
 PROCESSES = 4  # at most; further answers share them
-PATIENCE = 0.1 if os.name == "nt" else None  # Windows does not interrupt who waits without end
+PATIENCE = 0.1 if os.name == "nt" else None  # Windows cannot interrupt a wait without timeout
 PROGRAM = "import sys; sys.path += sys.argv[2:]; from rwkv_gpu.text.grammar_worker import main; main(int(sys.argv[1]))"
 CLOSED = "cannot be used: the model was closed"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one grammar may take."""
+    """Limits for one grammar."""
 
     memory: int = 1 << 30  # bytes of a process
-    compiling: float = 10.0  # seconds of the processor to compile it
-    masking: float = 2.0  # and for the mask of one token
+    compiling: float = 10.0  # CPU seconds to compile it
+    masking: float = 2.0  # CPU seconds for the mask of one token
 
 
 class Vocabulary(NamedTuple):
-    """The bytes of all tokens; what begins with \\xff is no text."""
+    """The bytes of all tokens; those beginning with \\xff are not text."""
 
     tokens: list[bytes]
     eos: int
@@ -50,16 +50,16 @@ class Vocabulary(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A grammar as the helper gets it."""
+    """A grammar in the form for the helper."""
 
     kind: str  # schema, regex or lark
     text: str
     ends: tuple[int, ...]  # token ids
-    begun: bytes = b""  # what the answer begins with
+    begun: bytes = b""  # the beginning of the answer
 
 
 class Session:
-    """One answer. `accept` never waits; `reply` does, until the mask after the last token is known."""
+    """One answer. `accept` never blocks; `reply` waits for the mask after the last token."""
 
     def __init__(self, pool: "Pool", source: Source, left: int) -> None:
         self._pool = pool
@@ -76,11 +76,11 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether `reply` returns at once."""
+        """True if `reply` returns at once."""
         return self._known.is_set()
 
     def when_ready(self, callback: Callable[[], None]) -> None:
-        """Calls back once `reply` returns at once: now, or from another thread."""
+        """Calls `callback` once `reply` returns at once: now, or from another thread."""
         with self._lock:
             if not self._known.is_set():
                 self._callbacks.append(callback)
@@ -88,18 +88,18 @@ class Session:
         callback()
 
     def accept(self, token: int, left: int) -> None:
-        """A token was generated, and so many more may come."""
+        """Adds a generated token; `left` more may follow."""
         self.generated.append(token)
         self.refresh(left)
 
     def refresh(self, left: int) -> None:
-        """So many more tokens may come."""
+        """Updates the number of tokens that may follow."""
         self.left = left
         self._known.clear()
         self.again()
 
     def again(self) -> None:
-        """Asks for the reply, of another process where the one that had the session is gone."""
+        """Requests the reply again, from another process if the session's process has ended."""
         try:
             if self._helper.gone:
                 self._helper = self._pool.assign(self)
@@ -109,7 +109,7 @@ class Session:
         self._helper.ask(self)
 
     def reply(self) -> Reply:
-        """What the helper says after the last token."""
+        """The helper's reply after the last token."""
         while not self._known.wait(PATIENCE):
             continue
         return self._reply
@@ -124,27 +124,27 @@ class Session:
             callback()
 
     def fail(self, error: str) -> None:
-        """There is no reply, for this reason."""
+        """Ends the wait for a reply with an error."""
         self.answer((error, b"", False, True))
 
 
 class Helper:
-    """One process, and the thread that talks to it: one question at a time, so that it is known whose ended it."""
+    """One process, and the thread that talks to it. One request at a time, so that a crash can be attributed."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits, pool: "Pool") -> None:
         self._vocabulary, self._limits = vocabulary, limits
         self._pool = weakref.ref(pool)
         self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number: that session has ended
-        self._sent: dict[int, int] = {}  # tokens that the process has of each session, by its number
+        self._sent: dict[int, int] = {}  # tokens sent to the process, by session number
         self._process: subprocess.Popen[bytes] | None = None
-        self._state = threading.Lock()  # nothing is asked after the last question was taken
+        self._state = threading.Lock()  # prevents requests after the last one was taken
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.gone = False
         self._stopped = False
         threading.Thread(target=self._run, name="rwkv-gpu grammars", daemon=True).start()
 
     def ask(self, session: Session) -> None:
-        """Has a session answered; where the process is gone meanwhile, by another one."""
+        """Queues a session's request; if the process has ended meanwhile, another one serves it."""
         with self._state:
             if not self.gone:
                 self._questions.put(session)
@@ -152,7 +152,7 @@ class Helper:
         session.again()
 
     def stop(self) -> None:
-        """Ends the process, whatever it is at."""
+        """Ends the process, whatever it is doing."""
         with self._state:
             self.gone = self._stopped = True
             process = self._process
@@ -173,11 +173,11 @@ class Helper:
         self._finish(error)
 
     def _serve(self, question: Session | int | None) -> bool:
-        """Answers one question; whether there may be more."""
+        """Serves one request; returns whether there may be more."""
         if question is None:
             return False
         assert self._process is not None
-        if self._process.poll() is not None:  # killed by others, while it did nothing
+        if self._process.poll() is not None:  # killed from outside, while idle
             self._questions.put(question)
             return False
         if isinstance(question, int):
@@ -203,7 +203,7 @@ class Helper:
         return True
 
     def _close(self, number: int) -> bool:
-        """A session has ended; so does a process that has grown, where nobody uses it any more."""
+        """Ends a session. A process that has grown ends too, if no session uses it any more."""
         if self._sent.pop(number, None) is None:
             return True
         try:
@@ -222,7 +222,7 @@ class Helper:
         return reply
 
     def _cause(self, source: Source, limit: float) -> str:
-        """Why the process ended, in words of whoever wrote the grammar."""
+        """Why the process ended, for the author of the grammar."""
         assert self._process is not None
         if self._stopped:
             return CLOSED
@@ -235,7 +235,7 @@ class Helper:
         return f"{size} need more than {self._limits.memory >> 20:,} MiB or {limit:g} seconds"
 
     def _finish(self, error: str | None) -> None:
-        """Gives the process back; questions that were not answered go to another one, or fail with it."""
+        """Ends the process; unanswered requests go to another one, or fail with this error."""
         with self._state:
             self.gone = True
         process = self._process
@@ -258,10 +258,10 @@ class Helper:
 
 
 class Pool:
-    """The helper processes of one model; started when they are needed, ended with it or with the program."""
+    """The helper processes of one model; started on demand, ended with the model or the program."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits | None = None) -> None:
-        self._vocabulary = cache(vocabulary)  # read when a process starts, and then kept
+        self._vocabulary = cache(vocabulary)  # read when the first process starts, then cached
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._helpers: list[Helper] = []
@@ -275,7 +275,7 @@ class Pool:
         return Session(self, source, left)
 
     def assign(self, session: Session) -> Helper:
-        """The process that an answer gets: one without others, if there may be one."""
+        """The process for an answer: an unused or new one, if the limit allows."""
         if os.getpid() != self._process:
             raise Forked
         with self._lock:
@@ -295,14 +295,14 @@ class Pool:
             self._helpers.remove(helper)
 
     def close(self) -> None:
-        """Ends all processes; who waits for one is told."""
+        """Ends all processes; waiting callers get an error."""
         with self._lock:
             self.closed = True
         self._end()
 
 
 def find_library() -> str:
-    """The folder that llguidance is installed in; MissingExtra where it is not."""
+    """The installation folder of llguidance; raises MissingExtra if it is not installed."""
     try:
         found = importlib.util.find_spec("llguidance")
     except (ImportError, ValueError):
@@ -313,7 +313,7 @@ def find_library() -> str:
 
 
 def start(memory: int) -> "subprocess.Popen[bytes]":
-    """Starts a helper process. Not by multiprocessing, which would run the caller's own program once more."""
+    """Starts a helper process. Not by multiprocessing, which would run the caller's program again."""
     folders = (str(Path(rwkv_gpu.__file__).parent.parent), find_library())
     program = [os.fsdecode(spawn.get_executable()), "-I", "-S", "-c", PROGRAM, str(memory), *folders]
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) if sys.platform == "win32" else 0
@@ -323,7 +323,7 @@ def start(memory: int) -> "subprocess.Popen[bytes]":
 
 
 def _stop(helpers: Sequence[Helper], owner: int) -> None:
-    """Ends processes; not those that a forked child knows of its parent."""
+    """Ends processes, except those that a forked child inherited from its parent."""
     if os.getpid() == owner:
         for helper in [*helpers]:
             helper.stop()

@@ -1,8 +1,8 @@
 """The helper process of structured output: compiles grammars and computes masks with llguidance.
 
-It runs apart from the model, since llguidance recurses in native code: what overflows its stack, its memory or its
-time ends this process, and one request with it. It is told tuples and answers each with one, in order (`serve`). It
-ends when its input does, so that it never outlives the program that started it.
+It is separate from the model, since llguidance recurses in native code: exceeding stack, memory or time ends this
+process, and only one request with it. It receives tuples and answers each with one, in order (`serve`). It ends with
+its input, so it never outlives the program that started it.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from typing import IO, Any
 
 from rwkv_gpu.text.grammar_closing import Closing, Kinds
 
-COMPILED = 16  # grammars that stay compiled for requests that use them again
-REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth remembering
-COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may say otherwise
-LARGE = 400 << 20  # bytes; a process that has had more ends when nobody uses it
-LONGEST_PIECE = 64  # bytes of a token that texts are split into
+COMPILED = 16  # grammars that stay compiled for later requests
+REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth caching
+COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may override this
+LARGE = 400 << 20  # bytes; a process that has used more ends when no session uses it
+LONGEST_PIECE = 64  # maximum bytes of a token when texts are split
 
-Reply = tuple[str | None, bytes, bool, bool]  # error, mask, whether it may end here, whether nothing can follow
+Reply = tuple[str | None, bytes, bool, bool]  # error, mask, whether the answer may end here, whether nothing can follow
 
 
 class Pieces:
-    """The bytes of all tokens. Called by llguidance to split a text: the longest token first."""
+    """The bytes of all tokens. Called by llguidance to split a text, longest token first."""
 
     def __init__(self, tokens: list[bytes], eos: int, bos: int | None) -> None:
         self.tokens = tokens
@@ -42,7 +42,7 @@ class Pieces:
         return self.split(text.encode() if isinstance(text, str) else text)
 
     def split(self, data: bytes, ends: frozenset[int] = frozenset()) -> list[int]:
-        """Tokens of a text, none of those that end an answer."""
+        """Splits a text into tokens, without those that end an answer."""
         found, at = [], 0
         while at < len(data):
             for size in range(self._longest[data[at]], 0, -1):
@@ -51,20 +51,20 @@ class Pieces:
                     found.append(token)
                     break
             else:
-                size = 1  # a byte that no token has
+                size = 1  # a byte without a token
             at += size
         return found
 
 
 class Session:
-    """One answer: a matcher, and how far the answer is from its shortest end."""
+    """One answer: a matcher, and the distance to the answer's shortest end."""
 
     def __init__(self, matcher: Any, closing: Closing | None) -> None:
         self._matcher = matcher
         self._closing = closing
 
     def accept(self, tokens: tuple[int, ...], left: int) -> Reply:
-        """Goes on with these tokens; `left` more may come."""
+        """Advances by these tokens; `left` more may follow."""
         matcher = self._matcher
         for token in tokens:
             matcher.consume_token(token)
@@ -96,7 +96,7 @@ class Worker:
         self._sessions: dict[int, Session] = {}
 
     def vocabulary(self, tokens: list[bytes], eos: int, bos: int | None) -> Reply:
-        """The bytes of all tokens; the first message of all."""
+        """Receives the bytes of all tokens; the first message."""
         self._pieces = Pieces(tokens, eos, bos)
         return None, b"", False, False
 
@@ -107,10 +107,10 @@ class Worker:
         kind: str,
         source: str,
         begun: bytes,
-        said: tuple[int, ...],
+        tokens: tuple[int, ...],
         left: int,
     ) -> Reply:
-        """Compiles a grammar and begins an answer, that has a text and some tokens already."""
+        """Compiles a grammar and starts an answer that already has a text and some tokens."""
         assert self._pieces is not None
         text = tuple(self._pieces.split(begun, frozenset(ends)))
         for white_space in (False, True) if kind == "schema" and begun else (False,):
@@ -126,14 +126,14 @@ class Worker:
             return "does not allow what the answer begins with; begin it otherwise, or not at all", b"", False, True
         closing = Closing(self._kinds_of_tokens()) if kind == "schema" else None
         session = self._sessions[number] = Session(matcher, closing)
-        return session.accept((*text, *said), left)
+        return session.accept((*text, *tokens), left)
 
     def accept(self, number: int, tokens: tuple[int, ...], left: int) -> Reply:
-        """Tokens were generated, and so many more may come."""
+        """Advances a session by generated tokens; `left` more may follow."""
         return self._sessions[number].accept(tokens, left)
 
     def close(self, number: int) -> Reply:
-        """The answer has ended. In place of the first truth: whether this process has grown."""
+        """Ends a session. The first flag of the reply tells whether this process has grown."""
         self._sessions.pop(number, None)
         return None, b"", grown(), True
 
@@ -158,7 +158,7 @@ class Worker:
         return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))
 
     def _kinds_of_tokens(self) -> Kinds:
-        """Of this vocabulary, made when they are first needed."""
+        """Token classes of this vocabulary, created on first use."""
         assert self._pieces is not None
         if self._kinds is None:
             self._kinds = Kinds(self._pieces.tokens, self._pieces)
@@ -172,18 +172,18 @@ class Worker:
 
 
 def reason(matcher: Any) -> str:
-    """Why a matcher cannot go on, in words of whoever wrote the grammar."""
+    """Why a matcher cannot continue, for the author of the grammar."""
     error = str(matcher.get_error()).replace("<non-verbose/>", "").strip()
     return "no answer can match it" if error.startswith("NoExtension") else error
 
 
 def read(source: IO[bytes]) -> Any:
-    """The next message; EOFError where there is none."""
+    """The next message; EOFError if there is none."""
     size = source.read(4)
     data = source.read(int.from_bytes(size, "little")) if len(size) == 4 else b""
     if len(size) < 4 or len(data) < int.from_bytes(size, "little"):
         raise EOFError
-    return marshal.loads(data)  # of a process of the same Python, which we started
+    return marshal.loads(data)  # from a process of the same Python, which we started
 
 
 def write(target: IO[bytes], message: Any) -> None:
@@ -194,7 +194,7 @@ def write(target: IO[bytes], message: Any) -> None:
 
 
 def serve(source: IO[bytes], target: IO[bytes], worker: Worker, limit: Callable[[float], None]) -> None:
-    """Answers messages (seconds, name of a method, its arguments) until there are no more."""
+    """Serves messages (seconds, name of a method, its arguments) until there are no more."""
     while True:
         try:
             seconds, name, *arguments = read(source)
@@ -205,20 +205,21 @@ def serve(source: IO[bytes], target: IO[bytes], worker: Worker, limit: Callable[
             reply = getattr(worker, name)(*arguments)
         except MemoryError:
             return
-        except BaseException as error:  # noqa: BLE001  a panic of llguidance is no Exception
+        except BaseException as error:  # noqa: BLE001  a panic of llguidance is not an Exception
             reply = f"cannot be used: {error}", b"", False, True
         limit(0)
         write(target, reply)
 
 
 def grown() -> bool:
-    """Whether this process has ever had so much memory that it is better begun anew."""
+    """True if this process has used so much memory that a new one is better."""
     return peak_memory() > LARGE
 
 
 def peak_memory() -> int:
-    """The most memory that this program has had, in bytes; 0 where the system does not tell."""
-    with contextlib.suppress(OSError), open("/proc/self/status") as status:  # Linux: ru_maxrss counts the parent's, too
+    """Peak memory of this program in bytes; 0 if the system does not report it."""
+    # Linux: ru_maxrss would include the parent's
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
         return next((int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:")), 0)
     try:
         import resource
@@ -228,7 +229,7 @@ def peak_memory() -> int:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Has the system refuse more memory than this, where it can."""
+    """Limits the memory of this process, if the system can."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows has no such limit
         import resource
 
@@ -237,12 +238,12 @@ def limit_memory(nbytes: int) -> None:
 
 
 def limit_time() -> Callable[[float], None]:
-    """What ends this process after so many seconds, in native code, too; 0 takes the limit away."""
+    """Returns a function that ends this process after some seconds, also in native code; 0 removes the limit."""
     if hasattr(signal, "setitimer"):
-        return lambda seconds: signal.setitimer(signal.ITIMER_PROF, seconds) and None  # of the processor
+        return lambda seconds: signal.setitimer(signal.ITIMER_PROF, seconds) and None  # CPU time
     import faulthandler
 
-    silent = open(os.devnull, "w")  # noqa: SIM115  it stays open as long as the process runs
+    silent = open(os.devnull, "w")  # noqa: SIM115  stays open while the process runs
 
     def limit(seconds: float) -> None:
         if seconds:
@@ -254,7 +255,7 @@ def limit_time() -> Callable[[float], None]:
 
 
 def main(memory: int) -> None:
-    """Serves standard input and output. What libraries print goes nowhere."""
+    """Serves standard input and output. Output printed by libraries is discarded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this one
     limit_memory(memory)
     target = os.fdopen(os.dup(1), "wb")

@@ -1,7 +1,7 @@
-"""Bounds on the size of an operation's result, computed before it runs: for operations that make a lot of a little.
+"""Upper bounds on the size of an operation's result, computed beforehand, for operations that can amplify their input.
 
-Operations that take far longer than their size suggests are charged for here, too.
-Each function takes the operation's own arguments, its text first. A bound must never be too small.
+Operations that take far longer than their size suggests are charged here, too. Each function takes the operation's own
+arguments, the text first. A bound must never be too small.
 """
 
 import json
@@ -13,19 +13,19 @@ from typing import Any
 from rwkv_gpu.text.budget import STEP, Budget, Exceeded
 
 _NUMBER = re.compile(r"\d+")
-_STAR = re.compile(r"%[^a-zA-Z%]*\*")  # a width that is an argument: %*d
-_NESTED = re.compile(r"\{[^{}]*\{")  # the same of str.format: {:{}}
-DIGITS = 9  # of a width; more is refused unread
+_STAR = re.compile(r"%[^a-zA-Z%]*\*")  # a width given as an argument: %*d
+_NESTED = re.compile(r"\{[^{}]*\{")  # the same in str.format: {:{}}
+DIGITS = 9  # maximum digits of a width; more are refused unread
 _EMPTY = sys.getsizeof("")
 
 
 def letters(value: object) -> int:
-    """The bytes of a text's letters alone."""
+    """Size of a text's characters in bytes, without overhead."""
     return sys.getsizeof(str(value)) - _EMPTY
 
 
 def formatted(text: str, fields: int, values: object, budget: Budget) -> int:
-    """The size of a formatted text: each field as wide as the widest number in the text, or as all the values."""
+    """Size of a formatted text: each field as wide as the largest number in the text, or as all values."""
     widths = _NUMBER.findall(text)
     if any(len(width) > DIGITS for width in widths):
         raise Exceeded("formats with a width of too many digits")
@@ -68,14 +68,14 @@ def widened(_: Budget, value: Any, *given: Any, **named: Any) -> int:
 
 
 def indented(_: Budget, text: Any, width: Any = 4, first: Any = False, blank: Any = False) -> int:  # noqa: ARG001
-    """Every line begins with so many spaces, or with a text."""
+    """Every line gets `width` spaces, or a text, in front."""
     text = str(text)
     more = width if isinstance(width, int) else sys.getsizeof(width)
     return sys.getsizeof(text) + 4 * (len(text.splitlines()) + 1) * more
 
 
 def searched(budget: Budget, text: Any, *given: Any, **named: Any) -> int:
-    """Python compares every letter with every one of what is sought: from the right, and where letters are stripped."""
+    """Python may compare every character with every searched one: in reverse searches and strips."""
     sought = max((len(value) for value in (*given, *named.values()) if isinstance(value, str)), default=0)
     budget.spend(len(str(text)) * sought // 8)
     return 0
@@ -94,7 +94,7 @@ def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = None) -> in
 
 
 def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:  # noqa: ARG001
-    """Sums of lists take the square of their length."""
+    """Summing lists takes time quadratic in their length."""
     if not isinstance(start, int | float):
         raise Exceeded("sums what are no numbers")
     return 0
@@ -103,7 +103,7 @@ def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
 def dumped(
     budget: Budget, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, **_: Any
 ) -> int:
-    """JSON: every entry may be on a line of its own, as far in as it is deep, and every letter six."""
+    """JSON: every entry may be on its own line, indented by its depth, and every character may take six."""
     weight, depth = budget.weigh(value)
     around = sum(map(letters, separators or ()))
     if indent is not None:
@@ -165,5 +165,5 @@ def tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as Hugging Face's templates expect it: nothing is escaped for HTML, and letters stay letters."""
+    """JSON as Hugging Face's templates expect it: without HTML or Unicode escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,7 +1,7 @@
-"""Changes a parsed template: puts a budget into it, and a mark before what opens an answer at its end.
+"""Transforms a parsed template: inserts a budget, and a mark before the text that opens an answer at its end.
 
-The budget is in filters that no template can name, which the sandbox supplies:
-`step` counts, `made` weighs a value, `concat` joins texts.
+The budget consists of filters that templates cannot name, and that the sandbox supplies: `step` counts, `made` weighs a
+value, `concat` joins texts.
 """
 
 from typing import Any
@@ -14,15 +14,15 @@ from jinja2.visitor import NodeTransformer
 
 from rwkv_gpu.text.budget import STEP
 
-WANTED = "add_generation_prompt"  # the variable that asks for what opens an answer
-NESTING = 16  # Python's own limit for loops is 20; and the time to compile goes up with it
+WANTED = "add_generation_prompt"  # the variable that requests the opening of an answer
+NESTING = 16  # Python's own limit for nested loops is 20; compile time grows with it too
 STATEMENTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends, nodes.Block, nodes.EvalContextModifier)
 
 
 class Generation(Extension):
-    """`{% generation %}`, which marks assistant messages for training: here it is its body only."""
+    """`{% generation %}`, which marks assistant messages for training; here it outputs only its body."""
 
-    tags = {"generation"}  # noqa: RUF012  jinja2 wants a set
+    tags = {"generation"}  # noqa: RUF012  jinja2 requires a set
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         """The body."""
@@ -31,27 +31,27 @@ class Generation(Extension):
 
 
 class Instrument(NodeTransformer):
-    """Puts the budget into a template: a step in every loop and macro, a weighing of every value that is made."""
+    """Inserts the budget: a step into every loop and macro, and a weighing of every created value."""
 
     def __init__(self) -> None:
         self._nesting = 0
 
     def generic_visit(self, node: nodes.Node, *args: Any, **options: Any) -> nodes.Node:
-        """Every other node: its parts, if it is allowed at all."""
+        """Any other node: refuses it if not allowed, else visits its children."""
         if isinstance(node, STATEMENTS):
             raise TemplateSyntaxError(f"{type(node).__name__.lower()} is not for chat templates", node.lineno)
         super().generic_visit(node, *args, **options)
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A step for each time round, and for each item that the loop's own condition looks at."""
+        """A step per iteration, and per item that the loop's condition filters."""
         self.visit_Macro(node)
         if node.test is not None:
             node.test = nodes.And(_step(node), node.test, lineno=node.lineno)
         return node
 
     def visit_Macro(self, node: "nodes.For | nodes.Macro | nodes.CallBlock") -> nodes.Node:
-        """A step for each call."""
+        """A step per call."""
         if self._nesting == NESTING:
             raise TemplateSyntaxError(f"loops and macros are nested more than {NESTING} deep", node.lineno)
         step = nodes.ExprStmt(_step(node), lineno=node.lineno)
@@ -69,26 +69,26 @@ class Instrument(NodeTransformer):
         return _filter(nodes.List(node.nodes, lineno=node.lineno), " concat")
 
     def visit_List(self, node: "nodes.List | nodes.Dict | nodes.Getitem") -> nodes.Node:
-        """[a, b], and whatever else makes a value."""
+        """[a, b], and other nodes that create a value."""
         self.generic_visit(node)
         return _filter(node, " made")
 
     visit_Dict = visit_List
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        """(a, b), which may also be what is assigned to."""
+        """(a, b), which may also be an assignment target."""
         self.generic_visit(node)
         return node if node.ctx == "store" else _filter(node, " made")
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        """a[b:c] makes a value, a[b] does not."""
+        """a[b:c] creates a value, a[b] does not."""
         return self.visit_List(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
 
 
 def mark_opening(template: nodes.Template, mark: str) -> bool:
-    """Puts a mark before `{% if add_generation_prompt %}...{% endif %}`, where a template ends with that.
+    """Inserts a mark before a final `{% if add_generation_prompt %}...{% endif %}` of a template.
 
-    False where that cannot be told from the template: it has more of it, or something else depends on the variable.
+    False if the template does not end like this, or uses the variable elsewhere.
     """
     last = template.body[-1] if template.body else None
     if not (isinstance(last, nodes.If) and isinstance(last.test, nodes.Name) and last.test.name == WANTED):
@@ -105,7 +105,7 @@ def _filter(node: nodes.Expr, name: str) -> nodes.Filter:
 
 
 def _step(node: nodes.Node) -> nodes.Filter:
-    """What running the body of `node` once costs, less what is in it that is counted by itself."""
+    """The cost of running the body of `node` once, without nested parts that are counted separately."""
     size = STEP
     for part in node.find_all(nodes.Node):
         size += 8

@@ -1,4 +1,4 @@
-"""The messages of a chat, checked and made plain: nothing but JSON's own types reaches a template."""
+"""Checks the messages of a chat and converts them to JSON types, the only types that templates get."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ DEPTH = 32
 
 
 def plain(value: object, where: str, depth: int = DEPTH) -> Any:
-    """A copy of `value` in JSON's own types. BadInput says where that cannot be."""
+    """A copy of `value` in JSON types. Raises BadInput with the location of any other type."""
     if value is None or type(value) is str or isinstance(value, bool):
         return value
     for kind in (str, int, float):
@@ -30,7 +30,7 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
 
 
 def check_messages(messages: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-    """The messages as templates want them: a known role, a text as content, arguments of tool calls as objects."""
+    """The messages in the form for templates: known roles, text content, and tool call arguments as objects."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise BadInput("messages must be a list of at least one message, such as {'role': 'user', 'content': 'Hi'}")
     return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -41,7 +41,7 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
         raise BadInput(f"{where} is a {type(message).__name__}; it must map role and content")
     checked: dict[str, Any] = plain(message, where)
     if checked.get("role") == "developer":
-        checked["role"] = "system"  # OpenAI's newer name for it
+        checked["role"] = "system"  # OpenAI's newer name
     if checked.get("role") not in ROLES:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
     calls = checked.get("tool_calls")
@@ -52,7 +52,7 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
 
 
 def _text(content: Any, where: str, *, optional: bool) -> str | None:
-    """A text, or the texts of a list of parts, a line each."""
+    """A text, or the texts of a list of parts, one per line."""
     if content is None and optional:
         return None
     if isinstance(content, list):
@@ -78,7 +78,7 @@ def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _arguments(text: str, where: str) -> Any:
-    """The arguments that came as JSON text, as OpenAI's API has them; templates write them out themselves."""
+    """Arguments that came as JSON text, as in OpenAI's API; templates serialise them themselves."""
     try:
         return plain(json.loads(text), f"{where}.arguments") if text.strip() else {}
     except (ValueError, RecursionError):

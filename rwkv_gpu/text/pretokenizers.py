@@ -1,7 +1,7 @@
-"""How byte-level BPE vocabularies cut text into words before merging: one row per name of `tokenizer.ggml.pre`.
+"""How byte-level BPE vocabularies split text into words before merging: one row per name of `tokenizer.ggml.pre`.
 
-The patterns are those the models were trained with, or llama.cpp's form where it means the same.
-A pattern must take time in proportion to the text: where one does not, it is written so that it tries a run only once.
+The patterns are those of the models' training, or llama.cpp's equivalent form. They must run in linear time: where the
+original does not, it is rewritten to try each run only once.
 """
 
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ _QWEN35 = (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
 _SEED_CODER = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
 _BAILING = (r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")
-# Words by letter case: an optional run of capitals, then small letters; or capitals alone.
+# Words by letter case: optional capitals followed by small letters; or capitals only.
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = (rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*")
 _TEKKEN = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 _GPT4O = (rf"{_CASED[0]}{_CONTRACTION}?|{_CASED[1]}{_CONTRACTION}?|\p{{N}}{{1,3}}"
           rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}")
-# Kimi-K2: as GPT-4o, but runs of Han characters are words of their own.
+# Kimi-K2: as GPT-4o, but runs of Han characters are separate words.
 _UPPER_KIMI, _LOWER_KIMI = (rf"[{letters[1:-1]}&&[^\p{{Han}}]]" for letters in (_UPPER, _LOWER))
 _KIMI = (rf"\p{{Han}}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_KIMI}*{_LOWER_KIMI}+{_CONTRACTION}?"
          rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_KIMI}+{_LOWER_KIMI}*{_CONTRACTION}?|\p{{N}}{{1,3}}"
@@ -39,12 +39,12 @@ _YOUTU = (r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[�
 # Image tokens, white space of code, single digits, single marks; then GPT-2's words.
 _CHAMELEON = (r"<sentinel:[0-9]+>", r"IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2)
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
-# The escapes are letters that Unicode normalisation would turn into others.
+# The escapes are letters that Unicode normalisation would change.
 _DEEPSEEK_LETTERS = (
     "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌ"
     "ῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
 _DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿]+"
-# From the right: only where digits begin is it looked how many there are, and threes are left then.
+# Groups of three from the right: a lookahead counts digits only at their start.
 _THREES = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}+"
 _DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
                 r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES)
@@ -54,12 +54,12 @@ _SPARK = _DEEPSEEK_V3.replace(r"[\p{P}\p{S}]+[\r\n]*", r"[\p{P}\p{S}]+").replace
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Patterns applied one after the other, each of which cuts out its matches; and the options that belong to them."""
+    """Patterns applied in sequence, each splitting off its matches, and related options."""
 
     patterns: tuple[str, ...]
-    clean_spaces: bool = True  # decoding takes away the space before punctuation
-    ignore_merges: bool = False  # a word that is a token is that token, whatever the merges say
-    add_bos: bool = False  # unless the file says otherwise
+    clean_spaces: bool = True  # decoding removes the space before punctuation
+    ignore_merges: bool = False  # a word that is a token becomes that token, regardless of merges
+    add_bos: bool = False  # unless the file specifies otherwise
 
 
 _GPT2_ROW = PreTokenizer((_GPT2,))

@@ -1,4 +1,4 @@
-"""BPE over the characters of UTF-8, not bytes: Gemma 4, Sarvam, and vocabularies that drop white space."""
+"""BPE over UTF-8 characters instead of bytes: Gemma 4, Sarvam, and vocabularies that drop white space."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,17 +17,17 @@ _LINES = re.compile(r"\n+|[^\n]+")  # no merge crosses the end of a line
 
 @dataclass(frozen=True)
 class RawBpe:
-    """How a text is cut before merges, and the options that belong to it."""
+    """How a text is split before merges, and related options."""
 
     words: re.Pattern[str] = _LINES
-    marks_spaces: bool = True  # a space is the letter ▁
+    marks_spaces: bool = True  # a space becomes the letter ▁
     whole_line_ends: bool = False  # a run of line ends that is a token needs no merges
     clean_spaces: bool = False
-    always_bos: bool = False  # some files deny it; the models were trained with it
+    always_bos: bool = False  # some files disable it, but the models were trained with it
 
 
 _GEMMA = RawBpe(whole_line_ends=True, clean_spaces=True, always_bos=True)
-# By `tokenizer.ggml.pre`. mmBERT, and the Granite encoder that is made from it, have Gemma's vocabulary.
+# By `tokenizer.ggml.pre`. mmBERT, and the Granite encoder based on it, have Gemma's vocabulary.
 RAW = {
     **dict.fromkeys(("gemma4", "granite-embed-multi-311m", "mmbert"), _GEMMA),
     "sarvam-moe": RawBpe(),
@@ -36,7 +36,10 @@ RAW = {
 
 
 class RawBpeTokenizer(Tokenizer):
-    """Merges by rank within a line or word. Characters without a token become byte tokens where there are any."""
+    """Merges by rank within a line or word.
+
+    Characters without a token become byte tokens if the vocabulary has them.
+    """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         gemma = read_name(metadata, "model") == "gemma4"
@@ -51,7 +54,7 @@ class RawBpeTokenizer(Tokenizer):
         letters = "" if has_bytes else "".join(text for text in vocabulary.tokens if len(text) == 1)
         self._known = (
             re.compile(f"[{re.escape(letters)}]+") if letters else None
-        )  # others are dropped: no merge spans one
+        )  # other merges are dropped: none spans a space
         merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=has_bytes)
 
@@ -59,7 +62,7 @@ class RawBpeTokenizer(Tokenizer):
         decoded = decode_leniently(text)
         ids: list[int] = []
         for i, run in enumerate(SURROGATES.split(decoded.replace(" ", SPACE) if self._row.marks_spaces else decoded)):
-            if i % 2:  # surrogates, which `tokenizers` takes for no text
+            if i % 2:  # surrogates, which `tokenizers` rejects
                 ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")] if self._bytes else []
             else:
                 for word in self._row.words.findall(run):
@@ -74,7 +77,7 @@ class RawBpeTokenizer(Tokenizer):
 
 
 class WhitespaceTokenizer(RawBpeTokenizer):
-    """BPE over words between white space, which is dropped: Jina's Chinese encoder."""
+    """BPE over words separated by white space, which is dropped: Jina's Chinese encoder."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         super().__init__({**metadata, PREFIX + "pre": "whitespace"})

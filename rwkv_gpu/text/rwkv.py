@@ -1,4 +1,4 @@
-"""The RWKV tokenizer: the longest token that matches, over bytes. It encodes any bytes, and decodes them unchanged."""
+"""The RWKV tokenizer: longest match over bytes. Encodes any bytes, and decodes them unchanged."""
 
 import re
 from bisect import bisect_right
@@ -10,9 +10,9 @@ from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 
-# Id 0 ends generation. The usual end of turn, "\n\n", is ordinary text and so no stop token.
+# Id 0 ends generation. The usual end of turn, "\n\n", is ordinary text and therefore not a stop token.
 DEFAULTS = Defaults(eos=0, named_stops=False)
-LONGEST = 1024  # bytes of a token; the World vocabulary has up to 128
+LONGEST = 1024  # maximum bytes of a token; the World vocabulary has up to 128
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([^x]))", re.DOTALL)
 _NAMED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
@@ -21,8 +21,8 @@ _NAMED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 class RwkvTokenizer(Tokenizer):
     """Greedy longest match in a sorted list of tokens. Memory is linear in the size of the vocabulary.
 
-    The last token at or before the text in sorted order begins with the longest match: the match is that token, or
-    the longest token that it begins with, and so on.
+    In sorted order, the last token not after the text shares a prefix with the longest match. So the match is that
+    token, or the longest token that is a prefix of it, and so on.
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -55,14 +55,17 @@ class RwkvTokenizer(Tokenizer):
             if i >= low:
                 ids.append(order[i])
                 at += len(tokens[i])
-            else:  # no token of two bytes or more
+            else:  # no token with two or more bytes
                 ids.append(singles[text[at]])
                 at += 1
         return ids
 
 
 def unescape(text: str) -> bytes:
-    """The bytes of a token written as Python writes them: \\t, \\n, \\r, \\xHH, and any other character for itself."""
+    """The bytes of a token written with Python escapes.
+
+    \\t, \\n, \\r, \\xHH; any other escaped character means itself.
+    """
     if "\\" not in text:
         return text.encode()
     data = text.encode()
@@ -78,9 +81,9 @@ def _checked(token: int, data: bytes) -> bytes:
 
 
 def _parents(tokens: Sequence[bytes]) -> list[int]:
-    """For each of these sorted tokens the place of the longest one that it begins with, or -1."""
+    """For each sorted token, the index of the longest other token that is its prefix, or -1."""
     parents: list[int] = []
-    path: list[int] = []  # places of the tokens that the present one begins with, each longer than the one before
+    path: list[int] = []  # indices of the tokens that are prefixes of the current one, each longer than the one before
     for i, token in enumerate(tokens):
         while path and not token.startswith(tokens[path[-1]]):
             path.pop()
@@ -90,7 +93,7 @@ def _parents(tokens: Sequence[bytes]) -> list[int]:
 
 
 def _spans(tokens: Sequence[bytes]) -> dict[bytes, tuple[int, int, int]]:
-    """For every two first bytes: where the sorted tokens that begin so start and end, and the longest one's length."""
+    """By first two bytes: start and end of the sorted tokens that begin with them, and the longest one's length."""
     spans: dict[bytes, tuple[int, int, int]] = {}
     for i, token in enumerate(tokens):
         if len(token) > 1:

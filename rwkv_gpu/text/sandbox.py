@@ -1,14 +1,14 @@
-"""A jinja2 environment in which a hostile template can neither reach out nor run away.
+"""A jinja2 environment in which a hostile template can neither access anything nor run for long.
 
-Three things hold it. Only plain values are in reach: of each type the methods named below, of jinja2 the filters
-and tests named below, no imports, no blocks. Every loop, call, filter and lookup takes a step off a budget and looks
-at the clock, and every value is weighed as it is made; what can grow at one go is measured beforehand (`growth`). And
-no value is larger than its limit, so that one operation of Python's own, which nothing can interrupt, stays short.
+Three measures ensure this. Only plain values are accessible: the methods, filters and tests listed below, no imports,
+no blocks. Every loop, call, filter and lookup is charged to a budget and checks the clock; every value is weighed when
+it is created, and operations that can amplify their input are bounded beforehand (`growth`). No value exceeds its
+limit, so a single uninterruptible Python operation stays short.
 
-What is left to a template: to spend the whole budget, that is its seconds of one core and its bytes of memory (four
-times as many where one wide letter widens all the others), before it is refused. Nothing can interrupt one operation
-of Python's on values of the largest size (a sort, a comparison), nor the compilation of a template of the largest size:
-they may take some tenths of a second, and some seconds, that the clock does not see.
+A template can still use the whole budget before it is refused: its seconds of one core and its bytes of memory (four
+times as many if one wide character widens a text). Two things cannot be interrupted: a single Python operation on
+values of the largest size (a sort, a comparison), and compiling a template of the largest size. They may take some
+tenths of a second, and some seconds.
 """
 
 from collections.abc import Callable, Iterator
@@ -60,14 +60,14 @@ class Refused(Exception):
 
 
 class Notes(Namespace):
-    """A namespace that shows none of what it holds, which may hold itself."""
+    """A namespace whose repr shows no contents, as it may contain itself."""
 
     def __repr__(self) -> str:
         return "<namespace>"
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment. It runs one template at a time, for which `budget` is set."""
+    """The environment. It renders one template at a time, for which `budget` is set."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
@@ -75,14 +75,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            optimized=False,  # or constant parts would run while compiling
+            optimized=False,  # otherwise constant parts would run during compilation
             finalize=_shown,
             extensions=[LoopControlExtension, Generation],
             cache_size=0,
         )
         self.limits = limits
         self.budget = Budget(limits)
-        self.marks_opening = False  # whether it could be found, once a template is prepared
+        self.marks_opening = False  # whether the opening of answers was found, once a template is prepared
         filters = {**self.filters, "tojson": growth.tojson, "safe": str, "e": _escape, "escape": _escape}
         self.filters = {name: _guard_filter(name, filters[name]) for name in sorted(FILTERS)}
         self.filters |= {" made": _made, " concat": _concat, " step": _stepped}
@@ -91,14 +91,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals = {"range": safe_range, "dict": dict, "namespace": Notes, "raise_exception": _raise_exception}
 
     def prepare(self, source: str, mark: str) -> nodes.Template:
-        """The parsed template with the budget in it, and with a mark before what opens an answer."""
+        """The parsed template with the budget, and with a mark before the opening of an answer."""
         parsed = self.parse(source)
         self.marks_opening = mark_opening(parsed, mark)
         tree: nodes.Template = Instrument().visit(parsed)
         return tree.set_environment(self)  # type: ignore[return-value]  # it returns itself
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002  jinja2's signature
-        """Only what is named above; all of a namespace, which holds nothing but what the template put there."""
+        """Only the names listed above; all of a namespace, which holds only the template's own values."""
         if isinstance(obj, Notes):
             return not attr.startswith("_")
         return any(isinstance(obj, kind) and attr in names for kind, names in ATTRIBUTES.items())
@@ -114,7 +114,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """str.format, measured; format_map is refused."""
+        """str.format with a size bound; format_map is refused."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None or value.__name__ != "format":
             return None
@@ -161,9 +161,9 @@ def _budget(environment: Any) -> Budget:
 
 
 def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter of jinja2's that is measured before, counted after, and never lazy."""
+    """A jinja2 filter with a size bound before, charging after, and without lazy results."""
     size = growth.FILTERS.get(name)
-    first = getattr(function, "jinja_pass_arg", None)  # what jinja2's pass_context and its like left there
+    first = getattr(function, "jinja_pass_arg", None)  # set by jinja2's pass_context and similar decorators
 
     @pass_context
     def guarded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -215,7 +215,7 @@ def _stepped(environment: Any, size: int) -> bool:
 
 @pass_context
 def _shown(context: Context, value: Any) -> str:
-    """The text of what stands in {{ }}."""
+    """The text of an expression in {{ }}."""
     budget = _budget(context.environment)
     budget.weigh(value)
     text = str(value)

@@ -1,4 +1,4 @@
-"""Special tokens in running text: cuts a text at them, before any tokenizer sees the rest."""
+"""Special tokens in text: splits a text at them, before a tokenizer processes the rest."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 
 Part = bytes | int  # text still to be tokenised, or the id of a special token
-Place = tuple[int, int, int]  # where a special token begins and ends in a text, and its id
+Place = tuple[int, int, int]  # start and end of a special token in a text, and its id
 
 _ALWAYS = frozenset({Kind.USER_DEFINED})
 MATCHED = _ALWAYS | {Kind.CONTROL, Kind.UNKNOWN}
 
 
 class SpecialTokens:
-    """The tokens that are matched whole: user-defined ones always, control and unknown ones when asked for."""
+    """Tokens that are matched whole: user-defined ones always, control and unknown ones on request."""
 
     def __init__(self, vocabulary: Vocabulary, text_of: Callable[[int], bytes]) -> None:
         kinds = vocabulary.kinds
@@ -33,20 +33,20 @@ class SpecialTokens:
 
 
 class _Finder:
-    """Finds special tokens in time that does not grow with how many there are."""
+    """Finds special tokens in time independent of their number."""
 
     def __init__(self, tokens: Iterable[tuple[bytes, int]]) -> None:
         self._ids: dict[bytes, int] = {}
         for text, token in tokens:
             self._ids.setdefault(text, token)
-        self._lengths: dict[bytes, list[int]] = {}  # of the tokens that begin with these two bytes, or are this one
+        self._lengths: dict[bytes, list[int]] = {}  # lengths of tokens by their first two bytes
         for length, start in sorted({(len(text), text[:2]) for text in self._ids}):
             self._lengths.setdefault(start, []).append(length)
         first = b"".join(re.escape(bytes([byte])) for byte in sorted({text[0] for text in self._ids}))
         self._starts = re.compile(b"[" + first + b"]" if first else b"(?!)", re.DOTALL)
 
     def find(self, text: bytes) -> list[Place]:
-        """The tokens in order. A longer one goes before shorter ones, wherever they stand; then the lower id."""
+        """The tokens in order. Longer ones take precedence over shorter ones anywhere; then the lower id."""
         found = sorted(self._everywhere(text), key=lambda one: (one[0] - one[1], one[2], one[0]))
         taken = bytearray(len(text))
         chosen = []
@@ -54,14 +54,14 @@ class _Finder:
             at,
             end,
             token,
-        ) in found:  # what was taken is as long or longer: where it overlaps this one, it covers an end
+        ) in found:  # earlier ones are as long or longer, so an overlapping one covers an end of this one
             if not taken[at] and not taken[end - 1]:
                 taken[at:end] = b"\1" * (end - at)
                 chosen.append((at, end, token))
         return sorted(chosen)
 
     def _everywhere(self, text: bytes) -> Iterator[Place]:
-        """Every place where a token stands, also those that overlap."""
+        """All positions where a token occurs, including overlapping ones."""
         for match in self._starts.finditer(text):
             at = match.start()
             for start in (text[at : at + 1], text[at : at + 2]):

@@ -1,4 +1,4 @@
-"""SentencePiece-style BPE: characters merged by the score of the token they make; bytes where there is no token."""
+"""SentencePiece-style BPE: merges characters by the score of the resulting token; falls back to bytes."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,15 +11,15 @@ from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_n
 
 DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
-# Phi-3's special tokens but these take the spaces behind them, as its tokenizer.json says. GGUF has no key for it.
+# Phi-3's special tokens, except these, absorb the spaces after them (from its tokenizer.json; GGUF has no key for it).
 PHI3_APART = "<unk>", "<s>", "<|endoftext|>"
-# A character by its first byte alone: llama.cpp takes as many bytes as that promises, whatever they are.
+# Character length by its first byte alone: llama.cpp takes that many bytes, whatever they are.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
 class SpmTokenizer(Tokenizer):
-    """Merges by score over the whole text, word by word where no token can cross the boundary."""
+    """Merges by score over the whole text; word by word where no token can cross the boundary."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
@@ -60,7 +60,7 @@ class SpmTokenizer(Tokenizer):
             self._cache[word] = ids
 
     def _encode_word(self, characters: Sequence[str]) -> list[int]:
-        """The ids of these characters, merged apart wherever two of them stand together in no token."""
+        """The ids of these characters, split wherever no token contains two adjacent ones."""
         ids: list[int] = []
         start = 0
         for i in range(1, len(characters)):
@@ -70,7 +70,7 @@ class SpmTokenizer(Tokenizer):
         return ids + self._merge(characters[start:])
 
     def _merge(self, characters: Sequence[str]) -> list[int]:
-        """Of all neighbours that make a token, the best score first and of equal ones the leftmost, until none do."""
+        """Merges adjacent pairs by best score, then leftmost, until none makes a token."""
         symbols = list(characters)
         before, after = list(range(-1, len(symbols) - 1)), list(range(1, len(symbols) + 1))
         after[-1] = -1
@@ -88,7 +88,7 @@ class SpmTokenizer(Tokenizer):
         while queue:
             _, left, right, size = heappop(queue)
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != size:
-                continue  # one of the two has been merged since
+                continue  # one of the two was merged meanwhile
             symbols[left] += symbols[right]
             symbols[right] = ""
             after[left] = after[right]
@@ -106,14 +106,14 @@ class SpmTokenizer(Tokenizer):
 
 
 def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:
-    """The token of each byte: <0xXX>, or else the character itself, or else the unknown token."""
+    """The token of each byte: <0xXX>, else the character itself, else the unknown token."""
     assert unknown is not None  # id 0 exists in every vocabulary
     alone = [ids.get(chr(byte), unknown) for byte in range(128)] + [unknown] * 128
     return [ids.get(f"<0x{byte:02X}>", alone[byte]) for byte in range(256)]
 
 
 def pieces(text: str, cuts: re.Pattern[str]) -> Iterator[str]:
-    """The text between matches. `split` would hold the interpreter until all of a long text is cut."""
+    """Yields the text between matches. `split` would hold the interpreter lock for all of a long text."""
     at = 0
     for cut in cuts.finditer(text):
         yield text[at : cut.start()]

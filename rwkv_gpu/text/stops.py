@@ -1,6 +1,6 @@
-"""Stop strings in a stream of text: found across pieces, never shown, not even in part.
+"""Stop strings in a stream of text: found across pieces, and never shown, not even partly.
 
-One automaton (Aho-Corasick) looks for all of them at once, so that the time depends on the text alone.
+An Aho-Corasick automaton searches for all of them at once, so the time depends only on the text.
 """
 
 from collections import deque
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadInput
 
-MOST = 1_000  # stop strings of one request
-MOST_CHARACTERS = 1 << 14  # of all of them
+MOST = 1_000  # stop strings per request
+MOST_CHARACTERS = 1 << 14  # total characters
 
 
 def check_stops(stops: Sequence[str]) -> None:
-    """Refuses stop strings that are none, or too many."""
+    """Refuses empty or too many stop strings."""
     for stop in stops:
         if not isinstance(stop, str) or not stop:
             raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
@@ -26,12 +26,12 @@ def check_stops(stops: Sequence[str]) -> None:
 
 
 class Automaton:
-    """All prefixes of some strings as states; a state is the longest prefix that a text ends with, 0 is none."""
+    """The prefixes of some strings as states. The state is the longest prefix that the text ends with; 0 is none."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._next: list[dict[str, int]] = [{}]
-        self.depth = [0]  # characters of each state's prefix
-        self.found = [0]  # characters of the longest string that a text in this state ends with
+        self.depth = [0]  # length of each state's prefix
+        self.found = [0]  # length of the longest string that ends in this state
         for string in strings:
             self._add(string)
         self._shorter = self._link()
@@ -56,7 +56,7 @@ class Automaton:
         self.found[state] = len(string)
 
     def _link(self) -> list[int]:
-        """For each state the longest other one that ends it, in order of their lengths."""
+        """For each state, the longest other state that is its suffix, in order of length."""
         self._shorter = shorter = [0] * len(self._next)
         waiting = deque(self._next[0].values())
         while waiting:
@@ -69,20 +69,20 @@ class Automaton:
 
 
 class StopStrings:
-    """Lets text through up to the first stop string.
+    """Passes text through up to the first stop string.
 
-    Of several, the one that is complete first ends the text; of those that are complete together, the longest.
+    The stop string that is complete first ends the text; among those complete at the same position, the longest.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         check_stops(stops)
         self._automaton = Automaton(stops)
         self._state = 0
-        self._held = ""  # what may be the beginning of a stop string
-        self.stopped: str | None = None  # the stop string that was met
+        self._held = ""  # possible beginning of a stop string
+        self.stopped: str | None = None  # the stop string that was found
 
     def feed(self, text: str) -> tuple[str, bool]:
-        """What can be shown now that `text` came, and whether a stop string was met. After that nothing is shown."""
+        """Returns the text that can be shown now, and whether a stop string was found. Afterwards nothing is shown."""
         if self.stopped is not None:
             return "", True
         automaton, state = self._automaton, self._state
@@ -99,6 +99,6 @@ class StopStrings:
         return seen[:cut], False
 
     def flush(self) -> str:
-        """The text that was held back, at its end."""
+        """Returns the withheld text, at the end."""
         rest, self._held, self._state = self._held, "", 0
         return rest

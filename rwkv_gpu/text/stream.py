@@ -1,13 +1,13 @@
-"""Pieces of text put together as they come: whole characters only, spaces cleaned as the tokenizer wants it.
+"""Assembles text from token pieces: whole characters only, with spaces cleaned as the tokenizer requires.
 
-Knows bytes, not vocabularies: the caller passes a function from a token id to bytes.
+Independent of vocabularies: the caller passes a function from token id to bytes.
 """
 
 import codecs
 import re
 from collections.abc import Callable
 
-# What the clean-up of tokenization spaces takes away, in three passes: " ?" -> "?", " ' " -> "'", " 've" -> "'ve".
+# Tokenization spaces removed in three passes: " ?" -> "?", " ' " -> "'", " 've" -> "'ve".
 _CLEANUPS = (
     (re.compile(rb" (?=[?!.,])"), b""),
     (re.compile(rb" ' "), b"'"),
@@ -16,14 +16,14 @@ _CLEANUPS = (
 
 
 def clean_spaces(text: bytes) -> bytes:
-    """`text` without the spaces that detached punctuation and contractions from their words."""
+    """`text` without the spaces between words and detached punctuation or contractions."""
     for pattern, replacement in _CLEANUPS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def settled(text: bytes) -> int:
-    """How many leading bytes of `text` clean up the same whatever follows."""
+    """Number of leading bytes of `text` whose cleaned form no longer depends on what follows."""
     end = len(text)
     if text.endswith((b"r", b"v")):
         end -= 1  # may become " 're" or " 've"
@@ -33,7 +33,7 @@ def settled(text: bytes) -> int:
 
 
 class Detokenizer:
-    """Ids in, text out, one at a time. What `feed` and `flush` return is, put together, the decoded whole."""
+    """Decodes ids one at a time. The results of `feed` and `flush` concatenate to the decoded whole."""
 
     def __init__(self, piece: Callable[[int], bytes], *, strip_space: bool, clean: bool) -> None:
         self._piece = piece
@@ -43,7 +43,7 @@ class Detokenizer:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token: int) -> str:
-        """The text that is certain now that `token` came: perhaps nothing yet, never half a character."""
+        """Returns the text that is certain after `token`: maybe nothing yet, never a partial character."""
         text = self._piece(token)
         if self._strip_space and text:
             text = text.removeprefix(b" ")
@@ -56,6 +56,6 @@ class Detokenizer:
         return self._utf8.decode(text)
 
     def flush(self) -> str:
-        """The rest, at the end of the text."""
+        """Returns the rest, at the end of the text."""
         rest, self._held = clean_spaces(self._held), b""
         return self._utf8.decode(rest, final=True)

@@ -1,6 +1,6 @@
-"""SentencePiece's unigram model, as in T5 and XLM-RoBERTa: a text is cut where the sum of scores is best.
+"""SentencePiece's unigram model, as in T5 and XLM-RoBERTa: splits a text so that the sum of scores is maximal.
 
-The text is normalised first, by a map of characters and the rules for spaces that the file has.
+The text is first normalised by the file's character map and space rules.
 """
 
 import math
@@ -31,19 +31,19 @@ from rwkv_gpu.text.vocabulary import (
 
 DEFAULTS = Defaults(eos=1, add_eos=True)
 UNKNOWN = 2
-PENALTY = np.float32(10)  # what an unknown character costs beyond the worst token
+PENALTY = np.float32(10)  # added to the worst token's cost for an unknown character
 _USED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)
 _MARK = SPACE.encode()
 _WORD = re.compile(b"(?<!%b)(?=%b)" % (_MARK, _MARK))
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 _CHARACTER = re.compile(rb"[\x00-\x7f]|[\xc0-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf7][\x80-\xbf]{3}")
-_SIZES = [1] * 192 + [2] * 32 + [3] * 16 + [4] * 16  # of a character by its first byte
-# Models whose <mask> takes the spaces before it. GGUF has no key for it.
+_SIZES = [1] * 192 + [2] * 32 + [3] * 16 + [4] * 16  # bytes of a character, by its first byte
+# Models whose <mask> absorbs the spaces before it. GGUF has no key for it.
 MASKS_TAKE_SPACES = ("nomic-bert-moe", "jina-bert-v3")
 
 
 class T5Tokenizer(Tokenizer):
-    """The best path through the bytes of a text, character by character. Unknown characters in a row are one token."""
+    """The best path through a text, character by character. Consecutive unknown characters form one token."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
@@ -57,7 +57,7 @@ class T5Tokenizer(Tokenizer):
         if metadata.get("general.architecture") in MASKS_TAKE_SPACES and "<mask>" in vocabulary.ids:
             self.takes_spaces_before = frozenset([vocabulary.ids["<mask>"]])
         self._map = CharacterMap(metadata)
-        kinds = read_kinds(metadata, len(vocabulary))  # before tokens are made control tokens by their names
+        kinds = read_kinds(metadata, len(vocabulary))  # read before tokens become control tokens by name
         texts = [text.encode() for text in vocabulary.tokens]
         scores = read_numbers(metadata, "scores", len(vocabulary)).astype(np.float32)
         normal = scores[np.frombuffer(kinds, np.uint8) == Kind.NORMAL]
@@ -79,7 +79,7 @@ class T5Tokenizer(Tokenizer):
         return [token for i, token in enumerate(ids) if token != self._unknown or ids[i - 1 : i] != [token]]
 
     def _normalise(self, text: bytes) -> bytes:
-        """The text with the sequences of the map replaced, and U+FFFD for each byte that starts no character."""
+        """The text with mapped sequences replaced, and U+FFFD for each byte that does not start a character."""
         out = bytearray()
         at = 0
         while at < len(text):
@@ -98,8 +98,10 @@ class T5Tokenizer(Tokenizer):
         return bytes(out)
 
     def _kept(self, text: bytes, at: int) -> int:
-        """How many bytes stay as they are, because some user-defined token begins with them: as in llama.cpp, also
-        where that token ends otherwise.
+        """Number of unchanged bytes at `at`, because a user-defined token begins with them.
+
+        As in llama.cpp, this also applies
+        if the token then ends differently.
         """
         for end in range(at + 1, len(text) + 1):
             place = bisect_left(self._whole, text[at:end])
@@ -108,7 +110,7 @@ class T5Tokenizer(Tokenizer):
         return len(text) - at
 
     def _mark_spaces(self, text: bytes, *, opening: bool) -> bytes:
-        """Spaces as ▁, one before each word or as many as there are; `opening` puts one in front as the file says."""
+        """Spaces as ▁, one before each word or all of them; `opening` adds one in front if the file specifies it."""
         if self._joins_spaces:
             marked = b"".join([_MARK + word for word in text.split(b" ") if word])
             return marked if opening or text[:1] in (b"", b" ") else marked.removeprefix(_MARK)
@@ -116,7 +118,7 @@ class T5Tokenizer(Tokenizer):
         return prefix + text.replace(b" ", _MARK)
 
     def _words(self, text: bytes) -> Iterator[bytes]:
-        """`text` cut before each ▁ where no token lies across: the best ways of its parts make the best of it."""
+        """Splits `text` before each ▁ that no token crosses: the best paths of the parts form the best path."""
         at = 0
         if self._cuts and is_utf8(text):
             for cut in _WORD.finditer(text):
@@ -125,7 +127,7 @@ class T5Tokenizer(Tokenizer):
         yield text[at:]
 
     def _best(self, text: bytes) -> list[int]:
-        """The ids of the best path, by what is the best way to each place; of equal ones the first that was found."""
+        """The ids of the best path, by dynamic programming over positions; among equal ones, the first found."""
         scores = [0.0] + [-math.inf] * len(text)
         starts, tokens = [0] * (len(text) + 1), [self._unknown] * (len(text) + 1)
         start = 0

@@ -1,6 +1,6 @@
-"""From the messages of a chat to its prompt, by the model's own jinja2 template or by a built-in one.
+"""Converts the messages of a chat to its prompt, by the model's own jinja2 template or a built-in one.
 
-A prompt may begin with the text of the BOS token: tokenize it with `parse`, and without adding BOS once more.
+A prompt may begin with the text of the BOS token: tokenize it with `parse`, and without adding BOS again.
 """
 
 import re
@@ -24,7 +24,7 @@ from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
 
 Messages = Sequence[Mapping[str, object]]
 KEY = "tokenizer.chat_template"
-# All that a template, or Python compiling it, can come to.
+# All exceptions that rendering or compiling a template can raise.
 _FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError, AssertionError,
 )  # fmt: skip
@@ -35,7 +35,7 @@ _TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")
 
 
 class ChatTemplate:
-    """A chat template, compiled once. `source` is jinja2, or the bare name of a built-in one."""
+    """A chat template, compiled once. `source` is jinja2, or the name of a built-in one."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class ChatTemplate:
         self._limits = limits or Limits()
         self._clock = clock
         self._constants = {"bos_token": bos, "eos_token": eos}
-        self._mark = f"\ue000{secrets.token_hex(8)}"  # which no message has
-        self._lock = threading.Lock()  # the sandbox holds the budget of one run
+        self._mark = f"\ue000{secrets.token_hex(8)}"  # occurs in no message
+        self._lock = threading.Lock()  # the sandbox has the budget of one run
         self._sandbox = Sandbox(self._limits)
         self._sandbox.globals["strftime_now"] = self._strftime
         self._template = self._compile()
@@ -64,7 +64,7 @@ class ChatTemplate:
     def from_metadata(
         cls, metadata: Mapping[str, Any], *, name: str | None = None, limits: Limits | None = None
     ) -> "ChatTemplate":
-        """The template of a GGUF file, or the built-in one of that name; without both, what the vocabulary shows."""
+        """The template of a GGUF file, or the built-in one of that name; without both, one that fits the vocabulary."""
         source = metadata.get(KEY) if name is None else name
         if source is not None and not isinstance(source, str):
             raise BadTemplate(f"{KEY} must be a string, not {type(source).__name__}; {_REMEDY}")
@@ -82,16 +82,16 @@ class ChatTemplate:
         limits: Limits | None = None,
         **variables: object,
     ) -> str:
-        """The prompt for these messages. `variables` are what a template may ask for, such as enable_thinking.
+        """Returns the prompt for these messages. `variables` are passed to the template, such as enable_thinking.
 
-        Raises `Exceeded` where that takes more than `limits`, or another thread renders.
+        Raises `Exceeded` if that takes more than `limits`, or another thread is rendering.
         """
         return "".join(self._parts(messages, tools, variables, limits, add_generation_prompt))
 
     def prompt(
         self, messages: Messages, *, tools: Messages | None = None, limits: Limits | None = None, **variables: object
     ) -> tuple[str, str]:
-        """The prompt for these messages, and what it is without that which opens the answer."""
+        """The prompt for these messages, and the prompt without the opening of an answer."""
         before, opening = self._parts(messages, tools, variables, limits, True)
         if self._sandbox.marks_opening:
             return before + opening, before
@@ -105,7 +105,7 @@ class ChatTemplate:
         limits: Limits | None,
         opened: bool,
     ) -> tuple[str, str]:
-        """The prompt in two parts, before and after the mark of what opens the answer, where that was found."""
+        """The prompt before and after the mark of the answer's opening, if that was found."""
         given: dict[str, Any] = {
             **self._constants,
             **plain(variables, "the variables"),
@@ -130,7 +130,7 @@ class ChatTemplate:
 
     @cached_property
     def knows_tools(self) -> bool:
-        """Whether tools reach the prompt: some templates name them, and leave out those of this form."""
+        """True if tools appear in the prompt: some templates have tools, but drop those in this form."""
         if re.search(r"\btools\b", self.source) is None:
             return False
         function = {"name": "a-tool", "description": "a-tool", "parameters": {"type": "object", "properties": {}}}
@@ -141,14 +141,14 @@ class ChatTemplate:
             return True
 
     def end_of_turn(self) -> str:
-        """What follows an answer in a prompt, such as RWKV's "\\n\\n": a model that goes on with it has ended."""
+        """Text after an answer in a prompt, such as RWKV's "\\n\\n": a model that generates it has finished."""
         answer = "an-answer"
         chat = [{"role": "user", "content": "a-question"}, {"role": "assistant", "content": answer}]
         _, shown, end = self.render(chat, add_generation_prompt=False).rpartition(answer)
         return end if shown else ""
 
     def next_turn(self) -> str:
-        """What stands between an answer and the next question, such as RWKV's "\\n\\nUser: "."""
+        """Text between an answer and the next question, such as RWKV's "\\n\\nUser: "."""
         first, answer, second = "a-question", "an-answer", "another-one"
         chat = [{"role": role, "content": text} for role, text in zip(_TURNS, (first, answer, second), strict=True)]
         _, _, rest = self.render(chat, add_generation_prompt=False).partition(answer)
@@ -173,14 +173,14 @@ class ChatTemplate:
             )
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)  # Python's, on code that jinja2 wrote
+                warnings.simplefilter("ignore", SyntaxWarning)  # Python's, about code generated by jinja2
                 code = self._sandbox.compile(self._sandbox.prepare(self.source, self._mark), filename="<template>")
         except _COMPILE_FAULTS as fault:
             raise self._fault(fault) from None
         return Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
 
     def _strftime(self, form: object) -> str:
-        """The time now, written as `form` says."""
+        """The current time in format `form`."""
         if not isinstance(form, str) or not _TIME_FORMAT.fullmatch(form):
             raise ValueError("strftime_now takes a short format, such as '%d %b %Y'")
         return self._clock().strftime(form)
@@ -195,7 +195,7 @@ class ChatTemplate:
 
 
 def _source(source: str) -> str:
-    """The template itself where a bare name is given."""
+    """The source of a built-in template, if a name is given."""
     if "{" in source:
         return source
     name = source.strip()
@@ -205,7 +205,7 @@ def _source(source: str) -> str:
 
 
 def _guess(metadata: Mapping[str, Any], tokens: Sequence[str]) -> str:
-    """The name of the built-in template that a file without one was made for."""
+    """The name of the built-in template that fits a file without one."""
     if read_name(metadata, "model") == "rwkv":
         return "rwkv-world"
     known = set(tokens)
@@ -216,7 +216,7 @@ def _guess(metadata: Mapping[str, Any], tokens: Sequence[str]) -> str:
 
 
 def _line(trace: TracebackType | None) -> int | None:
-    """The template's line where it failed: the last frame that jinja2 made for it."""
+    """The line of the template that failed: the last frame generated by jinja2."""
     line = None
     while trace is not None:
         if "__jinja_exception__" in trace.tb_frame.f_globals:

@@ -8,47 +8,47 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Part:
-    """Some text, and which of the two it is."""
+    """A piece of text, and whether it is reasoning."""
 
     text: str
     thinking: bool
 
 
 def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
-    """Whether a prompt ends with the opening mark, so that reasoning comes next."""
+    """True if a prompt ends with the opening mark, so that reasoning comes next."""
     return prompt.rstrip().endswith(opening)
 
 
 class Splitter(Protocol):
-    """Tells reasoning from the answer in text that comes in pieces."""
+    """Separates reasoning from the answer in a stream of text."""
 
-    inside: bool  # whether what comes now is reasoning
+    inside: bool  # whether the next text is reasoning
 
     def feed(self, text: str) -> list[Part]:
-        """The parts that are certain now that `text` came, in order; none is empty."""
+        """Returns the parts that are certain after `text`, in order; none is empty."""
 
     def flush(self) -> list[Part]:
-        """The text that was held back, at its end."""
+        """Returns the withheld text, at the end."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What a chat template puts around reasoning."""
+    """The marks that a chat template puts around reasoning."""
 
     opening: str
     closing: str
-    control: bool = False  # whether they are control tokens, which decoding hides
-    channels: bool = False  # whether each part of an answer has a header that says what it is
-    around: tuple[str, ...] = ()  # control tokens around the answer, which are no part of it
-    wraps: tuple[str, str] | None = None  # texts around an answer behind reasoning, which are no part of it
+    control: bool = False  # whether the marks are control tokens, which decoding hides
+    channels: bool = False  # whether each part of an answer has a header with its channel
+    around: tuple[str, ...] = ()  # control tokens around the answer that are not part of it
+    wraps: tuple[str, str] | None = None  # texts around an answer after reasoning that are not part of it
 
     @property
     def answer(self) -> str:
-        """What stands before the answer where there is reasoning."""
+        """The text between reasoning and the answer."""
         return FINAL if self.channels else self.closing
 
     def splitter(self, prompt: str, *, tools: bool = False) -> Splitter:
-        """One for the answer to a prompt that ends so. With `tools`, what goes to them is part of the answer."""
+        """A splitter for the answer to a prompt with this end. With `tools`, tool calls are part of the answer."""
         return (
             Channels(prompt, tools=tools)
             if self.channels
@@ -58,8 +58,8 @@ class Marks:
 
 THINK = Marks("<think>", "</think>")
 FINAL = "<|channel|>final<|message|>"
-TOOL, CALLED = "<|tool|>", "<|call|>"  # around what goes to a tool, where channels are split for a reader of calls
-# By what a template contains, or a vocabulary of its own has; the first that fits.
+TOOL, CALLED = "<|tool|>", "<|call|>"  # around a tool call when channels are split for a parser of calls
+# By a string in the template or vocabulary; the first match is used.
 MARKS = {
     "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),
     "<channel|>": Marks("<|channel>thought", "<channel|>", control=True),
@@ -75,16 +75,16 @@ MARKS = {
 
 
 def marks_of(template: str) -> Marks:
-    """The marks of reasoning that a chat template knows."""
+    """The reasoning marks that a chat template uses."""
     return next((marks for text, marks in MARKS.items() if text in template), THINK)
 
 
 class Channels:
     """Splits an answer in OpenAI's Harmony format: each message has a header, which names its channel, and a body.
 
-    The channel `analysis` is reasoning, and so is what goes to a tool. `commentary` and `final` are the answer,
-    and so is what comes before the first header, if there is anything.
-    With `tools`, what goes to a tool is in the answer, between TOOL and CALLED, after the name of the tool.
+    The channel `analysis` and tool calls are reasoning. `commentary` and `final` are the answer, and so is any text
+    before the first header. With `tools`, a tool call is part of the answer, between TOOL and CALLED, after the tool's
+    name.
     """
 
     def __init__(self, prompt: str = "", *, tools: bool = False) -> None:
@@ -98,18 +98,18 @@ class Channels:
         self._held = ""
 
     def feed(self, text: str) -> list[Part]:
-        """The parts that are certain now that `text` came, in order; none is empty."""
+        """Returns the parts that are certain after `text`, in order; none is empty."""
         return [part for part in self._split(self._held + text) if part.text]
 
     def flush(self) -> list[Part]:
-        """The text that was held back, at its end; none of a header."""
+        """Returns the withheld text, at the end, except a header."""
         rest, self._held = self._held, ""
         return [Part(rest, self.inside)] if rest and (self._first or self._header is None) else []
 
     def _split(self, text: str) -> Iterator[Part]:
         if self._first:
             if text not in _OPENINGS and any(start.startswith(text) for start in _OPENINGS):
-                self._held = text  # it may become one
+                self._held = text  # possibly the beginning of a mark
                 return
             self._first = False
             if not text.startswith(_OPENINGS):
@@ -142,20 +142,20 @@ class Channels:
 
 _HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 _HARMONY = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
-_OPENINGS = (*_HARMONY_MARKS, " to=")  # what a header goes on with behind the role
+_OPENINGS = (*_HARMONY_MARKS, " to=")  # continuations of a header after the role
 _RECIPIENT = re.compile(r" to=([^\s<]+)")
 
 
 def _is_reasoning(header: str) -> bool:
-    """Whether the body behind a header is no part of the answer: it is analysis, or goes to a tool."""
+    """True if the body after a header is not part of the answer: analysis, or a tool call."""
     return "analysis" in header or " to=" in header
 
 
 class Thinking:
     """Splits text at `<think>` and `</think>`. The marks, and line ends right after them, are in neither part.
 
-    `prompt` is what came before: some templates open the reasoning, some close it. An answer right behind reasoning
-    may be wrapped: what wraps it is in neither part.
+    `prompt` is the preceding text: some templates open the reasoning, some close it. An answer right after reasoning
+    may be wrapped: the wrapping texts are in neither part.
     """
 
     def __init__(
@@ -169,16 +169,16 @@ class Thinking:
         self.inside = opens_thinking(prompt, opening)
         self._marks = {False: opening, True: closing}
         self._wraps = wraps
-        self._wrapped = False  # whether the mark that comes next ends the answer
+        self._wrapped = False  # whether the next mark ends the answer
         self._held = ""
         self._fresh = self.inside or prompt.rstrip().endswith(closing)  # right after a mark
 
     def feed(self, text: str) -> list[Part]:
-        """The parts that are certain now that `text` came, in order; none is empty."""
+        """Returns the parts that are certain after `text`, in order; none is empty."""
         return [part for part in self._split(self._held + text) if part.text]
 
     def flush(self) -> list[Part]:
-        """The text that was held back, at its end."""
+        """Returns the withheld text, at the end."""
         part, self._held = self._part(self._held), ""
         return [part] if part.text else []
 
@@ -187,7 +187,7 @@ class Thinking:
             if self._wraps and self._fresh and not (self.inside or self._wrapped):
                 text = text.lstrip("\n")
                 if len(text) < len(self._wraps[0]) and self._wraps[0].startswith(text):
-                    self._held = text  # it may become one
+                    self._held = text  # possibly the beginning of a mark
                     return
                 self._wrapped = text.startswith(self._wraps[0])
                 text = text.removeprefix(self._wraps[0])
@@ -214,5 +214,5 @@ class Thinking:
 
 
 def begun(text: str, mark: str) -> int:
-    """How many characters at the end of a text are the beginning of a mark."""
+    """Number of characters at the end of a text that are the beginning of a mark."""
     return max((n for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0)

@@ -1,4 +1,4 @@
-"""Makes the tokenizer that a GGUF file describes."""
+"""Creates the tokenizer that a GGUF file describes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

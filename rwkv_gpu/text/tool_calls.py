@@ -1,6 +1,6 @@
-"""How families of models write calls of tools, and how these are read back from a stream of text.
+"""The syntaxes of tool calls by model family, and their parsing from a stream of text.
 
-A form is known by what the chat template contains. A model without one of them is told the generic form, in words.
+A form is recognised by a string in the chat template. A model without one gets instructions for the generic form.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import Any
 from rwkv_gpu.text.thinking import CALLED, TOOL, begun
 from rwkv_gpu.text.tool_values import gemma_values, python_calls
 
-Schemas = Mapping[str, Mapping[str, Any]]  # of the parameters of each tool, by its name
+Schemas = Mapping[str, Mapping[str, Any]]  # parameter schemas of each tool, by name
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call as the model wrote it; `arguments` are JSON, as far as the model wrote JSON."""
+    """A call as the model wrote it; `arguments` are JSON if the model wrote JSON."""
 
     name: str
     arguments: str
@@ -28,18 +28,18 @@ Piece = str | Call  # text of the answer, or a call
 
 @dataclass(frozen=True)
 class ToolForm:
-    """How a family writes calls."""
+    """The call syntax of a family."""
 
     name: str
-    opening: tuple[str, ...]  # what begins one call or several; the first that comes
-    closing: str  # what ends them; empty where the end of the answer does
-    read: Callable[[str, Schemas], list[Call]]  # the calls between the two; none where it is something else
+    opening: tuple[str, ...]  # start of one or several calls; the earliest match
+    closing: str  # end of the calls; empty if the end of the answer is
+    read: Callable[[str, Schemas], list[Call]]  # parses the text between them; empty for other content
     control: bool = False  # whether its marks are control tokens, which decoding hides
     bare: bool = False  # whether an answer that begins with a brace is a call without marks
 
 
 def read_json(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
-    """{"name": ..., "arguments": {...}}, one or several, or a list of them. "parameters" stands for "arguments"."""
+    """{"name": ..., "arguments": {...}}, one or several, or a list of them; also with "parameters" for "arguments"."""
     found = []
     for value in _values(text):
         for one in value if isinstance(value, list) else [value]:
@@ -51,7 +51,7 @@ def read_json(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
 
 
 def read_tagged(text: str, schemas: Schemas) -> list[Call]:
-    """<function=NAME> with <parameter=KEY> elements, as Qwen3-Coder writes them."""
+    """<function=NAME> with <parameter=KEY> elements, as in Qwen3-Coder."""
     head = re.match(r"\s*<function=([^>\n]+)>(.*?)(?:</function>\s*)?$", text, re.DOTALL)
     if head is None:
         return read_json(text, schemas)
@@ -60,7 +60,7 @@ def read_tagged(text: str, schemas: Schemas) -> list[Call]:
 
 
 def read_pairs(text: str, schemas: Schemas) -> list[Call]:
-    """NAME, then <arg_key> and <arg_value> elements, as GLM writes them."""
+    """NAME, then <arg_key> and <arg_value> elements, as in GLM."""
     if text.lstrip().startswith("{"):
         return read_json(text, schemas)
     name = text.partition("<arg_key>")[0].strip()
@@ -69,7 +69,7 @@ def read_pairs(text: str, schemas: Schemas) -> list[Call]:
 
 
 def read_mistral(text: str, schemas: Schemas) -> list[Call]:
-    """A list of JSON calls, or NAME[ARGS]{...}; further calls may begin with the opening mark again."""
+    """A list of JSON calls, or NAME[ARGS]{...}; further calls may repeat the opening mark."""
     if text.lstrip().startswith("["):
         return read_json(text, schemas)
     found = []
@@ -83,7 +83,7 @@ def read_mistral(text: str, schemas: Schemas) -> list[Call]:
 
 
 def read_deepseek(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
-    """Calls between marks of their own: a kind or none, the name, the arguments in a fence or plain."""
+    """Calls between their own marks: an optional kind, the name, the arguments, fenced or plain."""
     found = []
     for part in re.split("<｜tool▁call▁begin｜>", text)[1:]:
         body = part.partition("<｜tool▁call▁end｜>")[0]
@@ -96,7 +96,7 @@ def read_deepseek(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
 
 
 def read_harmony(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
-    """A message of OpenAI's Harmony format to a function: the header's rest, then the arguments."""
+    """A message to a function in OpenAI's Harmony format: the rest of the header, then the arguments."""
     header, _, body = text.partition("<|message|>")
     name = re.match(r"(?:functions\.)?([^\s<]+)", header)
     values = _values(body)
@@ -104,7 +104,7 @@ def read_harmony(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
 
 
 def read_invokes(text: str, schemas: Schemas) -> list[Call]:
-    """<invoke name="NAME"> with <parameter name="KEY"> elements, as MiniMax writes them; others have marks before."""
+    """<invoke name="NAME"> with <parameter name="KEY"> elements, as in MiniMax; other families add a prefix."""
     found = []
     for name, body in re.findall(r'<[^<>"]*invoke name="([^"<>]+)">(.*?)</[^<>"]*invoke>', text, re.DOTALL):
         pairs = re.findall(r'<[^<>"]*parameter name="([^"<>]+)"[^<>]*>(.*?)</[^<>"]*parameter>', body, re.DOTALL)
@@ -113,19 +113,19 @@ def read_invokes(text: str, schemas: Schemas) -> list[Call]:
 
 
 def read_python(text: str, schemas: Schemas) -> list[Call]:
-    """[NAME(KEY='VALUE', ...), ...], as LFM2 writes them; or JSON."""
+    """[NAME(KEY='VALUE', ...), ...], as in LFM2; or JSON."""
     return [Call(name, _dumped(values)) for name, values in python_calls(text)] or read_json(text, schemas)
 
 
 def read_gemma(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
-    """call:NAME{KEY:VALUE, ...}, as Gemma 4 writes one."""
+    """call:NAME{KEY:VALUE, ...}, as in Gemma 4."""
     head = re.match(r"\s*call:([^\s{]+)\s*(\{.*\})\s*$", text, re.DOTALL)
     values = gemma_values(head[2]) if head else None
     return [Call(head[1], _dumped(values))] if head and values is not None else []
 
 
 def read_kimi(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
-    """Calls between marks of their own: functions.NAME:NUMBER, a mark, and the arguments."""
+    """Calls between their own marks: functions.NAME:NUMBER, a mark, and the arguments."""
     found = []
     for part in text.split("<|tool_call_begin|>")[1:]:
         head, _, rest = part.partition("<|tool_call_argument_begin|>")
@@ -141,7 +141,7 @@ DEEPSEEK = ToolForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁c
 KIMI = ToolForm("kimi", ("<|tool_calls_section_begin|>",), "<|tool_calls_section_end|>", read_kimi, control=True)
 LFM2 = ToolForm("lfm2", ("<|tool_call_start|>",), "<|tool_call_end|>", read_python, control=True)
 LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bare=True)
-# By what a template contains; the first that fits.
+# By a string in the template; the first match is used.
 FORMS: Sequence[tuple[str, ToolForm]] = (
     ("<|tool_call>", ToolForm("gemma4", ("<|tool_call>",), "<tool_call|>", read_gemma, control=True)),
     ("<|tool_calls_section_begin|>", KIMI),
@@ -170,26 +170,26 @@ GENERIC = ToolForm("generic", ("<tool_call>",), "</tool_call>", read_json)
 
 
 def form_of(template: str) -> ToolForm:
-    """The form that a chat template teaches; the generic one where it knows no tools."""
+    """The form that a chat template uses; the generic one if it has no tools."""
     return next((form for mark, form in FORMS if mark in template), GENERIC)
 
 
 class ToolParser:
-    """Tells calls from text while an answer comes in pieces. What may be the beginning of a mark is held back."""
+    """Separates calls from text while an answer arrives. A possible beginning of a mark is withheld."""
 
     def __init__(self, form: ToolForm, schemas: Schemas) -> None:
         self._form, self._schemas = form, schemas
         self._held = ""
-        self._inside: str | None = None  # the mark that opened what is read now
-        self._begun = False  # whether anything but space was seen
+        self._inside: str | None = None  # the opening mark of the current call
+        self._begun = False  # whether anything but white space was seen
 
     def feed(self, text: str) -> list[Piece]:
-        """The text and the calls that are certain now."""
+        """Returns the text and calls that are certain now."""
         self._held += text
         return [piece for piece in self._split() if piece != ""]
 
     def flush(self) -> list[Piece]:
-        """What was held back, at the end of the answer: an unfinished call is text."""
+        """Returns the withheld rest at the end of the answer: an unfinished call is text."""
         pieces = [*self._split(), *self._rest()]
         self._held, self._inside = "", None
         return [piece for piece in pieces if piece != ""]
@@ -213,7 +213,7 @@ class ToolParser:
             yield from self._read(body if mark != "<function=" else mark + body) or [mark + body + self._form.closing]
 
     def _before(self) -> Iterator[Piece]:
-        """The text before the next call, and into it."""
+        """Yields the text before the next call, and enters the call."""
         text = self._held
         if self._form.bare and not self._begun and text.lstrip().startswith("{"):
             self._inside, self._held = "", text
@@ -249,7 +249,7 @@ def _as_call(value: Any) -> Call | None:
 
 
 def _values(text: str) -> list[Any]:
-    """The JSON values that a text consists of, with space, commas or semicolons between them; none if it has others."""
+    """The JSON values in a text, separated by white space, commas or semicolons; empty if it contains anything else."""
     decoder, at = json.JSONDecoder(strict=False), 0
     found: list[Any] = []
     while True:
@@ -264,7 +264,7 @@ def _values(text: str) -> list[Any]:
 
 
 def _typed(name: str, pairs: Sequence[tuple[str, str]], schemas: Schemas) -> Call:
-    """Values are text: each becomes what the schema of its parameter says."""
+    """Converts text values by the schemas of their parameters."""
     properties = schemas.get(name, {}).get("properties")
     known = properties if isinstance(properties, dict) else {}
     return Call(name, _dumped({key.strip(): _value(value, known.get(key.strip())) for key, value in pairs}))

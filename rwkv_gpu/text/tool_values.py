@@ -1,4 +1,4 @@
-"""Arguments of tools as models write them, in other notations than JSON."""
+"""Parses tool arguments in notations other than JSON."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ _GEMMA = re.compile(r'<\|"\|>(.*?)<\|"\|>|([A-Za-z_][\w.-]*)(?=\s*:)', re.DOTALL
 
 
 def python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """The calls in [name(key='value', other=2), ...]: their names and arguments; none where it is something else."""
+    """Names and arguments of the calls in [name(key='value', other=2), ...]; empty for anything else."""
     if len(text) > LONGEST:
         return []
     try:
@@ -29,7 +29,7 @@ def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
 
 
 def _python_value(node: ast.expr) -> Any:
-    """A literal; true, false and null are taken for those of Python."""
+    """A literal; true, false and null count as Python's."""
     if isinstance(node, ast.Name) and node.id in _CONSTANTS:
         return _CONSTANTS[node.id]
     if isinstance(node, ast.List | ast.Tuple):
@@ -38,12 +38,12 @@ def _python_value(node: ast.expr) -> Any:
         keys = [str(ast.literal_eval(key)) for key in node.keys if key]
         return dict(zip(keys, map(_python_value, node.values), strict=True))
     value = ast.literal_eval(node)
-    json.dumps(value, allow_nan=False)  # raises where JSON has no such value
+    json.dumps(value, allow_nan=False)  # raises for values that JSON lacks
     return value
 
 
 def gemma_values(text: str) -> Any:
-    """{key:<|"|>text<|"|>,other:2} as JSON has it; None where it is something else."""
+    """Converts {key:<|"|>text<|"|>,other:2} to JSON; None for anything else."""
     quoted = _GEMMA.sub(lambda found: json.dumps(found[2] if found[1] is None else found[1]), text)
     try:
         return json.loads(quoted)

@@ -1,4 +1,4 @@
-"""PLaMo's tokenizer: of all ways to cut a text the one with the best sum of scores; bytes where no token fits."""
+"""PLaMo's tokenizer: splits a text for the best sum of scores; bytes where no token fits."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,21 +10,21 @@ from rwkv_gpu.text.utf8 import decode_leniently
 from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_numbers, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2)
-SCALE = 10_000  # scores are compared as whole numbers of such parts
-OF_BYTES = 10_000_000  # what a character costs that is written as bytes
-DEAREST = 20_000_000  # tokens that cost as much or more are not used
-MARK = "\ufeff"  # of the order of bytes, which is no text
-_CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # what plain text never becomes
+SCALE = 10_000  # scores are compared as integers in units of 1/SCALE
+OF_BYTES = 10_000_000  # cost of a character encoded as bytes
+DEAREST = 20_000_000  # tokens with this cost or more are not used
+MARK = "\ufeff"  # byte order mark, which is not text
+_CUT = Kind.BYTE, Kind.CONTROL, Kind.UNKNOWN  # kinds that plain text never becomes
 
 
 class UnigramTokenizer(Tokenizer):
-    """The cheapest path through a text, found from its end."""
+    """The cheapest path through a text, computed from its end."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
         super().__init__(vocabulary)
         self._bytes = read_bytes(vocabulary.ids)
-        self._pieces: dict[str, tuple[int, int] | None] = {}  # cost and id; None is only the beginning of some
+        self._pieces: dict[str, tuple[int, int] | None] = {}  # cost and id; None marks a proper prefix of tokens
         scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
         for token, (text, kind, score) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, scores, strict=True)):
             cost = _cost(score)
@@ -50,8 +50,8 @@ class UnigramTokenizer(Tokenizer):
         return ids
 
     def _cheapest(self, text: str) -> tuple[list[int], list[int]]:
-        """Of each character, where the token ends that the cheapest way from there begins with, and its id; of equally
-        cheap ones the longest. The id of a character that becomes bytes is -1.
+        """For each character: end and id of the first token on the cheapest path from there; on a tie, the longest.
+        The id of a character encoded as bytes is -1.
         """
         count = len(text)
         ends, tokens, costs = [*range(1, count + 1)], [-1] * count, [0] * (count + 1)
@@ -69,5 +69,5 @@ class UnigramTokenizer(Tokenizer):
 
 
 def _cost(score: float) -> int:
-    """Halves are rounded away from zero."""
+    """Rounds halves away from zero."""
     return -int(math.copysign(math.floor(abs(score) * SCALE + 0.5), score))

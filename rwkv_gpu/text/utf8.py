@@ -1,4 +1,4 @@
-"""UTF-8 as llama.cpp reads it: U+FFFD for each byte that starts no character; surrogates and overlong forms pass."""
+"""UTF-8 as in llama.cpp: U+FFFD for each byte that does not start a character; surrogates and overlong forms pass."""
 
 import re
 
@@ -10,7 +10,7 @@ SURROGATES = re.compile(r"([\ud800-\udfff]+)")
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether `data` is UTF-8 without a fault."""
+    """True if `data` is valid UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -19,7 +19,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def decode_leniently(data: bytes) -> str:
-    """`data` as text, whatever bytes it holds."""
+    """Decodes `data`, whatever bytes it has."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def decode_leniently(data: bytes) -> str:
 
 
 def _decode_one(character: bytes) -> str:
-    """A run of ASCII, one character of two to four bytes, or a byte that is none."""
+    """Decodes a run of ASCII, one character of two to four bytes, or an invalid byte."""
     if character[0] < 0x80:
         return character.decode()
     if len(character) == 1:

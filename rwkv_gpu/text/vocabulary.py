@@ -1,6 +1,6 @@
-"""The vocabulary of a GGUF file: its tokens, their kinds and the ids that mean something. Read once, checked once.
+"""The vocabulary of a GGUF file: tokens, their kinds, and ids with a role. Read and checked once.
 
-It knows the metadata keys, not how text is cut into tokens.
+It reads the metadata; splitting text into tokens is done elsewhere.
 """
 
 import re
@@ -16,25 +16,25 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
-SPACE = "▁"  # stands for a space in the tokens of most kinds
+SPACE = "▁"  # represents a space in the tokens of most kinds
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Kind(IntEnum):
-    """What a token is, in the numbers of `tokenizer.ggml.token_type`."""
+    """The kind of a token, numbered as in `tokenizer.ggml.token_type`."""
 
     UNDEFINED = 0
     NORMAL = 1
     UNKNOWN = 2
-    CONTROL = 3  # matched in text only when asked for, shown only when asked for
-    USER_DEFINED = 4  # always matched, always shown
+    CONTROL = 3  # matched and shown on request only
+    USER_DEFINED = 4  # always matched and shown
     UNUSED = 5
     BYTE = 6
 
 
 @dataclass(frozen=True)
 class Role:
-    """A token with a role: named by `tokenizer.ggml.<key>_token_id`, or else found by the first of these texts."""
+    """A token with a role: given by `tokenizer.ggml.<key>_token_id`, else found by the first of these texts."""
 
     key: str
     texts: tuple[str, ...]
@@ -61,12 +61,12 @@ ROLES = (
     Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
     Role("fim_sep", ("<|file_sep|>",), stops=True),
 )  # fmt: skip
-# A token of such a name ends an answer, whatever the file says of its kind.
+# A token with such a name ends an answer, whatever its kind in the file.
 STOP_TEXTS = frozenset(EOT.texts) | {
     "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
     "<|flush|>", "[e~[", "<|observation|>",
 }  # fmt: skip
-# But for these, in a vocabulary that has all of the others: they stand inside an answer there.
+# Except these, in a vocabulary that has all of the others: there they occur inside answers.
 INSIDE = (
     *(
         ("<|end|>", {call, end}, Kind.USER_DEFINED)
@@ -75,27 +75,27 @@ INSIDE = (
     ),
     ("</s>", {"<|tool_response>"}, Kind.NORMAL),
 )
-# Harmony's marks of channels, which are always matched and shown.
+# Harmony's channel marks, which are always matched and shown.
 SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The defaults of a kind of tokenizer, for what its file does not say."""
+    """The defaults of a kind of tokenizer, for values missing in the file."""
 
     bos: int | None = None
     eos: int | None = None
     add_bos: bool = False
     add_eos: bool = False
-    named_stops: bool = True  # tokens with a job are found by their text too
+    named_stops: bool = True  # tokens with a role are found by their text too
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Every token's text and kind, and the ids that begin and end a text."""
+    """Text and kind of every token, and the ids that begin and end a text."""
 
     tokens: Sequence[str]
-    kinds: bytes  # one Kind a token
+    kinds: bytes  # one Kind per token
     ids: Mapping[str, int]
     bos: int | None
     eos: int | None
@@ -103,14 +103,14 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     stop_ids: frozenset[int]
-    suppressed: frozenset[int]  # that the model must not write
+    suppressed: frozenset[int]  # must not be generated
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
 def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabulary:
-    """The vocabulary that `metadata` describes. BadFile names the key that is wrong."""
+    """Reads the vocabulary. Raises BadFile that names a wrong key."""
     tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(read_strings(metadata, "tokens"))]
     if not tokens:
         raise BadFile(f"{PREFIX}tokens is empty")
@@ -147,7 +147,7 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
 
 
 def read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Two tokens a line, with a space between. The first of them may be, or begin with, a space or a line end."""
+    """Two tokens per line, separated by a space. The first may be, or begin with, a space or a line end."""
     merges: list[tuple[str, str]] = []
     for line in read_strings(metadata, "merges"):
         at = line.find(" ", 1)
@@ -174,7 +174,7 @@ def read_numbers(metadata: Mapping[str, Any], name: str, count: int) -> NDArray[
 
 
 def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | None = None) -> int | None:
-    """The id at `tokenizer.ggml.<role>_token_id`, or `default` where the vocabulary reaches that far."""
+    """The id at `tokenizer.ggml.<role>_token_id`, or `default` if the vocabulary is large enough."""
     key = f"{PREFIX}{role}_token_id"
     value = metadata.get(key)
     if value is None:
@@ -187,13 +187,13 @@ def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | N
 
 
 def byte_of(text: str) -> bytes:
-    """The byte that a token such as <0x41> stands for; none for other texts."""
+    """The byte of a token such as <0x41>; empty for other texts."""
     match = _BYTE_TOKEN.fullmatch(text)
     return bytes([int(match[1], 16)]) if match else b""
 
 
 def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:
-    """Tokens that have no use, such as those whose embeddings are zeros; ids beyond the vocabulary name nothing."""
+    """Unused tokens, such as those with zero embeddings; ids beyond the vocabulary are ignored."""
     key = PREFIX + "suppress_tokens"
     ids = np.asarray(metadata.get(key, np.zeros(0, np.int32)))
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -202,7 +202,7 @@ def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:
 
 
 def read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
-    """The kind of each token, as the file says."""
+    """The kind of each token, as specified in the file."""
     if PREFIX + "token_type" not in metadata:
         return bytearray([Kind.NORMAL]) * count
     kinds = read_numbers(metadata, "token_type", count)
@@ -210,7 +210,7 @@ def read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
 
 
 def read_flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
-    """The truth at `tokenizer.ggml.<name>`, or `default`."""
+    """The boolean at `tokenizer.ggml.<name>`, or `default`."""
     value = metadata.get(PREFIX + name, default)
     if not isinstance(value, bool | np.bool_):
         raise BadFile(f"{PREFIX}{name} must be true or false, not {shown(value)}")
@@ -218,7 +218,7 @@ def read_flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
 
 
 def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
-    """The string at `tokenizer.ggml.<name>`, if there is one."""
+    """The string at `tokenizer.ggml.<name>`, if any."""
     value = metadata.get(PREFIX + name)
     if value is not None and not isinstance(value, str):
         raise BadFile(f"{PREFIX}{name} must be a string, not {shown(value)}")
@@ -226,7 +226,7 @@ def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
 
 
 def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool) -> bool:
-    """Whether `encode` adds the token of that role; only a file that asks for it must have one."""
+    """Whether `encode` adds the token of this role; required only if the file asks for it."""
     adds = read_flag(metadata, f"add_{role}_token", default and token is not None)
     if adds and token is None:
         raise BadFile(f"{PREFIX}add_{role}_token is true, but {PREFIX}{role}_token_id is missing")
@@ -236,7 +236,7 @@ def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, defaul
 def _read_stops(
     metadata: Mapping[str, Any], ids: Mapping[str, int], kinds: bytearray, named: bool
 ) -> tuple[int | None, set[int]]:
-    """The end of turn, and every token that ends generation. Tokens known by their text are made control tokens."""
+    """The end of turn, and every token that ends generation. Tokens found by text become control tokens."""
     stops: set[int] = set()
     if not named:
         return read_id(metadata, EOT.key, len(ids)), stops

@@ -1,7 +1,7 @@
-"""WordPiece, as in BERT: words without accents and capitals, each made of the longest tokens from its start.
+"""WordPiece, as in BERT: words without accents and capitals, each split into the longest tokens from its start.
 
-Ids are those of llama.cpp: a character becomes one, the first of its decomposition and of its small form. Characters
-that Unicode has got since version 14 are read as Python knows them.
+Ids equal llama.cpp's: a character becomes one, the first of its decomposition and lower-case form. Characters added to
+Unicode after version 14 follow Python's tables.
 """
 
 import re
@@ -19,16 +19,16 @@ from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_id
 CLS, UNKNOWN, SEP = 101, 100, 102  # in BERT's own vocabulary
 DEFAULTS = Defaults(bos=CLS, eos=SEP)
 _SPACES = re.compile(" +")
-# Characters that are words: Chinese ones, but for those from U+2B820 to U+2B91F.
+# Characters that are separate words: Chinese ones, except U+2B820 to U+2B91F.
 _CHINESE = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf"
     "\U0002f800-\U0002fa1f]"
 )
-_SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space in Python, control characters here
+_SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space in Python, but control characters here
 
 
 class WordPieceTokenizer(Tokenizer):
-    """A word that tokens do not cover from its start to its end is one unknown token. [CLS] and [SEP] stand around."""
+    """A word that tokens do not cover completely becomes one unknown token. [CLS] and [SEP] surround the text."""
 
     clean_spaces = True
 
@@ -38,7 +38,7 @@ class WordPieceTokenizer(Tokenizer):
         self.strip_space = read_flag(metadata, "add_space_prefix", False)
         cls = read_id(metadata, "cls", len(vocabulary), CLS)
         self.bos = _read(metadata, "bos", len(vocabulary), cls)
-        self.eos = _read(metadata, "seperator", len(vocabulary), SEP)  # spelt like this in files
+        self.eos = _read(metadata, "seperator", len(vocabulary), SEP)  # this is how files spell it
         self.add_bos = self.add_eos = True
         self._unknown = _read(metadata, "unknown", len(vocabulary), UNKNOWN)
         lowercase = read_flag(metadata, "normalizer.lowercase", True)
@@ -66,7 +66,7 @@ class WordPieceTokenizer(Tokenizer):
 
 
 class _Forms(dict[int, str]):
-    """What a character becomes: one for words, a space, nothing, or a word by itself. Found when first asked for."""
+    """The form of a character: a letter of words, a space, nothing, or a separate word. Computed on first use."""
 
     def __init__(self, *, lowercase: bool, strip_accents: bool) -> None:
         self._lowercase, self._strip_accents = lowercase, strip_accents

@@ -1,4 +1,4 @@
-"""Attention over pages of keys and values, in prompts and in decode."""
+"""Kernels of attention over pages of keys and values, in prompts and in decode."""
 
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
@@ -17,7 +17,7 @@ QUERY_SCALE = Hole(
 )
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in ("window", "chunk", "both")))
-REACH_BACK = REACH.only("window", "chunk")  # of rows that are alone in their step
+REACH_BACK = REACH.only("window", "chunk")  # for the only row of a sequence in a step
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
@@ -30,16 +30,16 @@ BITS = Hole("bits", ("attention/cache/bits_q8", "attention/cache/bits_q4")).mayb
 ROTATION_OF_BLOCKS = Hole("rotation", ("attention/cache/as_they_are", "attention/cache/hadamard"))
 STORED = WORDS, BITS, ROTATION_OF_BLOCKS  # how keys and values lie in memory
 RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "partial", "last_workgroup")))
-# Heads of q, k and v as the matrices leave them, and what becomes of them.
+# Heads of q, k and v as the products write them, and the norms, scales and rotations applied to them.
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
-SOFTEN = "attention/soften"  # the softmax of queries by lanes for each four
-RUNS = "attention/partition", "attention/run_sums"  # what joins runs
+SOFTEN = "attention/soften"  # the softmax of queries, with a lane per vec4
+RUNS = "attention/partition", "attention/run_sums"  # the reduction of runs
 CUT = Hole("cut", ("attention/partition", "attention/every_run"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
 RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
-SCORES = REACH, LOGIT, SINK  # what becomes of scores
-SCORES_OF_LAST = REACH_BACK, LOGIT  # of a row that is alone in its step
+SCORES = REACH, LOGIT, SINK  # masking and transformation of scores
+SCORES_OF_LAST = REACH_BACK, LOGIT  # the same for the only row of a sequence in a step
 
 ATTENTION = Kernel(
     "attention/attention",
@@ -139,7 +139,7 @@ LATENT_WRITE = Kernel(
     tolerance=CLOSE,
 )
 LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/latent/segments"))
-# What becomes of the sums over latents: there are no windows, sinks and gates.
+# The results of latent attention, which has no windows, sinks or gates.
 LATENT_REST = (
     REACH.only("window"),
     SINK.only("none").maybe(),
@@ -155,7 +155,7 @@ LATENT_ATTENTION = Kernel(
         QUERY_SCALE.but("late"),
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
         RUN_COUNT,
-        RUNS_OF_ROWS.maybe(),  # not of rows of a prompt
+        RUNS_OF_ROWS.maybe(),  # not for rows of a prompt
         RESULT.only("whole", "partial"),
         *LATENT_REST,
         PLAIN,

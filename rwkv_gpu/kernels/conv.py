@@ -1,4 +1,4 @@
-"""Convolutions over the rows of a sequence."""
+"""The kernel of convolutions over the rows of a sequence."""
 
 from .kernel import Hole, Kernel
 from .parts import PLAIN, ROUNDING_IN_UNITS

@@ -1,8 +1,8 @@
 """Tuning values as files: profiles/*.toml, and tables of them in saved files.
 
 A profile is for a kind of device. It may name another as its `base`, whose values it replaces and whose table rows come
-after its own. Tables are lists of blocks. What a block says beside `rows` counts for all of its rows; `source` says
-where they come from, and `needs` which capabilities they want.
+after its own. Tables are lists of blocks. Other keys of a block than `rows` apply to all of its rows; `source` is where
+the values were measured, and `needs` lists the capabilities that they require.
 """
 
 import tomllib

@@ -1,16 +1,16 @@
-"""The recurrence of RWKV-7: token shift and time mix."""
+"""Kernels of RWKV-7, token shift and time mix, and of other recurrences over one matrix per head."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs
 from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
 
-# How lanes share the state of a head.
+# The distribution of a head's state over lanes.
 ROW_SUM = Hole("row sum", ("recurrence/row_sum/lane", "recurrence/row_sum/subgroup"))
 TILE = Hole("tile", ("recurrence/tile/one_row", "recurrence/tile/four_rows"))
 VALUE = Hole("value", ("rwkv/value/own", "rwkv/value/first_layer"))
 GATE = Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate"))
 
 LORA_WEIGHTS = Hole("weights", ("rwkv/decode/f32_weights", "rwkv/decode/f16_weights"), optional=True)
-LANE_ALONE = {"lib/sum/single_lane": Needs(most_lanes=1)}  # a lane for a row is for devices without subgroups
+LANE_ALONE = {"lib/sum/single_lane": Needs(most_lanes=1)}  # one lane per row: for devices without subgroups
 
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
@@ -115,8 +115,8 @@ DELTA_TOKEN = Kernel(
     needs=Needs(lanes=4, subgroup=True),
     tolerance=CLOSE,
 )
-# The same by chunks of tokens: each by itself, then states from chunk to chunk, then norms and gates. Devices without
-# subgroups go token by token: there a lane has whole rows of a state, and FXC, which compiles for such, does not end.
+# Recurrences in chunks of tokens: chunks in parallel, then states from chunk to chunk, then norms and gates. Devices
+# without subgroups go token by token: a lane would hold whole rows of a state, and their compiler, FXC, never finishes.
 BY_CHUNKS = Needs(subgroup=True)
 CHUNK_SOLVE = Kernel(
     "recurrence/chunk_solve",

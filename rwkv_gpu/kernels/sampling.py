@@ -1,17 +1,17 @@
-"""Sampling on the device: the winner of each block of a row, what may stay of it, then the row's token."""
+"""Kernels of sampling: the best tokens of each block of a row, truncation of the row, then the draw."""
 
 from .kernel import SAME, Hole, Kernel, Needs
 from .parts import LANES, LAST_WORKGROUP
 
 LOGITS = Hole("logits", ("sampling/unadjusted", "sampling/adjust"))
-MASK = Hole("mask", ("sampling/no_mask", "sampling/masked"), optional=True)  # of what adjusts logits
+MASK = Hole("mask", ("sampling/no_mask", "sampling/masked"), optional=True)  # for parts that adjust logits
 ROW = Hole("row", ("sampling/next_dispatch", "sampling/last_workgroup"))
 CHOICE = Hole("choice", ("sampling/no_choice", "sampling/choice"))
 LIST = Hole("list", ("sampling/list", "sampling/list_coherent"))
 TRUNCATION = Hole("truncation", ("sampling/no_truncation", "sampling/truncate"))
 SUBTOTAL = Hole("subtotal", ("sampling/subtotal_subgroup", "sampling/subtotal_workgroup"), optional=True)
 SHARED = tuple(f"sampling/{part}" for part in ("draw", "part", "whole"))
-JOINED = Needs(coherent=True, buffers=9)  # where the last workgroup of a row chooses its token
+JOINED = Needs(coherent=True, buffers=9)  # required if the last workgroup of a row chooses its token
 REMEMBER, ORDER = "sampling/remember", "sampling/order"
 
 SAMPLE_BLOCKS = Kernel(

@@ -1,4 +1,4 @@
-"""State space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
+"""Kernels of state space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
@@ -17,9 +17,9 @@ SSD = Kernel(
     shared=("conv/row", *QUANTISING, *ROUNDING_IN_UNITS),
     core=("lib/softplus",),
     tolerance=CLOSE,
-    part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
+    part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # one lane per row: for devices without subgroups
 )
-# The same by chunks of tokens on matrix units: products of B and C, which heads share, then heads side by side.
+# Mamba-2 in chunks of tokens on matrix units: products of B and C, which heads share, then all heads in parallel.
 HALVES = Tolerance(2e-3, 2e-3, "x, B, C, S and decays times scores are rounded to float16: by 1/2048 of themselves")
 SSD_SCORES = Kernel("ssm/ssd_scores", "ssd", (PLAIN,), core=("ssm/ssd_slots",), needs=ON_MATRIX_UNITS, tolerance=HALVES)
 SSD_MATRIX = Kernel(

@@ -1,4 +1,4 @@
-"""Several residual streams: predicted from one another, corrected by what a layer finds, made as long as another."""
+"""Kernels of several residual streams: prediction from one another, correction, and matching of lengths."""
 
 from .kernel import Kernel
 from .parts import LANES, PLAIN, PLAIN_RESIDUAL

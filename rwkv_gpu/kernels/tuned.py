@@ -1,6 +1,6 @@
 """Results of `tune`: the fastest settings on a device, and their gain. One file per adapter, driver and kernel version.
 
-A user's own files lie in a folder that the caller names; those that come with the package go by the adapter alone.
+A user's files are in a folder that the caller names. Those in the package are selected by adapter only.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""LoRA adapters beside the matrices of a model: every product of an adapted matrix gets y += B (s · (A x)).
+"""LoRA adapters for any model: every product of an adapted matrix becomes y += B (s · (A x)).
 
-All adapters of a matrix lie in one pair A [R, K] and B [M, R], in columns of their own; `scales` [T, R] say how much
-each row wants of each column, so that rows of one step may have different adapters. The model knows nothing of it.
-Matrices of experts have pairs A [E, R, K] and B [E, M, R], whose products go by the same routing.
-Of the embedding, the row of a token gets B (s · A[id]), with A [V, R]; a head that is the same matrix gets nothing.
-Of a matrix of which one row is added to every token, that row gets B s, with B [D, R].
+All adapters of a matrix share one pair A [R, K] and B [M, R], each in its own columns. `scales` [T, R] hold the weight
+of each column for each row, so that rows of one step may use different adapters. Models are not aware of adapters.
+Matrices of experts have pairs A [E, R, K] and B [E, M, R], used with the same routing.
+An embedding adds B (s · A[id]) to the row of a token, with A [V, R]; a tied output head is not adapted.
+A matrix of which one row is added to every token adds B s to that row, with B [D, R].
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,25 +31,25 @@ from .vocabulary import (
 class LowRank:
     """The two factors for one matrix of a file."""
 
-    a: Weight  # [R, K]; of a table [V, R]; of experts [E, R, K]
-    b: Weight  # [M, R]; of experts [E, M, R]
-    second: Weight | None = None  # A of the other of two matrices whose rows alternate; those of b do, too
-    table: bool = False  # rows are read by token ids
+    a: Weight  # [R, K]; for a table [V, R]; for experts [E, R, K]
+    b: Weight  # [M, R]; for experts [E, M, R]
+    second: Weight | None = None  # A of the second of two alternating matrices; the rows of b alternate too
+    table: bool = False  # whether rows are looked up by token ids
 
 
 class AdaptedOps:
-    """The vocabulary, with adapters in `embed`, `shift_columns`, products and those of experts; the rest is `ops`."""
+    """The vocabulary with adapters in embeddings, biases and products; passes all other ops on to `ops`."""
 
     def __init__(self, ops: Any, factors: Mapping[str, LowRank], scales: Any) -> None:
         self._ops = ops
-        self._factors = factors  # by the name of the matrix, or of these rows of it
+        self._factors = factors  # by name of the matrix, or of its rows
         self._scales = scales
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
     def pick(self, x: Any) -> Any:
-        """What follows is of the picked rows alone, and so are the scales."""
+        """Picks rows of x, and the same rows of the scales for later ops."""
         if any(name.startswith("output") for name in self._factors):
             self._scales = self._ops.pick(self._scales)
         return self._ops.pick(x)
@@ -88,7 +88,7 @@ class AdaptedOps:
         if factors is None:
             return g.linear(x, weight, then=then, bias=bias, add=add, norm=norm, scale=scale)
         lows = g.adapter_down([x], [factors.a], self._scales, norm=norm)
-        plain = then == "none"  # then the sum of products is all
+        plain = then == "none"  # then the sum of products is the result
         y = g.linear(x, weight, bias=bias, norm=norm, add=add if plain else None, scale=scale if plain else 1.0)
         [y] = g.adapter_up([y], lows, [factors.b], then=[then], scale=scale, add=None if plain else add)
         return y
@@ -108,7 +108,7 @@ class AdaptedOps:
         if not adapted:
             plain: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
             return plain
-        # First all that needs only x, and the products of the model stay merged.
+        # First the ops that need only x, so that the products of the model stay merged.
         found = g.adapter_down([xs[i] for i in adapted], [one.a for one in adapted.values()], self._scales, norm=norm)
         lows = dict(zip(adapted, found, strict=True))
         factors_b = [adapted[i].b if i in adapted else None for i in range(len(xs))]
@@ -189,9 +189,9 @@ class AdaptedOps:
 
 
 def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
-    """The matrix of the file that a weight is, or has rows of, and which."""
+    """The matrix of the file that a weight comes from, and the rows of it."""
     if isinstance(weight, RowRange):
-        count = weight.shape[0] if len(weight.shape) > 1 else 1  # no adapter is of a vector
+        count = weight.shape[0] if len(weight.shape) > 1 else 1  # vectors have no adapters
         return weight.source, range(weight.first, weight.first + count)
     if isinstance(weight, HeadSlice) and len(weight.shape) == 2:
         name, whole = adapted_rows(weight.parts[0])
@@ -200,6 +200,6 @@ def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
 
 
 def _numbers(rows: HeadRows) -> list[int]:
-    """Of these rows in their matrix."""
+    """The index of a range of rows in its matrix."""
     starts = range(rows.first, rows.heads * rows.each, rows.each)
     return [start + n for start in starts for n in range(rows.count) for _ in range(rows.repeats)]

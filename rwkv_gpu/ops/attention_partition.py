@@ -1,4 +1,4 @@
-"""How attention is partitioned over workgroups: heads, rows, runs of the context, and the lanes that share a key."""
+"""Partitions attention over workgroups and lanes: heads, rows, runs of the context, and lanes that share a key."""
 
 from dataclasses import dataclass, replace
 
@@ -8,86 +8,86 @@ from ..kernels.tuning import Tuning
 from .run_shares import MOST_RUNS, ONE, ROWS_BYTES, SPLIT_PAGES, RunShares
 from .vocabulary import PAGE, Attention, Cache
 
-QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
+QUERY_FLOATS = 2048  # floats of all queries of a workgroup: half of the minimum workgroup memory
 MOST_QUERIES = 16
-LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
-USUAL_SIZE = 128  # of a head, that as many lanes share as the tuning says; more lanes share larger ones
+LANE_FLOATS = 32  # floats of queries, and of sums, per lane if lanes share keys: more would not stay in registers
+USUAL_SIZE = 128  # size of a head for which the tuning gives the lanes per key; larger heads have more lanes
 NO_WINDOW = 1 << 31
-DRAFT_ROWS = 16  # of a step that verifies drafts
-SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
-# Positions that one workgroup reads sooner than several do that are joined: a layer of Llama 8B on an H200 takes 2 µs
-# less at 50 and 0.5 to 1 at 100; at 200 it would take 1 more.
+DRAFT_ROWS = 16  # maximum rows of a step that verifies drafts
+SHORT_RUNS = 2  # number of runs that does not justify a dispatch to reduce them
+# Positions up to which one workgroup is faster than several runs: a layer of Llama 8B on an H200 is 2 µs faster at 50
+# positions and 0.5 to 1 at 100; at 200 it would be 1 µs slower.
 ONE_RUN = 128
-MOST_FRAGMENTS = 8  # of a head on matrix units
-MOST_LOADS = 16  # of keys that a lane has on their way there
-JOINED_BUFFERS = 10  # that a kernel binds which attends and reduces
+MOST_FRAGMENTS = 8  # maximum fragments of a head on matrix units
+MOST_LOADS = 16  # maximum loads of keys in flight per lane on matrix units
+JOINED_BUFFERS = 10  # storage buffers of a kernel that attends and reduces
 
 
 @dataclass(frozen=True)
 class AttentionPartition:
-    """Which workgroup and which lane has which heads, rows and keys of a layer."""
+    """The distribution of a layer's heads, rows and keys over workgroups and lanes."""
 
     heads: int
     kv_heads: int
     size: int
-    window: int  # positions that a row sees at most; 0 is all
-    shared: int  # heads of a workgroup, all of one KV head
-    rows: int = 1  # of a workgroup
-    grain: int = PAGE  # a run of the context is a multiple of so many positions
+    window: int  # maximum positions that a row sees; 0: all
+    shared: int  # heads per workgroup, all of one KV head
+    rows: int = 1  # rows per workgroup
+    grain: int = PAGE  # the length of a run is a multiple of this
     shares: RunShares = ONE
     one_run: int = 0  # positions up to which there is one run
-    lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
-    lanes: int = 0  # of a workgroup of such lanes
-    prefetch_depth: int = 0  # keys that such a lane loads at a time
-    reach: str = "attention/reach/window"  # the part that knows what a row sees
-    joins: bool = False  # whether the kernel that attends reduces the runs, too
+    lanes_per_key: int = 0  # lanes that share a key; 0: each lane has its own keys
+    lanes: int = 0  # lanes per workgroup, if lanes share keys
+    prefetch_depth: int = 0  # keys that a lane loads at a time, if lanes share keys
+    reach: str = "attention/reach/window"  # the part that determines which positions a row sees
+    joins: bool = False  # whether the attention kernel also reduces the runs
 
     @classmethod
     def of(cls, cache: Cache, how: Attention, shared: int) -> "AttentionPartition":
-        """Of a layer, with so many heads of a row for a workgroup."""
+        """The partition of a layer, with `shared` heads of a row per workgroup."""
         reach = f"attention/reach/{'chunk' if how.chunk else 'window' if how.causal else 'both'}"
         return cls(how.heads, cache.heads, cache.size, how.window or how.chunk, shared, reach=reach)
 
     @property
     def runs(self) -> int:
-        """Of a row at most."""
+        """The maximum number of runs of a row."""
         return self.shares.most
 
     @property
     def sizes(self) -> dict[str, Constant]:
-        """What all kernels know."""
+        """Constants of all attention kernels."""
         return {"H": self.heads, "KV": self.kv_heads, "N": self.size, "PAGE": PAGE}
 
     @property
     def split(self) -> dict[str, Constant]:
-        """What kernels know that attend, or reduce partial results."""
+        """Constants of kernels that attend, or reduce partial results."""
         reach = self.window or NO_WINDOW
         return {"GRAIN": self.grain, "ONE_RUN": self.one_run, "WINDOW": reach, **self.shares.constants}
 
     @property
     def pack(self) -> int:
-        """Heads that lanes which share keys have at a time."""
+        """The number of heads processed at a time if lanes share keys."""
         return pack_of(self.shared)
 
     def run_pages(self, most: int) -> int:
-        """The most pages that a run touches, of a sequence that has so many."""
+        """The maximum number of pages that a run touches, for sequences of at most `max_pages`."""
         run = self.grain * -(-(most * PAGE + self.grain) // (self.grain * self.shares.even))
         return min(most, max(run, self.one_run) // PAGE + 2)
 
 
 @dataclass(frozen=True)
 class MatrixDecodePartition:
-    """The same for decode on matrix units."""
+    """A partition of decode on matrix units."""
 
     partition: AttentionPartition
-    queries: int  # rows of a fragment that lanes look at: the heads of a workgroup, rounded up to a power of two
-    key_tiles: int  # fragments of keys that a subgroup sees at a time
+    queries: int  # rows of a fragment in use: the heads of a workgroup, rounded up to a power of two
+    key_tiles: int  # fragments of keys per subgroup at a time
 
 
 def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning) -> AttentionPartition:
-    """For a plan whose sequences have several rows: all queries that a workgroup has room for.
+    """The partition for sequences of several rows: each workgroup has as many queries as fit.
 
-    A few rows are those of drafts, at the end of a context that may be long. It is split into runs as in decode.
+    Few rows are usually drafts at the end of a long context, which is then split into runs as in decode.
     """
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
@@ -100,7 +100,7 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
 
 
 def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, tuning: Tuning) -> AttentionPartition:
-    """For a prompt on matrix units: where few workgroups have all its rows, the context in runs as in decode."""
+    """The partition of a prompt on matrix units with the context split into runs, if it has few workgroups."""
     most = min(partition.window or NO_WINDOW, pages * PAGE)
     runs = min(MOST_RUNS, tuning.attention.prompt_workgroups // groups, -(-most // grain))
     return replace(partition, grain=grain, shares=RunShares.all_even(runs)) if runs > SHORT_RUNS else partition
@@ -109,7 +109,7 @@ def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, 
 def decode_partition(
     cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> AttentionPartition:
-    """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
+    """The partition for decode, with at most `max_pages` pages per sequence; splits the context if that is faster."""
     sizes, sharing = tuning.attention, how.heads // cache.heads
     lanes, prefetch_depth = sizes.decode_lanes, sizes.prefetch_keys
     sharing_keys = _sharing_keys(sharing, cache.size, tuning, can)
@@ -121,10 +121,10 @@ def decode_partition(
         )
         if (
             lanes_per_key == cache.size // 8 <= sizes.lanes_per_key // 2
-        ):  # a small head has as much on its way by half the lanes
+        ):  # with a small head, half the lanes have as many bytes in flight
             lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
         prefetch_depth = max(1, min(prefetch_depth, sizes.prefetch_numbers * lanes_per_key // cache.size))
-        prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # lanes of a key divide them among themselves
+        prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # a power of two, as the lanes of a key divide them
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain, groups = -(-sizes.run_length // PAGE) * PAGE, sizes.run_workgroups
@@ -156,9 +156,9 @@ def decode_partition(
 def matrix_decode_partition(
     cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> MatrixDecodePartition | None:
-    """For a plan whose sequences have one row, on matrix units: the heads of a KV head are rows of a fragment.
+    """The partition for decode on matrix units, where the heads of a KV head are rows of a fragment.
 
-    None where that does not serve.
+    None if matrix units cannot be used or are not faster.
     """
     side, lanes, size, sharing = can.fragment, can.subgroup_size, cache.size, how.heads // cache.heads
     reach, most = how.window or how.chunk, pages * PAGE
@@ -171,7 +171,7 @@ def matrix_decode_partition(
         return None
     shared = _divisor(sharing, side)
     queries = max(side // 2, 1 << (shared - 1).bit_length())
-    loads = side * size // (4 * lanes)  # of a fragment of keys
+    loads = side * size // (4 * lanes)  # loads per fragment of keys
     if loads > MOST_LOADS or side * size % (4 * lanes) or size // 4 % (lanes // queries):
         return None
     key_tiles = next(n for n in (4, 2, 1) if n == 1 or n * loads <= MOST_LOADS)
@@ -186,18 +186,18 @@ def matrix_decode_partition(
 
 
 def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> int:
-    """Of workgroup memory there: keys or values, scores, exponentials, and what is known of each query."""
+    """Bytes of workgroup memory on matrix units: keys or values, scores, exponentials, and statistics of each query."""
     keys = key_tiles * side
     return 2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries + 16 + ROWS_BYTES
 
 
 def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabilities) -> bool:
-    """Whether several lanes have a key together, in a step of one row for each sequence."""
+    """Whether several lanes share a key in decode."""
     return _sharing_keys(how.heads // cache.heads, cache.size, tuning, can) is not None
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:
-    """Heads of a workgroup, lanes that share a key, and lanes of a workgroup.
+    """Returns heads per workgroup, lanes per key, and lanes per workgroup.
 
     As many heads as registers and memory have room for. None where lanes cannot share keys, or where memory has no
     room for one head of one subgroup.
@@ -208,7 +208,7 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     subgroups = tuning.attention.decode_lanes // can.subgroup_width
     most = max(1, LANE_FLOATS * sides[-1] // size)
     if _divisor(sharing, most) <= most // 2:
-        most *= 2  # rather than look at the same keys three times
+        most *= 2  # rather than read the same keys three times
     while most > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         most -= 1
     while subgroups > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
@@ -222,16 +222,16 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
 
 
 def decode_bytes(shared: int, size: int, subgroups: int) -> int:
-    """Of workgroup memory, where lanes share keys.
+    """Bytes of workgroup memory if lanes share keys.
 
-    Heads as they come and turned, the row's own key and value, and the sums of each subgroup.
+    It holds heads before and after rotation, the row's own key and value, and the sums of each subgroup.
     """
     queries = -(-shared // pack_of(shared)) * pack_of(shared)
     return 4 * size * (shared + 1 + queries + 2 + subgroups * queries) + (8 << 10)
 
 
 def pack_of(shared: int) -> int:
-    """Heads that lanes which share keys have at a time: as many as leave the fewest places empty."""
+    """The number of heads processed at a time if lanes share keys: the one that leaves the fewest places empty."""
     return min((4, 3, 2), key=lambda pack: -(-shared // pack) * pack)
 
 

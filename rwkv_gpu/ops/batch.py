@@ -1,4 +1,4 @@
-"""The batch of one step: flat rows of token ids, and which of them belong together. Knows no model and no text."""
+"""The batch of one step: a flat list of rows, each with a token id, grouped into segments. Knows no model or text."""
 
 import itertools
 from array import array
@@ -17,7 +17,7 @@ Windows = tuple[tuple[int, Pages], ...]
 Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # of a sequence: fields of `Segment`, from `pages` on
 
 SEGMENT_WORDS = 16  # of a `Segment` in `shaders/lib/step.wgsl`
-MOST_KEPT = 8  # states that a segment can keep on its way
+MOST_KEPT = 8  # maximum number of intermediate states that a segment can save
 NONE_KEPT = (0,) * MOST_KEPT
 Made = TypeVar("Made", bound=Hashable)
 
@@ -27,14 +27,14 @@ class Segment(NamedTuple):
 
     first: int  # row
     count: int  # type: ignore[assignment]  # of rows, at least 1; a tuple's own `count` has no use here
-    slot: int  # the sequence's number; where nobody places it, its state lies there
+    slot: int  # the sequence's number; also the place of its state, unless `state` is given
     start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever `source` holds
-    pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend
-    state: tuple[int, int] | None = None  # for recurrent models: the state that is read, and the one that is written
+    pages: tuple[int, ...] = ()  # pages with positions 0, 1, .. of the sequence, for models with attention
+    state: tuple[int, int] | None = None  # numbers of the state read and the state written, for recurrent models
 
-    # Of caches that keep a window only: its size, and pages by position; behind it, the first that is kept stands in.
+    # For caches that keep only a window: its size, and pages by position; dropped pages are replaced by the first kept.
     windows: Windows = ()
-    kept: Pages = ()  # states that are written on the way: none, or one after each row but the last
+    kept: Pages = ()  # intermediate states that are saved: none, or one after each row except the last
 
     @property
     def end(self) -> int:
@@ -43,34 +43,34 @@ class Segment(NamedTuple):
 
     @property
     def rows(self) -> slice:
-        """Its rows of the step."""
+        """Its range of rows in the step."""
         return slice(self.first, self.first + self.count)
 
     @property
     def keeps(self) -> bool:
-        """Whether a state is written after each of its rows."""
+        """Whether a state is saved after each of its rows."""
         return bool(self.kept)
 
     @property
     def positions(self) -> range:
-        """Those of its rows in the sequence."""
+        """The positions of its rows in the sequence."""
         return range(self.start, self.end)
 
     def table(self, window: int) -> Pages:
-        """The pages of a cache with such a window; those of all positions where it has none of its own."""
+        """The pages of a cache with this window; those of all positions if the window has no pages of its own."""
         for size, pages in self.windows:
             if size == window:
                 return pages
         return self.pages
 
     def past(self, window: int = 0) -> npt.NDArray[np.int64]:
-        """The row of all pages that holds each of its positions, after the step."""
+        """The row, counted over all pages, of each of its positions."""
         rows = np.array(self.table(window), np.int64)[:, None] * PAGE + np.arange(PAGE)
         return rows.reshape(-1)[: self.end]
 
     @property
     def steps(self) -> "Sequence[Segment]":
-        """For ops with a state, one after the other: the segment, or each of its rows if their states are kept."""
+        """The segments for ops with a state: itself, or one per row if intermediate states are saved."""
         if not self.kept:
             return (self,)
         pages = [self.source, *self.kept, self.target]
@@ -84,18 +84,18 @@ class Segment(NamedTuple):
 
     @property
     def target(self) -> int:
-        """The state that it writes, maybe the same."""
+        """The state that it writes, which may be the same."""
         return self.slot if self.state is None else self.state[1]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """T rows: each is in one segment, the segments lie in order, and no slot is used twice."""
+    """T rows in segments, which are contiguous and in order; no slot occurs twice."""
 
     ids: npt.NDArray[Any]  # uint32 [T]
     segments: tuple[Segment, ...]
-    outputs: tuple[int, ...]  # the rows whose logits are asked for
-    adapters: npt.NDArray[np.float32] | None = None  # how much each row wants of each column of adapters, [T, R]
+    outputs: tuple[int, ...]  # the rows whose logits are needed
+    adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 
@@ -112,7 +112,7 @@ class Batch:
         wanted: Sequence[int] | None = None,
         placements: Sequence[Placement] | None = None,
     ) -> "Batch":
-        """The next tokens of sequences, each (slot, start, ids), and where each lies if that is known.
+        """A batch of the next tokens of sequences, each (slot, start, ids), with their placements if known.
 
         It asks for the last row of each, or as many of its last rows as are `wanted`, or for every row.
         """
@@ -134,7 +134,7 @@ class Batch:
         return itertools.chain.from_iterable(segment.steps for segment in self.segments)
 
     def apart(self) -> "Batch":
-        """The same rows, each as a segment of its own that lies in the same pages; for models without a state.
+        """The same rows, each as its own segment in the same pages; for models without a state.
 
         A row then finds its pages by its own number, and sees what rows before it write, once that is written.
         """
@@ -148,7 +148,7 @@ class Batch:
     def placed(
         self, pages: Mapping[int, Sequence[int]] | None = None, states: Mapping[int, tuple[int, int]] | None = None
     ) -> "Batch":
-        """The same with the pages of each slot, and with the states that it reads and writes."""
+        """The same batch with the pages of each slot, and the states that it reads and writes."""
         segments = (
             Segment(
                 s.first,
@@ -165,7 +165,7 @@ class Batch:
         return Batch(self.ids, tuple(segments), self.outputs)
 
     def places(self, window: int = 0) -> npt.NDArray[np.uint32]:
-        """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
+        """The position of each row in its sequence, and its row counted over all pages. [T, 2]"""
         places: list[int] = []
         for segment in self.segments:
             count, start, pages = segment.count, segment.start, segment.table(window)
@@ -177,24 +177,24 @@ class Batch:
         return words(places).reshape(-1, 2)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What kernels read of it, by the names of a plan's inputs."""
+        """The arrays that kernels read, by the names of a plan's inputs."""
         return {**BatchArrays().of(self)}
 
 
 class BatchArrays:
-    """What kernels read of batches, one after the other, by the names of a plan's inputs.
+    """Makes the arrays that kernels read of successive batches, by the names of a plan's inputs.
 
-    What is made of the same as for the batch before is the same array, which nobody may write into: so of a step of
-    decode that follows another only ids, positions and states are new.
+    An array whose sources are the same as for the previous batch is reused, and is read-only: in a decode step
+    that follows another, only ids, positions and states are new.
     """
 
     def __init__(self) -> None:
         self._batch: Batch | None = None
         self._arrays: Mapping[str, npt.NDArray[Any]] = {}
-        self._made: dict[str, tuple[Hashable, npt.NDArray[np.uint32]]] = {}  # and what of
+        self._made: dict[str, tuple[Hashable, npt.NDArray[np.uint32]]] = {}  # with the data that it was made from
 
     def of(self, batch: Batch) -> Mapping[str, npt.NDArray[Any]]:
-        """Those of a batch; several parts of a model may ask for them."""
+        """The arrays of a batch; several parts of a model may call this."""
         if batch is self._batch:
             return self._arrays
         segments = batch.segments
@@ -216,7 +216,7 @@ class BatchArrays:
         return arrays
 
     def _same(self, name: str, made_of: Made, make: Callable[[Made], npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
-        """The array of that name as it was made last, or a new one where it is made of something else."""
+        """The previous array of that name if its source is unchanged, else a new one."""
         before = self._made.get(name)
         if before is not None and before[0] == made_of:
             return before[1]
@@ -232,7 +232,7 @@ def words(numbers: Iterable[int]) -> npt.NDArray[np.uint32]:
 
 
 def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
-    """As `shaders/lib/step.wgsl` reads them. [S, 16]"""
+    """The segments in the layout of `shaders/lib/step.wgsl`. [S, 16]"""
     all_words: list[int] = []
     for first, count, slot, start, _, state, _, kept in segments:
         source, target = state or (slot, slot)
@@ -243,7 +243,7 @@ def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
 
 
 def _lengths(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
-    """The positions of all sequences, and of the longest. [2]"""
+    """The total number of positions of all sequences, and that of the longest. [2]"""
     total = longest = 0
     for segment in segments:
         end = segment.start + segment.count
@@ -253,7 +253,7 @@ def _lengths(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
 
 
 def _numbers(counts: Sequence[int]) -> npt.NDArray[np.uint32]:
-    """The number of each row's segment, by how many rows each has."""
+    """The segment number of each row, given the number of rows of each segment."""
     return np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
 
 
@@ -266,5 +266,5 @@ def _tables(tables: Sequence[Pages]) -> npt.NDArray[np.uint32]:
 
 
 def of_window(name: str, window: int) -> str:
-    """What a plan calls an input that belongs to caches of one window."""
+    """The name of a plan's input for caches of one window."""
     return f"{name}.{window}" if window else name

@@ -1,4 +1,4 @@
-"""From dispatches to a plan: memory for every value, pipelines and bind groups."""
+"""Builds a plan from dispatches: memory for every value, pipelines and bind groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from .graph import Graph
 from .memory import Scratch
 from .values import ALIGN, CachedTensor, JoinedVectors, UniformTable, Unplaced, Value, place
 
-ROOMY = 32 << 20  # bytes of intermediates that need not share memory: all, or those that overlap
+ROOMY = 32 << 20  # bytes of intermediates up to which they do not share memory: all, or those of overlapping dispatches
 
 
 def build(
@@ -26,10 +26,10 @@ def build(
     steps: int = 1,
     each: Sequence[str] = (),
 ) -> Plan:
-    """The plan of these dispatches; `outputs` can be read after a run.
+    """Builds the plan of some dispatches; `outputs` can be read after a run.
 
-    So many steps can share a submit; each has the outputs that `each` names for itself. Where dispatches overlap, it is
-    one: they would wait for those of the step before, which used their memory.
+    Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`. If dispatches overlap, the
+    limit is one step, as they would wait for the step before, which used the same memory.
     """
     lives = lifetimes(dispatches, outputs.values())
     if not device.capabilities.software and any(life.overlapping for life in lives.values()):
@@ -52,12 +52,12 @@ def build(
 
 
 def scratch_bytes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> int:
-    """The memory that the intermediates of dispatches take."""
+    """Bytes of memory that the intermediates of dispatches take."""
     return _assigned(list(lifetimes(dispatches, outputs).values())).nbytes
 
 
 def fold(groups: int, limit: int) -> Grid:
-    """A grid of at least `groups` workgroups that keeps under the limit of each dimension."""
+    """A grid of at least `groups` workgroups within the limit of each dimension."""
     if groups <= limit:
         return groups, 1, 1
     rows = -(-groups // limit)
@@ -79,13 +79,13 @@ def _placed(device: Device, one: UnplacedDispatch, places: Mapping[Unplaced, Sli
 
 
 def _results(device: Device, value: Value, steps: int) -> Slice:
-    """Memory for what each step of a submit gives."""
+    """Memory for the outputs of each step of a submit."""
     stride = -(-value.nbytes // ALIGN) * ALIGN
     return Slice(device.buffer(steps * stride, "results"), 0, value.nbytes, stride)
 
 
 def _assigned(lives: Sequence[Life]) -> Assignment:
-    """Slots of their own where that takes little memory, as in decode: wgpu orders all that touches one buffer."""
+    """Assigns separate slots if that takes little memory, as in decode: wgpu serialises all uses of one buffer."""
     each = apart(lives)
     return each if each.nbytes <= ROOMY else assign(lives, ROOMY)
 
@@ -107,7 +107,7 @@ def _tables(device: Device, dispatches: Sequence[UnplacedDispatch]) -> dict[Unpl
 
 
 def _derived(weights: Weights, dispatches: Sequence[UnplacedDispatch]) -> dict[Unplaced, Slice]:
-    """What follows from parameters: vectors laid together, and tensors that are computed once."""
+    """Memory for data derived from parameters: joined vectors, and tensors that are computed once."""
     found: dict[Unplaced, Slice] = {}
     for operand in {operand for one in dispatches for operand in one.operands.values()}:
         if isinstance(operand, JoinedVectors):
@@ -118,6 +118,6 @@ def _derived(weights: Weights, dispatches: Sequence[UnplacedDispatch]) -> dict[U
 
 
 def _layer_starts(dispatches: Sequence[UnplacedDispatch]) -> list[int]:
-    """Where a layer starts."""
+    """The indices of dispatches that start a layer."""
     layers = [None, *(one.layer for one in dispatches)]
     return [i for i, one in enumerate(dispatches) if one.layer is not None and one.layer != layers[i]]

@@ -1,4 +1,4 @@
-"""How the recurrence of a prompt is computed in chunks of tokens, where the tuning says so and the device has room."""
+"""The shape of chunked recurrences of prompts, if the tuning asks for chunks and the device has the memory."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from .graph import StepShape
 from .target import Target
 from .values import ALIGN, Value
 
-PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the most that memory holds
-OUTPUT_LANES = 256  # of a workgroup that norms and gates, which any device can run
-KEPT_SLOTS = 10  # of a sequence: with states on the way, of nine tokens at most, each is a chunk of its own
-LEAST_LANES = 4  # that share rows of a state where subgroups sum over them: each completes one token of four
+PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the largest that fits in memory is used
+OUTPUT_LANES = 256  # lanes of a workgroup that norms and gates; any device can run it
+KEPT_SLOTS = 10  # chunks of a sequence whose intermediate states are saved: each of its 9 tokens at most is a chunk
+LEAST_LANES = 4  # minimum number of lanes that share rows of a state with subgroup sums: each completes one of 4 tokens
 
 
 @dataclass(frozen=True)
@@ -23,41 +23,41 @@ class Form:
     same_key: bool = True  # whether b is k
     removes: bool = True  # whether there is an a
     reads_old: bool = False  # whether r reads S before its token
-    by_channel: bool = False  # whether decays by channel are kept in workgroup memory
+    by_channel: bool = False  # whether decays differ by channel, and are held in workgroup memory
 
     @property
     def parts(self) -> tuple[int, int]:
-        """What is stored of a chunk: so many vectors by key, and so many by value."""
+        """Numbers stored per chunk: vectors of the size of a key, and of the size of a value."""
         return 2 + self.removes + (not self.same_key), 1 + (not self.same_key)
 
 
 @dataclass(frozen=True)
 class ChunkShape:
-    """Tokens of a chunk, and how a head is spread over lanes."""
+    """The tokens of a chunk, and the distribution of a head over lanes."""
 
     form: Form
     tokens: int
-    piece: int  # vec4s of channels of the key
-    rows_of_state: int  # of a workgroup that goes from chunk to chunk
+    piece: int  # vec4s of channels of the key that are multiplied at a time
+    rows_of_state: int  # rows of a state per workgroup that carries it from chunk to chunk
     rows_per_lane: int
     split: int  # lanes that share rows of a state
 
     @property
     def walk_lanes(self) -> int:
-        """Of such a workgroup."""
+        """Lanes of a workgroup that carries a state from chunk to chunk."""
         return self.rows_of_state // self.rows_per_lane * self.split
 
     @property
     def output_rows(self) -> int:
-        """Of a workgroup that norms and gates."""
+        """Lanes of a workgroup that norms and gates."""
         return min(self.tokens, OUTPUT_LANES * 4 // self.form.values)
 
     def slots(self, shape: StepShape) -> int:
-        """Chunks of a step at most: every sequence may end with one that is not whole."""
+        """The maximum number of chunks of a step: every sequence may end with a partial one."""
         return shape.rows // self.tokens + shape.max_segments
 
     def stack(self, shape: StepShape) -> Value:
-        """What a step stores of its chunks: vectors by row, then the decays of whole chunks."""
+        """Memory for the chunks of a step: vectors by row, then the decays of whole chunks."""
         form = self.form
         by_key, by_value = form.parts
         keys, values = (-(-shape.rows * form.heads * size * 4 // ALIGN) * ALIGN for size in (form.keys, form.values))
@@ -67,16 +67,16 @@ class ChunkShape:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Of the kernel that needs the most memory."""
+        """Bytes of workgroup memory of the kernel that needs the most."""
         form, tokens = self.form, self.tokens
-        pieces = 5 * tokens * (self.piece + 1) * 16 + 4 * 4 * tokens**2  # of five vectors, and four matrices
+        pieces = 5 * tokens * (self.piece + 1) * 16 + 4 * 4 * tokens**2  # five vectors, and four matrices
         sums = 8 * (form.keys + form.values) + 32 * tokens
         solve = pieces + sums + form.by_channel * 4 * tokens * form.keys
         return max(solve, 2 * 4 * tokens * (form.keys + self.rows_of_state))
 
 
 def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | None:
-    """The shape in which a recurrence is computed by chunks, or None where it is computed token by token."""
+    """The shape of a chunked recurrence; None if it is computed token by token."""
     can, tuning = target.can, target.tuning
     tokens = tuning.recurrence.chunk_tokens
     whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations

@@ -1,8 +1,8 @@
-"""Cuts a model into parts before anything is loaded.
+"""Splits a model into parts before anything is loaded.
 
-`cut` calls the model's functions over shapes alone and lists their calls of the vocabulary. A call belongs to the part
-of its layer. From what the calls read and write follows which values cross from one part to another, and which weights,
-states and caches each part uses: the runner of a part needs no more of the model.
+`cut` calls the model's functions with shapes only and records the ops that they call. A call belongs to the part of its
+layer. The reads and writes of the calls determine which values cross from one part to another, and which weights,
+states and caches each part needs.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from .tracer import Tracer
 from .values import Value
 from .vocabulary import Cache, Routing, State, Weight
 
-ROWS = 2  # of the trace: with a single row `pick` would give its input back
+ROWS = 2  # rows of the trace: with a single row, `pick` would return its input
 
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A call, and what it uses."""
+    """A recorded call, and what it uses."""
 
     part: int
     arguments: Any
@@ -37,23 +37,23 @@ class TracedCall:
 
 
 class Shapes(Tracer):
-    """Gives the result of every op as a value without memory, and needs no weights."""
+    """A tracer without weights; results are values without memory."""
 
     def __init__(self) -> None:
         shape = StepShape(ROWS, decode=False, max_segments=ROWS, max_outputs=ROWS)
         super().__init__(cast(Weights, None), shape)
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
-        del weights  # which of them one dispatch reads changes no shape
+        del weights  # the grouping into dispatches does not affect shapes
         return [list(range(len(xs)))]
 
     def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:
-        del weight  # copies of experts are a matter of a device
+        del weight  # expert caches depend on the device
         return routing
 
 
 class Trace:
-    """The vocabulary over shapes; lists the calls of a model function. `starts` are the first layers of the parts."""
+    """The vocabulary over shapes, which records the calls of a model function. `starts`: first layers of the parts."""
 
     def __init__(self, starts: Sequence[int]) -> None:
         self._shapes = Shapes()
@@ -69,7 +69,7 @@ class Trace:
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
-        """What comes before the first layer belongs to the first part, what comes after the last one to the last."""
+        """Enters a layer. Ops before the first layer belong to the first part, those after the last to the last."""
         self._part = max(self._part, sum(start <= index for start in self._starts) - 1)
         self.layers = max(self.layers, index + 1)
         with self._shapes.layer(index):
@@ -90,22 +90,22 @@ class Trace:
 
 
 def traced(model: Cuttable, function: str, starts: Sequence[int], adapted: Interpreter) -> Trace:
-    """The calls of a function of a model."""
+    """Records the calls of a function of a model."""
     trace = Trace(starts)
     getattr(model, function)(adapted(trace), trace.ids)
     return trace
 
 
 def layers_of(model: Cuttable) -> int:
-    """How many layers a model has."""
+    """The number of layers of a model."""
     return traced(model, "forward", [0], lambda g: g).layers
 
 
 def cut(model: Cuttable, starts: Sequence[int], adapted: Interpreter = lambda g: g) -> list[Part]:
-    """The parts of a model whose first layers are `starts`, of which the first is 0. `adapted` as in `Part.run`.
+    """Splits a model into parts with first layers `starts`, the first of which is 0. `adapted` as in `Part.run`.
 
-    A state or cache that several parts use is kept by each of them: a call that writes it runs in all of these parts.
-    So a layer that reads the keys and values of another can lie in another part.
+    Each part that uses a state or cache has its own copy: a call that writes it runs in all of these parts.
+    So a layer can read the keys and values of a layer in another part.
     """
     trace, hidden = (traced(model, function, starts, adapted) for function in ("forward", "hidden"))
     bounds = [*starts, trace.layers]
@@ -138,13 +138,13 @@ def cut(model: Cuttable, starts: Sequence[int], adapted: Interpreter = lambda g:
 
 
 def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], list[list[Crossing]]]:
-    """The calls with what crosses, and what arrives at each part."""
+    """The calls with their crossings, and the crossings that arrive at each part."""
     users: dict[State | Cache, set[int]] = {}
     for one in traced:
         for resource in one.uses:
             users.setdefault(resource, set()).add(one.part)
     runs = [frozenset({one.part}).union(*(users[resource] for resource in one.writes)) for one in traced]
-    made: dict[int, tuple[int, int]] = {}  # by id of a value: the call that gives it, and its number in the result
+    made: dict[int, tuple[int, int]] = {}  # by id of a value: the call that returns it, and its index in the result
     for index, one in enumerate(traced):
         for at, value in enumerate(flat(one.result)):
             made.setdefault(id(value), (index, at))
@@ -172,7 +172,7 @@ def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], lis
 
 
 def found(tree: Any, kind: type[Any] = Value) -> Iterator[Any]:
-    """The tensors, or what else is of that kind, in the arguments of an op."""
+    """All objects of a type in the arguments of an op."""
     if isinstance(tree, kind):
         yield tree
     elif isinstance(tree, list | tuple):

@@ -1,4 +1,4 @@
-"""A dispatch whose values have no memory yet, two of them merged, and how long values live."""
+"""Dispatches whose values have no memory yet: their merging, and the lifetimes of values."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class UnplacedDispatch:
 
     name: str
     layer: int | None
-    op: str  # of the graph, with what passes have fused into it
+    op: str  # the op of the graph, with the names of fused work
     linked: Linked
     bindings: Mapping[int, Binding]
     operands: Mapping[int, Operand]  # by binding number
@@ -29,28 +29,28 @@ class UnplacedDispatch:
     fixed_bytes: int
     row_bytes: int
     row_flops: int
-    picked: bool  # runs over the rows that were picked
+    picked: bool  # whether it runs over the picked rows only
     context_cost: ContextCost
-    shared_bytes: int | None  # of workgroup memory, where it is known
+    shared_bytes: int | None  # bytes of workgroup memory, if known
 
     @property
     def written(self) -> set[object]:
-        """What it writes, whole."""
+        """The values that it writes, as whole stacks."""
         return {_whole(self.operands[n]) for n, binding in self.bindings.items() if n and binding.access == WRITTEN}
 
     @property
     def bound(self) -> dict[int, tuple[Operand, bool]]:
-        """Its operands, each with whether it is bound as words: one may be bound twice."""
+        """Its operands, each with a flag for a binding as words: an operand may be bound twice."""
         return {n: (operand, self.bindings[n].name == "words") for n, operand in self.operands.items()}
 
     @property
     def read(self) -> set[object]:
-        """What it reads and does not write, whole."""
+        """The values that it reads but does not write, as whole stacks."""
         return {_whole(operand) for operand in self.operands.values()} - self.written
 
 
 def merged(one: UnplacedDispatch, other: UnplacedDispatch, can: Capabilities) -> UnplacedDispatch | None:
-    """Both as one dispatch, the one that moves more first, if neither needs the other and a device can bind all."""
+    """Merges two independent dispatches, the one with more bytes first; None if the device cannot bind all."""
     first, second = (one, other) if one.fixed_bytes >= other.fixed_bytes else (other, one)
     if first.shared_bytes is None or second.shared_bytes is None or lanes(first.linked) != lanes(second.linked):
         return None
@@ -82,12 +82,12 @@ def merged(one: UnplacedDispatch, other: UnplacedDispatch, can: Capabilities) ->
 
 
 def _whole(operand: Operand) -> object:
-    """What wgpu takes for one thing that is either read or written."""
+    """The unit of wgpu's usage tracking, which is either read or written in a dispatch."""
     return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
 
 
 def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
-    """When each intermediate is first written and last read; an output lives to the end."""
+    """The lifetime of each intermediate, from its first write to its last read; outputs live to the end."""
     born: dict[Value, int] = {}
     last: dict[Value, int] = {}
     for index, one in enumerate(dispatches):
@@ -102,5 +102,5 @@ def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) 
 
 
 def _waits(one: UnplacedDispatch, other: UnplacedDispatch) -> bool:
-    """Whether the second must wait for the first."""
+    """Whether the second dispatch must wait for the first."""
     return bool(one.written & (other.read | other.written) or one.read & other.written)

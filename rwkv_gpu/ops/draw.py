@@ -1,8 +1,8 @@
-"""The draw: which token a seed takes. It depends on the seed, the number of the draw and the token alone. So it is the
-same in numpy and in any kernel, whatever the lanes and the batch.
+"""The random draw of a token. It depends only on the seed, the number of the draw and the token, so that numpy and all
+kernels draw the same token, for any batch and workgroup size.
 
-Gumbel-max: the largest (x - max) / temperature - log(E) is drawn by softmax(x / temperature), where each token's E is
-exponential, made of a hash. `shaders/sampling/draw.wgsl` computes the same.
+Gumbel-max: the token with the largest (x - max) / temperature - log(E) has the distribution softmax(x / temperature),
+if each E is exponential; E is computed from a hash. `shaders/sampling/draw.wgsl` computes the same.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
-COIN = 0xFFFFFFFF  # no token: what a coin is tossed by
+COIN = 0xFFFFFFFF  # used in place of a token for a coin toss
 COLDEST = 1e30
 WORD = 0xFFFFFFFF
 ULP = np.float32(2.0**-32)
 
 
 def draw(x: npt.NDArray[Any], tokens: npt.NDArray[Any], temperature: float, seed: int, number: int) -> int:
-    """The place of what is drawn by softmax(x / temperature); `tokens`, in rising order, are whose logits x are."""
+    """The index of the token drawn from softmax(x / temperature); `tokens`, ascending, are the ids for the logits x."""
     scaled = (x - x.max()).astype(np.float32) * coldness(temperature)
     with np.errstate(over="ignore"):
         return int((scaled - np.log(exponentials(seed, number, tokens))).argmax())
@@ -32,7 +32,7 @@ def coldness(temperature: float) -> np.float32:
 
 
 def toss(seed: int, number: int) -> float:
-    """A number in (0, 1) that goes with this draw and tells nothing of it."""
+    """A uniform number in (0, 1) for this draw, independent of the drawn token."""
     return (int(hashes(seed, number, np.array([COIN]))[0]) + 0.5) / 2**32
 
 
@@ -47,7 +47,7 @@ def exponentials(seed: int, number: int, tokens: npt.NDArray[Any]) -> Floats:
 
 
 def hashes(seed: int, number: int, tokens: npt.NDArray[Any]) -> Words:
-    """32 bits for each token."""
+    """32 hash bits for each token."""
     low = _stir_one((seed & WORD) + 0x9E3779B9)
     first = _stir_one(number ^ _stir_one((seed >> 32) ^ low))
     second = _stir_one(first + low)

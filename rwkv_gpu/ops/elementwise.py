@@ -1,4 +1,4 @@
-"""Ops by element, a row for each: what numpy computes, and the shader part that computes the same.
+"""The table of elementwise ops: for each, its numpy function and the shader part that computes the same.
 
 An activation is a name in `vocabulary.Activation`, a row of FUNCTIONS and a case in the shader part `lib/activation`.
 Every product, convolution and expert that takes an activation then takes the new one.
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)); where exp overflows the quotient is 0, as it should be"""
+    """1 / (1 + exp(-x)); if exp overflows, the result is 0, which is correct"""
     with np.errstate(over="ignore"):
         return np.float32(1) / (1 + np.exp(-x))
 
@@ -30,7 +30,7 @@ FUNCTIONS: Mapping[Activation, Callable[[Array], Array]] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
-    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
+    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on; the bound avoids overflow
     "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
     "softplus": lambda x: np.logaddexp(np.float32(0), x),
     "relu": lambda x: np.maximum(x, np.float32(0)),
@@ -38,7 +38,7 @@ FUNCTIONS: Mapping[Activation, Callable[[Array], Array]] = {
 
 
 def clamped_swiglu(gate: Array, up: Array, *numbers: np.float32) -> Array:
-    """What `ClampedSwiglu` says of a gate and what it lets through, by its numbers"""
+    """`ClampedSwiglu` of gate and up, given its numbers"""
     limit, alpha, shift, largest_gate, largest_activated = numbers
     gate = np.minimum(gate, largest_gate)
     y: Array = np.minimum(gate * sigmoid(alpha * gate), largest_activated) * (np.clip(up, -limit, limit) + shift)
@@ -46,14 +46,14 @@ def clamped_swiglu(gate: Array, up: Array, *numbers: np.float32) -> Array:
 
 
 def gated(then: Glu, gate: Array, up: Array) -> Array:
-    """What a gated feed-forward makes of its two products"""
+    """then(gate) · up, or a `ClampedSwiglu`"""
     if isinstance(then, ClampedSwiglu):
         return clamped_swiglu(gate, up, *map(np.float32, then.numbers))
     return FUNCTIONS[then](gate) * up
 
 
 def xielu(x: Array, positive: np.float32, negative: np.float32, beta: np.float32, eps: np.float32) -> Array:
-    """What `Xielu` says of x"""
+    """`Xielu` of x"""
     y: Array = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, eps)) - x)) + beta * x
     return y
 
@@ -64,9 +64,9 @@ class Elementwise:
 
     compute: Callable[..., Array]  # in numpy
     part: str  # the shader part
-    numbers: tuple[str, ...] = ()  # what the part calls them
+    numbers: tuple[str, ...] = ()  # names of the numbers in the part
     links: tuple[str, ...] = ()  # further parts that it needs
-    constants: Mapping[str, Constant] = field(default_factory=dict)  # which it is always specialised by
+    constants: Mapping[str, Constant] = field(default_factory=dict)  # fixed constants of the part
 
 
 ELEMENTWISE: Mapping[str, Elementwise] = {

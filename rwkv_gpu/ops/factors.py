@@ -1,4 +1,4 @@
-"""Where the factors of adapters lie on the device, as kernels bind them."""
+"""The bindings of adapter factors on the device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ class Factors:
     """Some factors of one width, in one binding."""
 
     slice: Slice
-    starts: tuple[int, ...]  # of each, in bytes
-    stride: int  # of a row, in bytes
+    starts: tuple[int, ...]  # start of each factor, in bytes
+    stride: int  # bytes per row
 
 
 def together(factors: Sequence[Weight], target: Target) -> Factors | None:
-    """The factors as one binding of whole vec4s, where they lie so."""
+    """The factors as one binding with rows of whole vec4s; None if their layout does not allow it."""
     shards = target.shards(factors)
     fmt, width = target.weights[factors[0].name].format, factors[0].shape[1]
     start = min(shard.slice.offset for shard in shards)

@@ -1,7 +1,7 @@
-"""How keys and values are stored: as floats, or in blocks of 32 dims of a head with a scale each.
+"""Storage formats of keys and values: floats, or blocks of 32 dims of a head with one scale each.
 
-Blocks of 4 bits are rotated by a Hadamard matrix first. A head in blocks is a row of words: its quants in order, then
-the scales as float16, two to a word. GPU kernels (`shaders/attention/cache/`) and numpy have the same words.
+Blocks of 4 bits are first rotated by a Hadamard matrix. A head in blocks is a row of words: its quants in order, then
+the scales as float16, two per word. GPU kernels (`shaders/attention/cache/`) and numpy use the same layout.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ BLOCK = 32  # dims of a head that share a scale
 
 
 def hadamard(size: int) -> npt.NDArray[np.float32]:
-    """A rotation whose numbers all have one size, its own inverse; for a power of two. [N, N]"""
+    """The normalised Hadamard matrix, which is its own inverse; N is a power of two. [N, N]"""
     h = np.ones((1, 1), np.float32)
     while len(h) < size:
         h = np.block([[h, h], [h, -h]])
@@ -30,11 +30,11 @@ HADAMARD = hadamard(BLOCK)
 
 @dataclass(frozen=True)
 class KVFormat:
-    """One of them."""
+    """A storage format of keys and values."""
 
     name: KVType
-    bits: int  # of a number
-    dtype: type[np.generic]  # of what an array holds
+    bits: int  # bits per number
+    dtype: type[np.generic]  # element type of an array
 
     @property
     def quantised(self) -> bool:
@@ -43,11 +43,11 @@ class KVFormat:
 
     @property
     def rotated(self) -> bool:
-        """Whether blocks are rotated before they are stored, so that a large dim is spread over all of its block."""
+        """Whether blocks are rotated before they are stored, which spreads a large dim over its whole block."""
         return self.bits < 8
 
     def width(self, size: int) -> int:
-        """Numbers or words that an array has for a head of so many dims."""
+        """The number of array elements for a head of `size` dims."""
         return size * self.bits // 32 + -(-size // (2 * BLOCK)) if self.quantised else size
 
     def nbytes(self, size: int) -> int:
@@ -55,15 +55,15 @@ class KVFormat:
         return self.width(size) * np.dtype(self.dtype).itemsize
 
     def store(self, x: Array) -> Array:
-        """Heads [..., N] as they are stored, [..., width]"""
+        """Encodes heads [..., N] to [..., width]."""
         return _quantise(self._turned(x), self.bits) if self.quantised else x.astype(self.dtype)
 
     def load(self, stored: Array, size: int) -> Array:
-        """Heads [..., N] as float32."""
+        """Decodes heads to float32 [..., N]."""
         return self._turned(_dequantise(stored, size, self.bits)) if self.quantised else stored.astype(np.float32)
 
     def _turned(self, x: Array) -> Array:
-        """Blocks rotated, or rotated back."""
+        """Rotates blocks; the rotation is its own inverse."""
         return (x.reshape(*x.shape[:-1], -1, BLOCK) @ HADAMARD).reshape(x.shape) if self.rotated else x
 
 
@@ -76,19 +76,19 @@ KV_FORMATS: dict[KVType, KVFormat] = {
 
 
 def kv_format(kind: KVType, cache: Cache) -> KVFormat:
-    """How a cache is stored where `kind` is asked for: latents, and heads that are no whole blocks, stay float16."""
+    """The format of a cache if the user chose `kind`: latents, and heads that are not whole blocks, stay float16."""
     wanted = KV_FORMATS[kind]
     return KV_FORMATS["f16"] if wanted.quantised and (cache.latent or cache.size % BLOCK) else wanted
 
 
 def format_of(stored: Array, size: int) -> KVFormat:
-    """What an array of heads of so many dims holds."""
+    """The format of a stored array, given the size of a head."""
     formats = [f for f in KV_FORMATS.values() if stored.dtype == f.dtype and stored.shape[-1] == f.width(size)]
     return formats[0]
 
 
 def _quantise(x: Array, bits: int) -> Array:
-    """q8: x = d q, d = max |x| / 127.  q4: x = d (q - 8), d = m / -8, m the number of largest size"""
+    """q8: x = d q, d = max |x| / 127.  q4: x = d (q - 8), d = m / -8, m the number of largest magnitude"""
     blocks = x.reshape(*x.shape[:-1], -1, BLOCK).astype(np.float32)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
     d = np.abs(largest) / np.float32(127) if bits == 8 else largest / np.float32(-8)

@@ -1,6 +1,6 @@
-"""How attention over latents is partitioned over workgroups: queries, and runs of the context.
+"""Partitions latent attention over workgroups: queries, and runs of the context.
 
-All heads of a row look at the same latents, so a workgroup takes as many queries as it has registers for the sums of.
+All heads of a row attend to the same latents, so a workgroup has as many queries as its registers hold sums for.
 """
 
 from dataclasses import dataclass, replace
@@ -13,37 +13,37 @@ from .attention_partition import NO_WINDOW, SHORT_RUNS
 from .run_shares import ONE, ROWS_BYTES, RunShares
 from .vocabulary import PAGE, Cache
 
-PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # of a workgroup at most; 20 heads are those of GLM-4.7-Flash
-MOST_RUNS = 256  # of a context, in decode
-# Of long rows. A workgroup fills a multiprocessor: as many as there are for rows alike, though all but empty, cost 3 us
-# of a layer of GLM-4.7-Flash by 16 rows at 4,096.
+PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # maximum queries per workgroup; GLM-4.7-Flash has 20 heads
+MOST_RUNS = 256  # maximum runs of a context, in decode
+# Limit for further runs of long rows. A workgroup fills a multiprocessor: doubling the workgroups, though the new ones
+# are almost idle, costs 3 µs per layer of GLM-4.7-Flash at batch 16 and 4,096 positions.
 FURTHER_RUNS = 32
 PROMPT_CHUNK = 8  # vec4s of queries and keys that are staged at a time
-DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for every chunk
+DECODE_CHUNKS = 24, 16, 8  # the same for decode, with few workgroups, each of which waits for every chunk
 DECODE_KEYS = 32
-DECODE_BYTES = 24 << 10  # of a workgroup there, so that processors have room for several
-QUERY_FRAGMENTS, SUM_FRAGMENTS = 18, 8  # of a subgroup on matrix units: more do not stay in registers
-AMD_QUERY_FRAGMENTS = 9  # 18 spill 59 of a Radeon RX 7900's, whose lanes have each number of a fragment twice
-LANES_PER_QUERIES = 16  # lanes that 4 queries have at least
+DECODE_BYTES = 24 << 10  # maximum workgroup memory in decode, so that a multiprocessor runs several workgroups
+QUERY_FRAGMENTS, SUM_FRAGMENTS = 18, 8  # maximum per subgroup on matrix units: more would not stay in registers
+AMD_QUERY_FRAGMENTS = 9  # on AMD, whose lanes hold each number of a fragment twice: 18 spill 59 registers (RX 7900)
+LANES_PER_QUERIES = 16  # minimum number of lanes for 4 queries
 
 
 @dataclass(frozen=True)
 class LatentPartition:
-    """What a workgroup has of the queries and the context of a layer."""
+    """The distribution of a layer's queries and context over workgroups."""
 
     heads: int
     cache: Cache
-    queries: int  # of a workgroup: heads of one row, or of neighbouring rows
-    keys: int  # positions that it looks at a time
-    chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where all are
+    queries: int  # queries per workgroup: heads of one row, or of neighbouring rows
+    keys: int  # positions that it processes at a time
+    chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where the whole width is
     lanes: int
-    grain: int = PAGE  # a run of the context is a multiple of so many positions
+    grain: int = PAGE  # the length of a run is a multiple of this
     shares: RunShares = ONE
-    width_parts: int = 0  # subgroups that share out the width of a query tile on matrix units; 0 without those
+    width_parts: int = 0  # subgroups that divide the width of a query tile on matrix units; 0 without matrix units
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What kernels are specialised by."""
+        """Constants of all kernels."""
         return {
             "H": self.heads, "N": self.cache.latent, "WIDTH": self.cache.size, "PAGE": PAGE, "Q": self.queries,
             "WG": self.lanes,
@@ -51,17 +51,17 @@ class LatentPartition:
 
     @property
     def runs(self) -> int:
-        """Of a row at most."""
+        """The maximum number of runs of a row."""
         return self.shares.most
 
     @property
     def split(self) -> dict[str, Constant]:
-        """What kernels know that attend, or reduce partial results."""
+        """Constants of kernels that attend, or reduce partial results."""
         return {"GRAIN": self.grain, "ONE_RUN": 0, "WINDOW": NO_WINDOW, **self.shares.constants}
 
 
 def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition:
-    """For a plan whose sequences have many rows."""
+    """The partition for sequences of many rows."""
     keys = PAGE if latent_bytes(PROMPT_QUERIES, PAGE, PROMPT_CHUNK) <= can.max_workgroup_memory else PAGE // 2
     lanes = _lanes(PROMPT_QUERIES, tuning, can)
     return LatentPartition(heads, cache, PROMPT_QUERIES, keys, PROMPT_CHUNK, lanes)
@@ -70,7 +70,7 @@ def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities
 def decode_partition(
     heads: int, cache: Cache, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> LatentPartition:
-    """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
+    """The partition for decode, with at most `max_pages` pages per sequence; splits the context if that is faster."""
     splits = -(-heads // DECODE_QUERIES)
     queries = -(-heads // (4 * splits)) * 4
     grain = -(-tuning.attention.run_length // DECODE_KEYS) * DECODE_KEYS
@@ -93,16 +93,16 @@ def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
 
 
 def matrix_prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
-    """For a plan whose sequences have many rows, on matrix units; None where they do not serve."""
+    """The partition for sequences of many rows on matrix units; None if these cannot be used."""
     return _on_matrix_units(heads, cache, 2, tuning, can)
 
 
 def matrix_decode_partition(
     heads: int, cache: Cache, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> LatentPartition | None:
-    """For a plan whose sequences have one row, and so many pages at most, on matrix units.
+    """The partition for decode on matrix units, with at most `max_pages` pages per sequence.
 
-    There the last workgroup never joins runs: on an H200 it then read what was not written yet.
+    The last workgroup never reduces runs here: on an H200 it then read data that was not written yet.
     """
     whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else 2, tuning, can)
     if whole is None or pages <= SHORT_RUNS:
@@ -114,7 +114,7 @@ def matrix_decode_partition(
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
-    """Workgroups of so many query tiles, or of one, whose width as many subgroups share out as there may be."""
+    """Workgroups of `tiles` query tiles, or one, with as many subgroups dividing the width as the device allows."""
     side, size, latent = can.fragment, cache.size, cache.latent
     wanted = tuning.attention.prompts_on_matrix_units and can.latents_on_matrix_units
     if not (wanted and side and can.subgroup_size):
@@ -122,7 +122,7 @@ def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: 
     most = AMD_QUERY_FRAGMENTS if is_amd(can) else QUERY_FRAGMENTS
     ways = (tiles, 2), (tiles, 1), (1, 4)
     for tiles, parts in ways if size % side == latent % side == PAGE % (2 * side) == 0 else ():
-        subgroups = tiles * 2 * parts  # by halves of the keys
+        subgroups = tiles * 2 * parts  # each half of the keys has its own subgroups
         lanes = subgroups * can.subgroup_size
         if (
             size % (side * parts) == 0
@@ -137,12 +137,12 @@ def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: 
 
 
 def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int, lanes: int) -> int:
-    """Of workgroup memory there: latents, sums of a fragment for each subgroup, pages, and what is known of queries."""
+    """Bytes of workgroup memory on matrix units: latents, sums of subgroups, pages, and statistics of queries."""
     keys = 2 * side
     stride = max(cache.size, cache.latent + keys) + 8
     return 2 * keys * stride + 4 * (subgroups * side * side + lanes) + 12 * tiles * side + 32 + ROWS_BYTES
 
 
 def latent_bytes(queries: int, keys: int, chunk: int) -> int:
-    """Of workgroup memory: chunks of keys and queries, scores, and what is known of each query."""
+    """Bytes of workgroup memory: chunks of keys and queries, scores, and statistics of each query."""
     return 16 * chunk * (keys + 1 + queries) + 4 * (keys * queries + 3 * queries)

@@ -1,11 +1,11 @@
-"""Whether a driver's matrix units give right answers: tried in a process of its own, as a wrong driver may crash.
+"""Tries whether a driver's matrix units compute correctly, in a separate process, as a faulty driver may crash.
 
     python -m rwkv_gpu.ops.matrix_units_trial INDEX      the index of an adapter, as `rwkv-gpu devices` lists them
 
-It ends with 0 where all answers are right. Where only kernels with a verdict of their own are wrong, it ends with
-`PARTLY_RIGHT` and a bit for each of them, else with 1. Lines say what was wrong. Sizes go beyond one tile in every
-direction, rows differ by twelve orders of magnitude, and everything is computed several times: staging through
-workgroup memory is formally a race in naga 29, which marks no pointer of cooperative matrices as NonPrivate.
+The exit status is 0 if all results are right. If only kernels with a separate verdict are wrong, it is `PARTLY_RIGHT`
+plus a bit for each of them, else 1. The output lists the errors. Sizes exceed one tile in every direction, rows differ
+by twelve orders of magnitude, and everything is computed several times: staging through workgroup memory is formally a
+race in naga 29, which does not mark pointers of cooperative matrices as NonPrivate.
 """
 
 import itertools
@@ -35,16 +35,16 @@ from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, S
 
 Array = npt.NDArray[np.float32]
 REPEATS = 3
-# Of the largest result. Factors are rounded by 1/2048; a wrong layout or a lost fragment is off by its whole.
+# Tolerance relative to the largest result. Rounding is 1/2048 per factor; a wrong layout or a lost fragment exceeds it.
 TOLERANCE = 4e-3
 
-BLOCK_SCALES = {"Q4_K": (0, 2), "Q6_K": (208,), "Q8_0": (0,)}  # where the scales of a block lie
+BLOCK_SCALES = {"Q4_K": (0, 2), "Q6_K": (208,), "Q8_0": (0,)}  # offsets of the scales in a block
 SIZES = ((150, 200, 512), (70, 90, 256))  # rows of x, rows and columns of W
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """What a device computed wrongly, and how far it was off."""
+    """A wrong result of a device, and its error."""
 
     what: str
     off: float
@@ -55,7 +55,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Trial:
-    """A recorded step, and what it must give. `state` is a buffer with what stands in it before and after."""
+    """A recorded step with its expected results. `state` is a buffer with its contents before and after."""
 
     what: str
     recorder: Recorder
@@ -68,12 +68,12 @@ class Trial:
 
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
-    """All that a device with matrix units computes wrongly, apart from what has a verdict of its own."""
+    """Yields all wrong results of a device with matrix units, except of kernels with a separate verdict."""
     yield from _wrong(_products(device), _batches(device), _experts(device), _heads(device), _attention(device))
 
 
 def wrong_apart(device: Device, name: str) -> Iterator[Wrong]:
-    """What it computes wrongly of kernels that can do without matrix units on their own: one of `APART`."""
+    """Yields wrong results of one kernel of `APART`, which can be disabled separately."""
     trials = {"latents_on_matrix_units": _latents, "state_space_on_matrix_units": _state_space}
     yield from _wrong(trials[name](device))
 
@@ -87,7 +87,7 @@ def _wrong(*trials: Iterator[Trial]) -> Iterator[Wrong]:
 
 
 def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
-    """What a device gives, in order: each may go on from the one before. Their shaders compile side by side."""
+    """Runs trials in order, as each may continue the one before. All shaders compile in parallel."""
     plans = finish_together([(one.recorder, {"y": one.y}) for one in trials])
     for one, plan in zip(trials, plans, strict=True):
         for _ in range(REPEATS):
@@ -105,7 +105,7 @@ def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
 
 
 def _products(device: Device) -> Iterator[Trial]:
-    """Whole products and some that are cut along their columns."""
+    """Products with and without split columns."""
     can, rng = device.capabilities, np.random.default_rng(0)
     formats = {fmt.name: fmt for fmt in FORMATS.values()}
     for name in ("F16", *BLOCK_SCALES):
@@ -123,7 +123,7 @@ def _products(device: Device) -> Iterator[Trial]:
 
 
 def _batches(device: Device) -> Iterator[Trial]:
-    """Products of as many rows as batches have, each by the kernel that it starts from."""
+    """Products at batch sizes, by the kernels of the default tuning."""
     rng, fmt = np.random.default_rng(3), next(fmt for fmt in FORMATS.values() if fmt.name == "Q4_K")
     out, width = 200, 1280
     raw = _random_blocks(fmt, out, width, rng)
@@ -153,7 +153,7 @@ def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) 
 
 
 def _experts(device: Device) -> Iterator[Trial]:
-    """As many choices of an expert as each tile that the device starts from has room for, and some more."""
+    """Products with experts, with more choices of an expert than fit in a tile of the default tuning."""
     rng = np.random.default_rng(1)
     experts, inner, width, used = 4, 64, 128, 2
 
@@ -191,7 +191,7 @@ def _experts(device: Device) -> Iterator[Trial]:
 
 
 def _heads(device: Device) -> Iterator[Trial]:
-    """Products by head, of rows that each tile for batches rounds itself: as many as it has room for, and some more."""
+    """Per-head products at batch sizes, with more rows than fit in a tile."""
     rng, heads, out, width = np.random.default_rng(6), 3, 70, 320
     w = (rng.standard_normal((heads, out, width)) / 16).astype(np.float16)
     tuning = default_tuning(device.capabilities)
@@ -206,7 +206,7 @@ def _heads(device: Device) -> Iterator[Trial]:
 
 
 def _attention(device: Device) -> Iterator[Trial]:
-    """Two prompts over several pages, which go on, at last by a row each."""
+    """Attention of two prompts over several pages, their continuation, and decode."""
     heads, kv_heads, size, pages = 8, 2, 64, 4
     rng = np.random.default_rng(2)
     cache, how = Cache("kv", kv_heads, size), Attention(heads, Rope("neox", size, 1e4), size**-0.5)
@@ -233,7 +233,7 @@ def _attention(device: Device) -> Iterator[Trial]:
 
 
 def _latents(device: Device) -> Iterator[Trial]:
-    """Two prompts over several pages, and a row of each: as many fragments as GLM-4.7-Flash has."""
+    """Latent attention of two prompts over several pages, and decode, with the sizes of GLM-4.7-Flash."""
     rng, side, pages = np.random.default_rng(4), device.capabilities.fragment, 4
     heads, latent, rotary = side + 4, 32 * side, 4 * side
     cache = Cache("kv", 1, latent + rotary, latent)
@@ -261,7 +261,7 @@ def _latents(device: Device) -> Iterator[Trial]:
 
 
 def _state_space(device: Device) -> Iterator[Trial]:
-    """Mamba-2 over prompts of two sequences, which go on: what rows give, and the states behind them."""
+    """Mamba-2 over prompts of two sequences and their continuation: results of rows, and final states."""
     heads, size, columns = 3, 32, 128
     rng = np.random.default_rng(5)
     arrays = {"bias": rng.standard_normal(heads, np.float32), "d": rng.standard_normal(heads, np.float32)}

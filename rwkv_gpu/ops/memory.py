@@ -1,4 +1,4 @@
-"""The memory that plans use: states, caches, what sampling remembers, and scratch buffers for intermediates."""
+"""The memory that plans use: states, caches, sampler state, and scratch buffers for intermediates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,20 +14,20 @@ MAX_SEGMENTS = 64  # sequences in one step, unless a caller says otherwise
 
 @dataclass(frozen=True)
 class Caches:
-    """Where keys and values lie, by cache, how they are stored, and how many pages one sequence may have."""
+    """The memory of keys and values by cache, their format, and the maximum number of pages of a sequence."""
 
-    places: Mapping[str, tuple[Slice, ...]]  # for each cache what it stores
-    kind: KVType  # as it was asked for
+    places: Mapping[str, tuple[Slice, ...]]  # by cache: keys, and values if it stores them
+    kind: KVType  # the format that the user chose
     max_pages: int
-    context: int = 0  # positions that the model is opened with
-    windows: tuple[int, ...] = ()  # of caches that keep no more, and so have pages of their own
+    context: int = 0  # maximum positions of a sequence
+    windows: tuple[int, ...] = ()  # windows of caches that keep only a window, and have separate pages
 
     def format_of(self, cache: Cache) -> KVFormat:
-        """How a cache is stored."""
+        """The format of a cache."""
         return kv_format(self.kind, cache)
 
     def window_of(self, cache: Cache) -> int:
-        """Whose pages hold a cache: 0 is those of all positions."""
+        """The window whose pages hold a cache; 0: the pages of all positions."""
         return cache.window if cache.window in self.windows else 0
 
 
@@ -36,7 +36,7 @@ NO_CACHES = Caches({}, "f32", 0)
 
 @dataclass(frozen=True)
 class Memory:
-    """What lives longer than a step."""
+    """Memory that outlives a step."""
 
     states: Mapping[str, Slice] = field(default_factory=dict)  # by name
     caches: Caches = NO_CACHES
@@ -51,7 +51,7 @@ class Scratch:
         self.buffers: list[Buffer] = []
 
     def take(self, sizes: Sequence[int]) -> list[Buffer]:
-        """A buffer for each size, each used once: the tightest that fits, else a new one."""
+        """Assigns a different buffer to each size: the smallest that fits, else a new one."""
         free = sorted(self.buffers, key=lambda buffer: buffer.nbytes)
         taken: dict[int, Buffer] = {}
         for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):

@@ -1,7 +1,7 @@
-"""Products with experts: the matrices that one dispatch binds, and the kernel that serves them.
+"""Products with experts: the matrices of a dispatch, and the selection of its kernel.
 
-A choice is one of the experts of one row; there are T · used of them. Few choices are computed one by one; many are
-sorted by expert and computed in tiles. How many dispatches that takes depends on neither experts nor rows.
+A choice is one of the experts of one row; there are T · used choices. Few choices are computed one by one; many are
+sorted by expert and computed in tiles. The number of dispatches is independent of the numbers of experts and rows.
 """
 
 from dataclasses import dataclass
@@ -18,47 +18,48 @@ from .target import Target
 from .values import UniformTable, Value
 from .vocabulary import Weight
 
-SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
-# Of MXFP4: what decodes it into floats, and what that does not want.
+SPARE = 4096  # bytes of workgroup memory reserved for the padding of rows, and sums
+# MXFP4: the part that decodes it to floats, and the parts that this one replaces.
 AS_FLOATS = {"formats/mxfp4": "formats/mxfp4_floats", "formats/packed": "", "formats/signed": "", "formats/e2m1": ""}
-LOGITS_OF_A_LANE = 16  # logits that a lane has in registers, where every subgroup ranks by itself
-PREFETCHED = 16  # numbers of x that it has there as well meanwhile
-# Experts up to which x is asked for before the choice: GLM-4.7-Flash (64) takes 3% less of a step so, Granite 4 H Tiny
-# (64) and Qwen3-30B-A3B (128) the same, Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B (512) 0.3% more.
+LOGITS_OF_A_LANE = 16  # maximum logits per lane in registers, if every subgroup ranks experts
+PREFETCHED = 16  # numbers of x that a lane prefetches meanwhile
+# Number of experts up to which x is loaded before the choice: this makes steps of GLM-4.7-Flash (64 experts) 3% faster,
+# does not change Granite 4 H Tiny (64) and Qwen3-30B-A3B (128), and makes Qwen3.5 35B-A3B (256) and Qwen3-Next 80B-A3B
+# (512) 0.3% slower.
 MOST_PREFETCHING = 128
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Those of the same experts that a dispatch binds together: one for each, or gate and up."""
+    """The matrices that a dispatch binds together: one per expert, or gate and up."""
 
     name: str
     shards: tuple[Shard, ...]  # of one format in one buffer; they start at the same expert
     experts: int  # in the weight
     out: int  # M
     width: int  # K
-    halves: bool = False  # whether the rows of an expert are those of gate, then those of up
+    halves: bool = False  # whether the rows of an expert are first those of gate, then those of up
 
     @property
     def count(self) -> int:
-        """Matrices of an expert."""
+        """The number of matrices per expert."""
         return 2 if self.halves else len(self.shards)
 
     @property
     def expert_rows(self) -> int:
-        """Rows of an expert in a shard."""
+        """The number of rows of an expert in a shard."""
         return self.out * (1 + self.halves)
 
     @property
     def slice(self) -> Slice:
-        """What holds them all."""
+        """The range of the buffer that holds all of them."""
         slices = [shard.slice for shard in self.shards]
         start = min(one.offset for one in slices)
         return Slice(slices[0].buffer, start, max(one.offset + one.nbytes for one in slices) - start)
 
     @property
     def table(self) -> UniformTable:
-        """Where each lies in that, and which experts they are of."""
+        """The table for kernels: the place of each matrix in the binding, and the range of experts."""
         start = self.slice.offset
         moved = [shard.moved((shard.slice.offset - start) // 16).planes for shard in self.shards]
         rows = self.expert_rows
@@ -68,7 +69,7 @@ class Matrices:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What kernels are specialised by."""
+        """Constants of all kernels."""
         return {
             "K": self.width,
             "M": self.out,
@@ -80,16 +81,16 @@ class Matrices:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What reads them."""
+        """The part that reads the table."""
         return (*self.shards[0].parts, "moe/matrices")
 
     @property
     def rows(self) -> str:
-        """What reads rows of x."""
+        """The part that reads rows of x."""
         return "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4"
 
     def reading(self, config: ExpertConfig, *, ranked: bool = False) -> tuple[str, ...]:
-        """What reads rows of x for a kernel, which may rank experts; nothing where tiles on matrix units do it."""
+        """The parts that read rows of x for a kernel; none for tiles on matrix units, which have their own."""
         if config.fragment:
             return ()
         if not config.gathers_row:
@@ -99,24 +100,24 @@ class Matrices:
         return self.rows, f"moe/rows/{'prefetched' if prefetched else 'plain'}"
 
     def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
-        """So many rows of x whole, by lanes that share them: as integers, but as floats where these need less work."""
+        """The staging of whole rows of x: as integers, or as floats if decoding to floats is less work."""
         form = "f32" if self.floats and rows == 1 else "int16"
         return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, form)
 
     @property
     def floats(self) -> bool:
-        """Whether floats are made of W with less work than bytes."""
+        """Whether decoding W to floats is less work than to bytes."""
         return AS_FLOATS.keys() <= set(self.shards[0].parts)
 
     def format_parts(self, *, floats: bool) -> tuple[str, ...]:
-        """What decodes W for kernels that multiply floats, or integers."""
+        """The parts that decode W for kernels that multiply floats, or integers."""
         if not (floats and self.floats):
             return self.parts
         made = (AS_FLOATS.get(part, part) for part in self.shards[0].parts)
         return (*filter(None, made), "moe/matrices")
 
     def staging(self, config: ExpertConfig, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
-        """What keeps so many rows of x in workgroup memory, and how much at a time."""
+        """The parts and constants that stage `rows` rows of x in workgroup memory."""
         if config.kernel == "moe/expert_gemv":
             runs = -(-self.width // self.shards[0].run)
             return (), {"STAGED": config.staged(self.shards[0].run, rows * runs)}
@@ -124,23 +125,23 @@ class Matrices:
         return staged.parts, staged.constants
 
     def bytes_read(self, rows: int, used: int) -> int:
-        """What is read where rows choose evenly: the experts that any of them is expected to take."""
+        """Bytes read on average if rows choose experts uniformly."""
         return round(self.slice.nbytes * (1 - (1 - used / self.experts) ** rows))
 
     def flops(self, choices: int) -> int:
-        """Of so many products with each."""
+        """Flops of a number of choices."""
         return 2 * choices * self.out * self.width * self.count
 
 
 def matrices_of(weight: Weight, target: Target, *, halves: bool = False) -> tuple[Matrices, ...]:
-    """One for each binding that holds some of the experts."""
+    """The matrices of a weight, one group for each binding that holds some of the experts."""
     experts, rows, width = weight.shape
     out = rows // 2 if halves else rows
     return tuple(Matrices(weight.name, (shard,), experts, out, width, halves) for shard in target.shards([weight]))
 
 
 def complete(op: ExpertProducts, target: Target) -> tuple[Matrices, ...]:
-    """Matrices whose dispatches each write results: none where gate and up are apart, in two formats or bindings."""
+    """The matrices of each dispatch that writes results; empty if gate and up are in two formats or bindings."""
     if len(op.weights) == 1:
         return matrices_of(op.weights[0], target, halves=op.halves)
     shards = target.shards(op.weights)
@@ -155,7 +156,7 @@ def complete(op: ExpertProducts, target: Target) -> tuple[Matrices, ...]:
 def expert_config(
     matrices: Matrices, choices: int, target: Target, rows: int = 1, *, heads: bool = False
 ) -> ExpertConfig:
-    """The kernel for so many choices, each with as many rows of x at a time."""
+    """The config for a number of choices."""
     shard = matrices.shards[0]
     room = target.can.max_workgroup_memory - SPARE
     integers = shard.packed and matrices.width % 32 == 0 and matrices.staged(rows).nbytes <= room
@@ -165,22 +166,22 @@ def expert_config(
 
 
 def head_config(matrices: Matrices, rows: int, target: Target) -> ExpertConfig:
-    """The kernel of products by head: every row takes all of these."""
+    """The config of per-head products, in which every row uses all heads."""
     config = expert_config(matrices, rows * matrices.experts, target, heads=True)
     return config.within(matrices.width)
 
 
 def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[ExpertConfig, tuple[Matrices, ...]]:
-    """The kernel of the first dispatch, and the matrices whose dispatches each write results."""
+    """The config of the first dispatch, and the matrices of each dispatch that writes results."""
     whole = complete(op, target)
     first = whole[0] if whole else matrices_of(op.weights[0], target)[0]
     return expert_config(first, rows * op.routing.experts.shape[1], target), whole
 
 
 def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | None:
-    """The kernel that computes the products of a row with their shares and sum, where there is one.
+    """The config of the kernel that computes and sums the weighted products of a row; None if it does not apply.
 
-    Several whole rows of floats have no room in workgroup memory.
+    Several whole rows of floats do not fit in workgroup memory.
     """
     every, used = matrices_of(op.down, target), op.routing.experts.shape[1]
     config = expert_config(every[0], rows * used, target, used)
@@ -199,7 +200,7 @@ def multiplies_rounded(op: ExpertProducts | ExpertSum, rows: int, target: Target
 
 
 def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
-    """Choices of one expert that the kernel of an op takes at a time: 1 as they come, else sorted."""
+    """The number of choices of one expert that the kernel of an op processes at a time; above 1, they are sorted."""
     if isinstance(op, ExpertProducts):
         return products_config(op, rows, target)[0].tb
     if sums_at_once(op, rows, target):
@@ -208,16 +209,16 @@ def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
 
 
 def subgroups_rank(op: Route, width: int) -> bool:
-    """Whether subgroups so wide can choose experts: their lanes have the logits of all, and each is chosen by its own.
+    """Whether subgroups of a width can choose experts: they hold all logits, and a score depends on its own logit only.
 
-    So there are no groups, and scores that a bias is added to are no softmax.
+    So there are no expert groups, and scores with a selection bias are not a softmax.
     """
     by_own_logit = op.how.groups == 1 and (op.how.selection_bias is None or op.how.scores == "sigmoid")
     return by_own_logit and width > 1 and op.router.shape[0] <= LOGITS_OF_A_LANE * width
 
 
 def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices:
-    """The choices of an op by expert, in tiles of so many."""
+    """The op that sorts the choices of `op` by expert, into tiles of `tile`."""
     weight = op.weights[0] if isinstance(op, ExpertProducts) else op.down
     choices = rows * op.routing.experts.shape[1]
     tiles = Value((most_tiles(choices, weight.shape[0], tile), 4), np.uint32)
@@ -225,6 +226,6 @@ def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices
 
 
 def most_tiles(choices: int, experts: int, tile: int) -> int:
-    """The most tiles that choices can make: every expert that is chosen at all may have one that is not full."""
+    """The maximum number of tiles of choices: every chosen expert may have a partial one."""
     chosen = min(choices, experts)
     return chosen + (choices - chosen) // tile

@@ -1,4 +1,4 @@
-"""Opens an adapter, with matrix units where the user wants them and this driver was seen to get them right."""
+"""Opens an adapter, with matrix units if the user wants them and a trial of the driver succeeded."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ from ..replace_file import replace_text
 
 TRIAL_SECONDS = 300.0
 RIGHT = "right"
-# Kernels with a verdict of their own, as `Capabilities` names them: a driver that is wrong there keeps all others.
+# Kernels with a separate verdict, as named in `Capabilities`: if one is wrong, only that one is disabled.
 APART = "latents_on_matrix_units", "state_space_on_matrix_units"
-PARTLY_RIGHT = 64  # the exit status of the trial, `ops/matrix_units_trial.py`, then; plus a bit for each that is wrong
+PARTLY_RIGHT = 64  # exit status of `ops/matrix_units_trial.py` if only such kernels are wrong, plus a bit for each
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a trial says of a driver."""
+    """The result of a trial of a driver."""
 
-    text: str  # RIGHT, or what is wrong
-    apart: tuple[str, ...] = ()  # of `APART`, those that are wrong where the rest is right
+    text: str  # RIGHT, or the failure
+    apart: tuple[str, ...] = ()  # members of `APART` that are wrong while everything else is right
 
 
 def open_device(
@@ -40,10 +40,11 @@ def open_device(
     portable: bool = False,
     checked: bool = False,
 ) -> Device:
-    """The device. `folder` is where `rwkv-gpu tune` keeps what it finds, and where verdicts on drivers are kept.
+    """Opens a device. `folder` holds the results of `rwkv-gpu tune` and the verdicts on drivers.
 
-    auto uses matrix units where `rwkv-gpu tune` found them right and faster with this adapter, driver and library; on
-    uses them wherever they are right; off never does. Where they cannot be had, on raises `NoMatrixUnits`, auto warns.
+    `auto` uses matrix units if `rwkv-gpu tune` found them correct and faster with this adapter, driver and library.
+    `on` uses them whenever they are correct; `off` never does. If they are unavailable, `on` raises `NoMatrixUnits`,
+    and `auto` warns.
     """
     if matrix_units == "on" or (matrix_units == "auto" and not portable and wants_matrix_units(adapter, folder)):
         try:
@@ -60,15 +61,15 @@ def open_device(
 
 
 def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
-    """Whether the user has tuned this adapter, with this library, and matrix units came out faster."""
+    """Whether the user tuned this adapter with this library, and matrix units were faster."""
     library = matrix_units_library(adapter, folder)
     return library != "" and library == library_digest()
 
 
 def require_matrix_units(adapter: Adapter, folder: Path | None) -> Verdict:
-    """The verdict on a driver; raises `NoMatrixUnits` where there are none, or more is wrong than what is apart.
+    """The verdict on a driver. Raises `NoMatrixUnits` if there are none, or kernels outside `APART` are wrong.
 
-    A driver is tried once, in a process of its own; the verdict is kept by adapter, driver, library and kernels.
+    A driver is tried once, in a separate process; the verdict is saved by adapter, driver, library and kernels.
     """
     fragment_of(adapter)
     verdict = _kept(adapter, folder)
@@ -81,7 +82,7 @@ def require_matrix_units(adapter: Adapter, folder: Path | None) -> Verdict:
 
 
 def library_digest() -> str:
-    """Of the wgpu-native that is loaded."""
+    """A digest of the loaded wgpu-native library."""
     return hashlib.sha256(Path(native.library_path()).read_bytes()).hexdigest()[:16]
 
 
@@ -120,10 +121,10 @@ def _kept(adapter: Adapter, folder: Path | None) -> Verdict | None:
 
 
 def _keep(adapter: Adapter, folder: Path | None, verdict: Verdict) -> None:
-    """A folder that cannot be written costs another trial next time."""
+    """Saves a verdict. If the folder is not writable, the next start tries the driver again."""
     if folder is None:
         return
-    told = {"adapter": str(adapter), "library": library_digest(), "verdict": verdict.text, "wrong": verdict.apart}
-    text = json.dumps(told)
+    found = {"adapter": str(adapter), "library": library_digest(), "verdict": verdict.text, "wrong": verdict.apart}
+    text = json.dumps(found)
     with suppress(BadInput):
         replace_text(_place(adapter, folder), text)

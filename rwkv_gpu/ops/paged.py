@@ -1,4 +1,4 @@
-"""Attention over a whole sequence, and how its positions turn, in numpy: the meaning of the paged kernels."""
+"""Attention over a whole sequence and rotary positions in numpy: the reference for the paged kernels."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 
 def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Array:
-    """Heads [T, H, N] turned to their positions; angles are float64, as float32 loses them far out."""
+    """Rotates heads [T, H, N] to their positions. Angles are float64, as float32 is inexact at large positions."""
     half = rope.dims // 2
     angles = positions[:, None].astype(np.float64) * np.array(rope.frequencies())
     if factors is not None:
@@ -26,12 +26,12 @@ def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Arr
 
 
 def factors_of(rope: Rope, context: int) -> Weight | None:
-    """What the frequencies are divided by, of a model that is opened with so many positions."""
+    """The divisors of the frequencies for a model opened with `context` positions."""
     return rope.long_factors if rope.long_factors and context > rope.short else rope.factors
 
 
 def warmth(temperature: Temperature | LateTemperature, positions: Array) -> Array:
-    """What the queries of these positions are scaled by."""
+    """The scale of the queries at some positions."""
     if isinstance(temperature, LateTemperature):
         scales: Array = np.log(np.maximum(positions, temperature.start)) / np.log(temperature.start)
     else:
@@ -41,12 +41,12 @@ def warmth(temperature: Temperature | LateTemperature, positions: Array) -> Arra
 
 
 def largest_power(heads: int) -> int:
-    """The largest power of 2 that is no more than that."""
+    """The largest power of 2 that is at most `n`."""
     return 1 << (heads.bit_length() - 1)
 
 
 def slopes(alibi: float, heads: int) -> Array:
-    """What a score of each head loses for each position between query and key: the first P heads, the largest power of
+    """The ALiBi slope of each head, the penalty per position of distance: the first P heads, the largest power of
     2, have powers of 2^(-alibi / P), and the others those that lie between.
     """
     power, head = largest_power(heads), np.arange(heads)
@@ -54,7 +54,7 @@ def slopes(alibi: float, heads: int) -> Array:
 
 
 def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: Array | None = None) -> Array:
-    """The last n positions of a sequence over all of it: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
+    """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
     grouped = q.reshape(count, kv, heads // kv, size).transpose(1, 2, 0, 3)  # [KV, H / KV, n, N]
@@ -88,7 +88,7 @@ def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: A
 def rope_table(rope: Rope, pages: int, factors: Array | None) -> npt.NDArray[np.float32]:
     """(cos, sin) of each pair at the first PAGE positions, then of each page's first: [PAGE + pages, dims / 2, 2]
 
-    The turn of a position is the product of its two rows, exact far out, where a GPU's own sine is not.
+    The rotation of a position is the product of its two rows. It is exact at large positions, unlike a GPU's sine.
     """
     positions = np.concatenate([np.arange(PAGE), np.arange(pages) * PAGE])
     angles = positions[:, None] * np.array(rope.frequencies())

@@ -1,34 +1,34 @@
-"""Into how many runs the context of each row of a step is cut, which workgroups share."""
+"""The number of runs that the context of each row of a step is split into, for separate workgroups."""
 
 from dataclasses import dataclass
 
 from ..gpu.shader import Constant
 
-MOST_RUNS = 64  # of a context
-SPLIT_PAGES = 16  # of a context that is worth more runs than others have
-MOST_FURTHER = 32  # runs of a long row beside those that every row has,
-FURTHER_OF_ALL = 512  # and of all rows if each had these: what they find has memory
-MOST_ROWS = 64  # that share further runs
-ROWS_BYTES = 4 * MOST_ROWS  # of workgroup memory that this takes
+MOST_RUNS = 64  # maximum runs of a context
+SPLIT_PAGES = 16  # minimum pages of a context for further runs
+MOST_FURTHER = 32  # maximum further runs of a long row, in addition to those that every row has,
+FURTHER_OF_ALL = 512  # and maximum if all rows had them, as their results need memory
+MOST_ROWS = 64  # maximum rows of a step with further runs
+ROWS_BYTES = 4 * MOST_ROWS  # bytes of workgroup memory for their shares
 
 
 @dataclass(frozen=True)
 class RunShares:
-    """All rows have `even` runs; one that is so long that others would wait for it has some of `further` ones, too."""
+    """All rows have `even` runs. Rows so long that others would wait for them also get a share of `further` runs."""
 
     even: int = 1
-    most: int = 1  # of a row
+    most: int = 1  # maximum runs of a row
     further: int = 0
-    rows: int = 1  # that share these
+    rows: int = 1  # rows that share the further runs
 
     @classmethod
     def all_even(cls, runs: int) -> "RunShares":
-        """As many for each."""
+        """The same number of runs for each row."""
         return cls(runs, runs)
 
     @classmethod
     def by_length(cls, even: int, rows: int, pages: int, further: int = 0) -> "RunShares":
-        """For rows of sequences that may have so many pages; as many runs more as rows alike have, or `further`."""
+        """The shares for rows of sequences of at most `max_pages`; `further` defaults to the total of even runs."""
         further = further or even * rows
         each = min(MOST_FURTHER, FURTHER_OF_ALL // rows, further)
         if not 1 < rows <= MOST_ROWS or pages < SPLIT_PAGES:
@@ -36,23 +36,23 @@ class RunShares:
         return cls(even, even + each, further, rows)
 
     def count(self, rows: int) -> int:
-        """Of so many rows."""
+        """The total number of runs of a number of rows."""
         return self.even * rows + self.further
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What kernels know."""
+        """Constants of kernels."""
         own: dict[str, Constant] = {"EVEN": self.even, "EXTRA": self.further, "STEP_ROWS": self.rows}
         return {"RUNS": self.most} | (own if self.further else {})
 
     @property
     def counting(self) -> str:
-        """The part that knows how many runs a row has."""
+        """The part that computes the number of runs of a row."""
         return "attention/runs/shared_out" if self.further else "attention/runs/even"
 
     @property
     def finding(self) -> str:
-        """The part that knows which run a workgroup has."""
+        """The part that finds the run of a workgroup."""
         return "attention/runs/further_runs" if self.further else "attention/runs/even_runs"
 
 

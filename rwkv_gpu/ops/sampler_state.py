@@ -1,7 +1,7 @@
-"""What sampling remembers of each sequence from step to step: its last token, the tokens that penalties count, biases.
+"""The sampler state of each sequence between steps: its last token, token counts for penalties, and biases.
 
-Each sequence has a slot. A ring holds its last tokens, for penalties with a window. Counts say how often each token
-occurred, and when last. `GpuSamplerState` and `HostSamplerState` hold the same words.
+Each sequence has a slot. A ring holds its last tokens, for penalties with a window. Counts hold how often each token
+occurred, and when it did last. `GpuSamplerState` and `HostSamplerState` have the same layout.
 """
 
 import math
@@ -15,10 +15,10 @@ from ..errors import OutOfMemory
 from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 
-RING = 1024  # tokens that a window can look back on
-BIASES = 4096  # tokens of a sequence whose logits may have a bias
-LEAST = np.float32(-3.4e38)  # a bias of -inf, as kernels see it
-NEVER = np.float32(-1e30)  # log2 of a decay of 0: whatever has an age is gone
+RING = 1024  # maximum window of penalties, in tokens
+BIASES = 4096  # maximum number of biased tokens of a sequence
+LEAST = np.float32(-3.4e38)  # stands for a bias of -inf in kernels
+NEVER = np.float32(-1e30)  # stands for log2 of a decay of 0: earlier tokens no longer count
 
 Words = npt.NDArray[np.uint32]
 
@@ -29,7 +29,7 @@ def fading(decay: float) -> np.float32:
 
 
 def count(ids: Sequence[int] | npt.NDArray[Any], vocabulary: int, window: int, decay: float) -> Words:
-    """How often each token occurred, and when that was counted, from 1; 0 and 0 of a token that never did.
+    """How often each token occurred, and when that was counted, from 1; 0 and 0 for a token that never occurred.
 
     In the last `window` tokens, or in all where it is 0; or fading by `decay` with every token. [V, 2]
     """
@@ -44,7 +44,7 @@ def count(ids: Sequence[int] | npt.NDArray[Any], vocabulary: int, window: int, d
 
 
 def ring(ids: Sequence[int] | npt.NDArray[Any]) -> Words:
-    """The last tokens, each at its place modulo RING. [RING]"""
+    """The last tokens, each at its index modulo RING. [RING]"""
     tokens = np.asarray(ids, np.int64)
     places = np.arange(max(0, len(tokens) - RING), len(tokens))
     words = np.zeros(RING, np.uint32)
@@ -53,7 +53,7 @@ def ring(ids: Sequence[int] | npt.NDArray[Any]) -> Words:
 
 
 def bias_table(biases: Mapping[int, float], vocabulary: int) -> Words:
-    """Of every 32 tokens a bit for each that has a bias, and how many of those before them have one; then the biases.
+    """For every 32 tokens, a bit mask of those with a bias, and the number of biases before them; then the biases.
 
     So a token finds its bias by one look at the table. [W + ceil(count / 2), 2], W = ceil(V / 32)
     """
@@ -67,7 +67,7 @@ def bias_table(biases: Mapping[int, float], vocabulary: int) -> Words:
 
 
 def pairs(vocabulary: int) -> int:
-    """Pairs of words that a slot takes of `counts`."""
+    """The number of pairs of words of a slot in `counts`."""
     return vocabulary + -(-vocabulary // 32) + BIASES // 2
 
 
@@ -79,26 +79,26 @@ class HostSamplerState:
         self.sampled = np.zeros(slots, np.uint32)
         self.rings = np.zeros((slots, RING), np.uint32)
         self.counts = np.zeros((slots, vocabulary, 2), np.uint32)
-        self.biases: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}  # tokens, and theirs
+        self.biases: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}  # tokens and their biases
 
     def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
-        """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
+        """Starts a sequence with these tokens, for penalties with a `window` or a `decay`."""
         self.rings[slot] = ring(ids)
         self.counts[slot] = count(ids, self.vocabulary, window, decay)
 
     def bias(self, slot: int, biases: Mapping[int, float]) -> None:
-        """What the logits of a sequence get added, by token."""
+        """Sets the biases of a sequence's logits, by token."""
         self.biases[slot] = np.array([*biases], np.int64), np.array([*biases.values()], np.float32)
 
     def put(self, slot: int, token: int) -> None:
-        """The slot's last token, chosen elsewhere."""
+        """Sets the slot's last token, which was chosen elsewhere."""
         self.sampled[slot] = token
 
 
 class GpuSamplerState:
     """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, pairs(V), 2].
 
-    Behind the counts of a slot lies its table of biases: kernels bind as many buffers as the least of devices allow.
+    The counts of a slot are followed by its table of biases, as the smallest devices have no binding to spare.
     """
 
     def __init__(
@@ -120,21 +120,21 @@ class GpuSamplerState:
 
     @staticmethod
     def nbytes(slots: int, vocabulary: int) -> int:
-        """The memory that so many slots take."""
+        """Bytes of memory for a number of slots."""
         return 4 * slots * (1 + RING) + 8 * slots * pairs(vocabulary)
 
     @property
     def sampled(self) -> Slice:
-        """The last token of each slot, and then their rings."""
+        """The last token of each slot, followed by the rings."""
         return Slice(self._sampled, 0, self._sampled.nbytes)
 
     @property
     def counts(self) -> Slice:
-        """Of each slot how often each token occurred, and when last; then its biases."""
+        """For each slot, the count and last occurrence of each token, followed by its biases."""
         return Slice(self._counts, 0, self._counts.nbytes)
 
     def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
-        """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
+        """Starts a sequence with these tokens, for penalties with a `window` or a `decay`."""
         words = count(ids, self.vocabulary, window, decay)
         self._device.write(self._sampled, ring(ids), 4 * (self.slots + slot * RING))
         self._device.write(self._counts, words, 8 * slot * pairs(self.vocabulary))
@@ -145,5 +145,5 @@ class GpuSamplerState:
         self._device.write(self._counts, table, 8 * (slot * pairs(self.vocabulary) + self.vocabulary))
 
     def put(self, slot: int, token: int) -> None:
-        """The slot's last token, chosen elsewhere."""
+        """Sets the slot's last token, which was chosen elsewhere."""
         self._device.write(self._sampled, np.array([token], np.uint32), 4 * slot)

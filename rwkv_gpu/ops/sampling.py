@@ -1,4 +1,4 @@
-"""Sampling as an op: the sampling parameters of a row of logits, and what they mean, in numpy.
+"""Sampling as an op: the sampling parameters of a row of logits, and their definition in numpy.
 
 In this order: biases, penalties, mask, top-k, top-p, min-p, temperature, the draw.
 """
@@ -17,18 +17,18 @@ from .truncation import min_p, top_k, top_p
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
-FROM_SLOT = 1 << 31  # an id with this bit is what the slot of that number sampled last
+FROM_SLOT = 1 << 31  # an id with this bit means the last token sampled in the slot of that number
 NO_TOKEN = 0xFFFFFFFF
-ALL = 0xFFFFFFFF  # as top_k
+ALL = 0xFFFFFFFF  # top_k without a limit
 
-# One row, as `shaders/sampling/draw.wgsl` reads it.
+# One row in the layout of `shaders/sampling/draw.wgsl`.
 _FIELDS = [
     ("slot", "<u4"),
     ("flags", "<u4"),  # of `Flag`
     ("seed_low", "<u4"),
     ("seed_high", "<u4"),
-    ("number", "<u4"),  # draws that the sequence made before
-    ("tokens", "<u4"),  # that it has so far
+    ("number", "<u4"),  # number of earlier draws of the sequence
+    ("tokens", "<u4"),  # number of its tokens so far
     ("coldness", "<f4"),  # 1 / temperature
     ("top_k", "<u4"),  # ALL keeps all
     ("top_p", "<f4"),
@@ -37,7 +37,7 @@ _FIELDS = [
     ("presence", "<f4"),
     ("frequency", "<f4"),
     ("fading", "<f4"),  # log2 of the decay
-    ("window", "<u4"),  # tokens that penalties look back on, at most RING; 0 is all
+    ("window", "<u4"),  # tokens that penalties count, at most RING; 0: all
     ("free", "<u4"),
 ]
 DRAW = np.dtype(_FIELDS)
@@ -46,15 +46,15 @@ WORD_OF = {name: number for number, (name, _) in enumerate(_FIELDS)}
 
 
 def draw_words(rows: npt.NDArray[Any]) -> Words:
-    """The same rows of DRAW as words, [R, 16]: numpy copies records field by field."""
+    """Rows of DRAW as words, [R, 16], which numpy copies faster than records."""
     return np.ascontiguousarray(rows).view(np.uint32).reshape(-1, DRAW_WORDS)
 
 
 class Flag(IntFlag):
-    """What is asked of a row."""
+    """Sampling options of a row."""
 
-    SKIP = 1  # nothing: its logits go elsewhere
-    GREEDY = 2  # the likeliest token
+    SKIP = 1  # no token: its logits are used elsewhere
+    GREEDY = 2  # the most likely token
     PENALISED = 4
     MASKED = 8
     CUT = 16  # top-k, top-p or min-p
@@ -72,7 +72,7 @@ class Reason(IntEnum):
 
 @dataclass
 class Drawing:
-    """What the sampling of a step looks at, in numpy."""
+    """The inputs of a step's sampling, in numpy."""
 
     sampler_state: HostSamplerState
     draws: npt.NDArray[Any]  # DRAW [R]
@@ -80,7 +80,7 @@ class Drawing:
 
 
 def sample(logits: Floats, drawing: Drawing) -> Words:
-    """Token, bits of its log probability, reason, 0 of each row; the sampler state moves on. [R, 4]"""
+    """Samples each row and updates the sampler state: token, bits of its log probability, reason, 0. [R, 4]"""
     chosen = np.zeros((len(logits), 4), np.uint32)
     for row, (x, draw) in enumerate(zip(logits, drawing.draws[: len(logits)], strict=True)):
         mask = None if drawing.masks is None else drawing.masks[row]
@@ -129,7 +129,7 @@ def allowed(mask: Words, vocabulary: int) -> npt.NDArray[np.bool_]:
 
 
 def _penalise(x: Floats, draw: Any, counts: Words) -> None:
-    """Of tokens so far: x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency"""
+    """Penalties: x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency"""
     seen = np.flatnonzero(counts[:, 1])
     age = draw["tokens"] - counts[seen, 1]
     count = counts[seen, 0].view(np.float32) * np.exp2(draw["fading"] * age.astype(np.float32))
@@ -138,7 +138,7 @@ def _penalise(x: Floats, draw: Any, counts: Words) -> None:
 
 
 def _accept(sampler_state: HostSamplerState, draw: Any, token: int) -> None:
-    """One more token: counted, and what leaves the window is counted no more."""
+    """Counts one more token, and uncounts the token that leaves the window."""
     counts, ring = sampler_state.counts[draw["slot"]], sampler_state.rings[draw["slot"]]
     number, at, window = counts[:, 0].view(np.float32), int(draw["tokens"]), int(draw["window"])
     if window and at >= window:

@@ -1,4 +1,4 @@
-"""Kernels that a driver may get wrong, tried against the plain ones before anything relies on them."""
+"""The self test at start: compares kernels that drivers may get wrong with plain ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,20 +21,20 @@ from .vocabulary import Weight
 
 FLOATS = gemv(64, 16, 2, 1)  # what every device gets right
 OUT, WIDTH = 74, 2048
-SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
+SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # offset and values of the scales in a block
 
 
 def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
-    """The device's constants, or those that were found for it; integers only where a driver gets them right."""
+    """The tuning of a device, from `tune` or the default; without integer kernels if the driver gets them wrong."""
     can = device.capabilities
     tuning = tuned.tuning if tuned else default_tuning(can)
-    if can.fragment and not tuning.on_matrix_units:  # tuned without them, and now asked for
+    if can.fragment and not tuning.on_matrix_units:  # tuned without matrix units, which are now enabled
         tuning = on_matrix_units(tuning, can)
     return tuning if integers_work(device, tuning) else without_integers(tuning)
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether rows of x as integers give what floats do, in every config that the registry has tried at start."""
+    """Whether integer kernels agree with float ones, for every config that must be tried at start."""
     kinds: dict[object, tuple[GemmConfig, SelfTest]] = {}
     for config in tuning.configs:
         tried = config.tried_at_start
@@ -44,19 +44,19 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
 
 
 def without_integers(tuning: Tuning) -> Tuning:
-    """The same with floats for all rows of x."""
+    """The tuning without kernels that quantise x to integers."""
     products = tuple(row for row in tuning.gemm_table if not row[1].tried_at_start)
     *experts, (limits, last) = tuning.expert_table
     kept = (row for row in experts if not row[1].tried_at_start)
     return replace(
         tuning,
         gemm_table=products or ((GemmLimits(), FLOATS),),
-        expert_table=(*kept, (limits, last.of_floats)),  # the last row serves whatever no other does
+        expert_table=(*kept, (limits, last.of_floats)),  # the last row is the fallback
     )
 
 
 def _integers_agree(device: Device, tests: Sequence[tuple[GemmConfig, SelfTest]]) -> bool:
-    """Over gate and up in pairs, or one matrix where the kernel has no pairs, with rows that fill no workgroup."""
+    """A product over gated pairs, or one matrix if the kernel has no pairs, with partly filled workgroups."""
     trials = [(name, config, how) for name in SCALES for config, how in tests]
     tensors = {name: _random_matrix(device, name) for name in SCALES}
     recorded = [

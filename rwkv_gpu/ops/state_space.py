@@ -1,4 +1,4 @@
-"""State space recurrences in numpy, by sequence, and how Mamba-2's is spread over lanes."""
+"""State space recurrences in numpy, and the distribution of Mamba-2's over lanes."""
 
 import math
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from .values import Value
 
 Array = npt.NDArray[Any]
 
-LANES_PER_ROW = 4  # of a state, at most: by 16 sequences 4 and 64 rows take 1 to 4% less of a step than 8 and 32
-MOST_ROWS = 64  # of a workgroup, which then has as many lanes as any device can run
-BLOCK_FLOATS = 3072  # of workgroup memory, for a block of tokens: 12 of the 16 KiB that any device has
-MOST_TOKENS = 16  # of a block
+LANES_PER_ROW = 4  # maximum per row of a state; at batch 16, 4 with 64 rows is 1 to 4% faster than 8 with 32
+MOST_ROWS = 64  # maximum rows per workgroup, which then has the minimum of max_invocations
+BLOCK_FLOATS = 3072  # floats of workgroup memory for a block of tokens: 12 of the guaranteed 16 KiB
+MOST_TOKENS = 16  # maximum tokens of a block
 
 
 @dataclass(frozen=True)
 class ChunksOnMatrixUnits:
-    """How Mamba-2 reads prompts on matrix units: chunks of 4 fragments of tokens, 2 of rows of S for a workgroup."""
+    """Sizes of Mamba-2 prompts on matrix units: a workgroup has 4 fragments of tokens and 2 of rows of S."""
 
     heads: int
     size: int  # P
     columns: int  # N
     groups: int
-    side: int  # of a fragment
-    lanes: int  # of a subgroup
+    side: int  # side of a fragment
+    lanes: int  # lanes of a subgroup
 
     @property
     def tokens(self) -> int:
-        """Of a chunk."""
+        """Tokens of a chunk."""
         return 4 * self.side
 
     @property
@@ -43,7 +43,7 @@ class ChunksOnMatrixUnits:
 
     @property
     def workgroup_bytes(self) -> int:
-        """Of the kernel that needs the most memory."""
+        """Bytes of workgroup memory of the kernel that needs the most."""
         side, tokens, apart = self.side, self.tokens, self.columns + 8
         tiles = 2 * (2 * side * apart + tokens * (4 * side + 8) + 2 * tokens * (2 * side + 8))
         return max(tiles + 32 * side**2 + 12 * tokens + 64, 2 * 5 * side * apart + 64)
@@ -57,7 +57,7 @@ class ChunksOnMatrixUnits:
         return whole and rows and 8 * lanes >= self.tokens and held
 
     def slots(self, shape: StepShape) -> int:
-        """Chunks of a step at most: every sequence may end with one that is not whole."""
+        """The maximum number of chunks of a step: every sequence may end with a partial one."""
         return shape.rows // self.tokens + shape.max_segments
 
     def scratch(self, shape: StepShape) -> tuple[Value, Value]:
@@ -97,9 +97,9 @@ def recur_channels(s: Array, x: Array, b: Array, c: Array, dt: Array, a: Array) 
 
 
 def spread(size: int, columns: int, target: Target) -> tuple[int, int, int]:
-    """Lanes for a row of a state [size, columns], rows of a workgroup, and how far the columns of a lane are unrolled.
+    """Lanes per row of a state [size, columns], rows per workgroup, and the unrolling of a lane's columns.
 
-    A workgroup has many rows, as each makes B and C anew.
+    A workgroup has many rows, as each workgroup recomputes B and C.
     """
     fours = columns // 4
     lanes_per_row = math.gcd(fours, min(LANES_PER_ROW, target.can.subgroup_width))

@@ -1,4 +1,4 @@
-"""Weights in main memory that a step of many rows copies to the GPU, each layer before it is computed."""
+"""Streaming of weights from main memory: a step of many rows copies each layer to the GPU before it computes it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from ..kernels.registry import link
 from .dispatch import UnplacedDispatch
 from .values import Operand
 
-DIRECT_ROWS = 16  # up to so many rows kernels read each weight once, so it need not be copied first
+DIRECT_ROWS = 16  # number of rows up to which kernels read each weight once, directly from main memory
 EACH = 8  # vec4s that a lane copies
 LANES = 256
 
@@ -18,11 +18,11 @@ LANES = 256
 def streamed(
     dispatches: Iterable[UnplacedDispatch], slots: Mapping[Buffer, Buffer], can: Capabilities
 ) -> Iterator[UnplacedDispatch]:
-    """The same dispatches over copies in slots, each copy before the first that reads it.
+    """Redirects dispatches to copies of weights in slots, and inserts each copy before its first reader.
 
-    What reads only a part of the weights that it binds, such as some experts, reads them where they are.
+    A dispatch that reads only part of its weights, such as some experts, still reads main memory.
     """
-    held: dict[Buffer, Buffer] = {}  # by slot, what it has a copy of
+    copied: dict[Buffer, Buffer] = {}  # the buffer whose copy each slot holds
     for one in dispatches:
         read = [operand for operand in one.operands.values() if isinstance(operand, Slice)]
         wanted = dict.fromkeys(s.buffer for s in read if s.buffer in slots and one.fixed_bytes >= s.nbytes)
@@ -30,8 +30,8 @@ def streamed(
             yield one
             continue
         for buffer in wanted:
-            if held.get(slots[buffer]) is not buffer:
-                held[slots[buffer]] = buffer
+            if copied.get(slots[buffer]) is not buffer:
+                copied[slots[buffer]] = buffer
                 yield _copy(one, buffer, slots[buffer], can)
         yield replace(one, operands={n: _moved(operand, wanted, slots) for n, operand in one.operands.items()})
 

@@ -1,4 +1,4 @@
-"""Which tokens stay in the draw: each function takes logits and gives the places that it keeps, in rising order.
+"""Truncation of the distribution before the draw. Each function takes logits and returns the kept indices, ascending.
 
 The logits are in any order, none is NaN and one is above -inf. Of tokens that tie, the first ones are kept.
 """
@@ -12,7 +12,7 @@ Logits = npt.NDArray[np.floating[Any]]  # [n]
 Places = npt.NDArray[np.intp]
 
 SORTED_AT_ONCE = 1024  # maximum number of tokens that are sorted at once
-GROUP = 32  # logits of which the greatest is sought first
+GROUP = 32  # logits of a group, whose maximum is found first
 
 
 def softmax(logits: Logits) -> Logits:
@@ -23,11 +23,11 @@ def softmax(logits: Logits) -> Logits:
 
 
 def top_k(logits: Logits, k: int) -> Places:
-    """The k largest."""
+    """Keeps the k largest."""
     n = len(logits)
     if k >= n:
         return np.arange(n)
-    if k * GROUP * GROUP <= n:  # what is at least the k-th of the greatest of groups is few, and has all of them
+    if k * GROUP * GROUP <= n:  # few logits reach the k-th largest group maximum, and the k largest all do
         greatest = logits[: n // GROUP * GROUP].reshape(GROUP, -1).max(axis=0)
         few = np.flatnonzero(logits >= np.partition(greatest, len(greatest) - k)[len(greatest) - k])
         if len(few) < n:
@@ -39,26 +39,26 @@ def top_k(logits: Logits, k: int) -> Places:
 
 
 def top_p(logits: Logits, p: float) -> Places:
-    """The fewest of the likeliest that have the mass p together."""
+    """Keeps the smallest set of most likely tokens whose total probability is at least p."""
     if p >= 1:
         return np.arange(len(logits))
     weights = np.exp(logits - logits.max())
     total = float(weights.sum(dtype=np.float64))
-    # All that are below this have less than 1 - p together, so none of them can be needed.
+    # All tokens below this have less than 1 - p together, so none of them is needed.
     likely = np.sort(weights[weights >= (1 - p) * total / len(weights)])[::-1]
     mass = np.cumsum(likely, dtype=np.float64)
-    return top_k(logits, int(np.searchsorted(mass, p * total)) + 1)  # up to the first whose mass is enough
+    return top_k(logits, int(np.searchsorted(mass, p * total)) + 1)  # up to the first that reaches the mass
 
 
 def min_p(logits: Logits, p: float) -> Places:
-    """Those at least p times as likely as the likeliest."""
+    """Keeps tokens at least p times as likely as the most likely one."""
     if p <= 0:
         return np.arange(len(logits))
     return np.flatnonzero(logits >= logits.max() + np.log(p))
 
 
 def typical(logits: Logits, mass: float) -> Places:
-    """The fewest of those whose surprise is nearest to the entropy that have that mass together.
+    """Keeps the smallest set with the given mass of tokens whose surprise is nearest to the entropy.
 
     H = -sum(p log p), nearest first by |-log p - H|
     """
@@ -76,7 +76,7 @@ def typical(logits: Logits, mass: float) -> Places:
 
 
 def _last_of(distance: Logits, p: Logits, mass: float) -> int:
-    """Where the mass is enough, nearest first and of ties the first: halves are left out until few are to sort."""
+    """Selects by distance until the mass is reached, ties in order. Discards halves until few tokens need sorting."""
     places = np.arange(len(p))
     while len(places) > SORTED_AT_ONCE:
         here = distance[places]
@@ -93,18 +93,18 @@ def _last_of(distance: Logits, p: Logits, mass: float) -> int:
 
 
 def xtc(logits: Logits, threshold: float) -> Places:
-    """All but the likely ones: of those of at least that probability only the least likely stays."""
+    """Removes likely tokens: of those with at least the given probability, only the least likely stays."""
     p = softmax(logits)
     likely = np.flatnonzero(p >= threshold)
     if len(likely) < 2:
         return np.arange(len(logits))
-    stays = likely[len(likely) - 1 - int(np.argmin(p[likely][::-1]))]  # of ties the last, since the first go
+    stays = likely[len(likely) - 1 - int(np.argmin(p[likely][::-1]))]  # the last of ties, as the first ones go
     kept = p < threshold
     kept[stays] = True
     return np.flatnonzero(kept)
 
 
 def surprising(logits: Logits, bits: float) -> Places:
-    """Those of at most that surprise -log2 p, and at least the likeliest."""
+    """Keeps tokens with at most the given surprise -log2 p, and at least the most likely one."""
     kept = np.flatnonzero(-np.log2(np.maximum(softmax(logits), np.finfo(logits.dtype).tiny)) <= bits)
     return kept if len(kept) else np.array([logits.argmax()])

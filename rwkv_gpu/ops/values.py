@@ -1,4 +1,4 @@
-"""What ops and dispatches read and write: tensors that have no memory yet, and constants that dispatches bind."""
+"""Operands of ops and dispatches: tensors without memory yet, and constants that dispatches bind."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -11,22 +11,22 @@ import numpy.typing as npt
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 
-ALIGN = 256  # what any device asks of the offset of a binding
+ALIGN = 256  # binding offset alignment that suits any device
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of a step. It is given memory when the plan is built. [rows, ...]
+    """A tensor of a step. It gets memory when the plan is built. [rows, ...]
 
-    A part of a stack has a `base` and lies `offset` bytes into it: kernels may bind the part or the whole.
+    A part of a stack has a `base` and starts `offset` bytes into it. Kernels may bind the part or the whole stack.
     """
 
     shape: tuple[int, ...]
     dtype: npt.DTypeLike = np.float32
-    name: str = ""  # of an input
+    name: str = ""  # for inputs
     base: "Value | None" = None
     offset: int = 0
-    size: int = 0  # in bytes, where padding makes it more than the shape says
+    size: int = 0  # bytes including padding; 0: as the shape implies
 
     @property
     def row_bytes(self) -> int:
@@ -40,17 +40,17 @@ class Value:
 
     @property
     def root(self) -> "Value":
-        """What memory is given to."""
+        """The value that memory is allocated for: its stack, or itself."""
         return self.base or self
 
     @property
     def part_bytes(self) -> int:
-        """Bytes between parts of its shape in a stack."""
+        """Bytes from one part to the next in a stack of values of its shape."""
         return -(-self.shape[0] * self.row_bytes // ALIGN) * ALIGN
 
 
 def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
-    """One value of float32 that holds several, [rows, width] each, and these parts; each starts where a binding may."""
+    """A float32 value that holds several parts [rows, width], and the parts, at aligned offsets."""
     offsets, end = [], 0
     for width in widths:
         offsets.append(end)
@@ -62,40 +62,40 @@ def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
 
 @dataclass(frozen=True)
 class Quantised:
-    """Rows of one or several x as integers with a scale for each 32 columns."""
+    """Quantised rows of one or several x: integers with a scale per 32 columns, or float16."""
 
     value: Value
-    starts: Mapping[int, int]  # by where each x starts in its value, in floats, where its integers do, in vec4s
-    size: int  # of an integer, in bytes; 0 for float16 with a power of two for each row
-    by_rows: bool  # in the order of rows, or of columns
-    unit: float = 0.0  # of float16: what all rows are multiples of; 0 where each has a power of two
-    eps: float | None = None  # of the norm that such rows are still to go through, with sums of squares behind them
+    starts: Mapping[int, int]  # start of each quantised x, in vec4s, by its start in the float value, in floats
+    size: int  # bytes of an integer; 0: float16
+    by_rows: bool  # row-major order, or column-major
+    unit: float = 0.0  # for float16: the unit that all rows are multiples of; 0: each row has its own power of two
+    eps: float | None = None  # eps of a norm still to be applied; sums of squares follow the rows then
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What kernels are specialised by that read or write them."""
+        """Constants of kernels that read or write the rows."""
         return {"BYTES": self.size, "QUANTISED_ROWS": self.value.shape[0], "BY_ROWS": int(self.by_rows)}
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """Statistics of a row by parts: of so many columns each, their mean and squared differences from it."""
+    """Statistics of a row in parts: the mean and the sum of squared differences of each part's columns."""
 
     value: Value  # [parts, 2]
     parts: int
-    columns: int  # of a part
+    columns: int  # columns per part
 
 
 @dataclass(frozen=True)
 class UniformTable:
-    """Constants that a dispatch reads as a uniform: what differs between matrices that share a pipeline."""
+    """Constants that a dispatch reads as a uniform, as they differ between uses of one pipeline."""
 
     words: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class JoinedVectors:
-    """Float32 parameters one after the other, zeros for None: the biases of several products."""
+    """Float32 parameters joined into one binding, with zeros for None; for example the biases of several products."""
 
     names: tuple[str | None, ...]
     lengths: tuple[int, ...]
@@ -103,17 +103,17 @@ class JoinedVectors:
 
 @dataclass(frozen=True)
 class CachedTensor:
-    """An array that is computed once for all plans of a model. Its key says what it follows from."""
+    """An array that is computed once for all plans of a model, identified by its key."""
 
     key: Hashable
     make: Callable[[], npt.NDArray[Any]] = field(compare=False)
 
 
 Operand = Value | Slice | UniformTable | JoinedVectors | CachedTensor
-Unplaced = Value | UniformTable | JoinedVectors | CachedTensor  # what has memory only when the plan is built
+Unplaced = Value | UniformTable | JoinedVectors | CachedTensor  # operands that get memory when the plan is built
 
 
 def place(value: Value, places: Mapping[Unplaced, Slice]) -> Slice:
-    """Where a value lies, which may be a part of where its stack lies."""
+    """The memory of a value, which may be part of its stack's."""
     whole = places[value.root]
     return whole if value.base is None else replace(whole, offset=whole.offset + value.offset, nbytes=value.nbytes)

@@ -25,8 +25,8 @@ def trials(fast_device: Device) -> Mapping[str, Trial]:
         device = ShaderCollector(can)
         record(device, trial)
         for linked in device.linked.values():
-            for file, _ in linked.origins:
-                found.setdefault(file.removesuffix(".wgsl"), trial)
+            for origin in linked.origins:
+                found.setdefault(origin.part or origin.file.removesuffix(".wgsl"), trial)
         if wanted <= found.keys():
             break
     return found

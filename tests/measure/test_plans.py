@@ -1,10 +1,6 @@
-"""Recorded steps as text: those of tiny models stay what they are, and every pass says what it saves.
-
-A change of a plan that is meant: `python -m tests.measure.test_plans` writes them anew; read the difference.
-"""
+"""Recorded steps: few dispatches for a layer, what each pass saves, and what `rwkv-gpu plan` can be asked."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,32 +12,12 @@ from rwkv_gpu.measure.plans import RecordedStep, Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from tests.golden_files import OWN
 
-FOLDER = Path(__file__).parent / "plans"
 MODELS = ("tiny-rwkv7", "tiny-llama", "tiny-qwen3", "tiny-qwen3moe")
-STEPS = (Step(1), Step(4), Step(64, prefill=True))
 
 
 def recorded(name: str, limits: str, step: Step, without: tuple[str, ...] = ()) -> RecordedStep:
     with GGUFFile.open(OWN / f"{name}.gguf") as file:
         return record_step(file, LIMITS[limits], default_tuning(LIMITS[limits]), step, without)
-
-
-def text(name: str) -> str:
-    """The steps of a model: layer, workgroups, kernel with its parts, and the op."""
-    lines = []
-    for limits in ("default", "h200"):
-        for step in STEPS:
-            lines.append(f"# {limits}, {step.rows} row{'s of a prompt' if step.prefill else 's' * (step.rows > 1)}")
-            for row in recorded(name, limits, step).dispatches:
-                layer = "" if row.layer is None else f"blk.{row.layer} "
-                bound = " ".join(f"{role}={what}" for role, what in row.bindings.items())
-                lines.append(f"{layer}{row.name} {row.workgroups} [{row.op}] {row.kernel} {bound}")
-    return "\n".join(lines) + "\n"
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_plans_of_tiny_models_stay_what_they_are(name):
-    assert text(name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -115,16 +91,3 @@ def test_a_layer_of_rwkv7_is_five_dispatches_in_decode_on_an_h200():
 def test_more_sequences_than_a_step_can_have_are_refused():
     with pytest.raises(BadInput, match="64 sequences at most; more rows are of a prompt"):
         recorded("tiny-rwkv7", "default", Step(65))
-
-
-if __name__ == "__main__":
-    for model in MODELS:
-        (FOLDER / f"{model}.txt").write_text(text(model), encoding="utf-8")
-
-
-def test_a_product_of_few_rows_whose_width_lanes_do_not_divide_keeps_a_device_busy():
-    """Of RWKV-6 3B: 280 chunks by 64 lanes a row."""
-    with open_synthetic("rwkv6-3b") as file:
-        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
-    [groups] = {row.workgroups for row in step.dispatches if row.name.startswith("channel_mix_value")}
-    assert groups >= 100

@@ -409,6 +409,12 @@ ADAPTED = {
     **dict.fromkeys(("q.b", "v.b"), ("F16", (D, 8))),
 }
 
+
+def few_rows_of_experts(_can: Capabilities) -> ExpertConfig:
+    """A configuration whose lanes read sorted choices, in tiles of four rows."""
+    return expert_gemv(32, 8, 2, 4)
+
+
 EXAMPLES = {
     "adapters_into_products": Example(adapted, ADAPTED, rows=4),
     "adapters_as_products": Example(adapted, ADAPTED, rows=4, change={"adapter_rows": 0}),
@@ -504,8 +510,8 @@ EXAMPLES = {
         states=(State("wkv", (1, D, D)),),
     ),
     "route_into_experts": Example(mixture, EXPERTS),
-    "sort_once": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}),
-    "route_into_sort": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}),
+    "sort_once": Example(mixture, EXPERTS, 32, experts=few_rows_of_experts),
+    "route_into_sort": Example(mixture, EXPERTS, 32, experts=few_rows_of_experts),
     "gate_into_expert_sum": Example(
         mixture_with_a_gated_shared_expert,
         {**EXPERTS, "first": ("F32", (32, D)), "last": ("F32", (D, 32)), "shared_gate": ("F32", (1, D))},
@@ -686,7 +692,7 @@ ROUNDED = {
         read_after_heads,
         {**vectors("gain"), "v_up": ("Q8_0", (2, D // 2, D // 2)), "out": PACKED},
         experts=experts_by_fragments,
-        **{**BY_SUBGROUPS, "change": {"heads": ()}},
+        **BY_SUBGROUPS,
     ),
     "experts summed at once that are normed": Example(
         normed_mixture, PACKED_EXPERTS, experts=experts_summed_at_once(32), **BY_SUBGROUPS

@@ -1,1 +1,1 @@
-"""The command `rwkv-gpu`: one file a command, each parses, calls the library and renders."""
+"""The command `rwkv-gpu`: one file per command, which parses, calls the library and renders."""

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, for work that takes time before the first word of an answer."""
+"""Progress bars on standard error, for work that takes time before an answer begins."""
 
 import threading
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from rich.text import Text
 from .screen import Screen
 from .sizes import sized
 
-PATIENCE = 0.4  # seconds without a bar: shorter work needs none
+PATIENCE = 0.4  # seconds before a bar is shown; shorter work needs none
 
 
 class Bar:
-    """A bar that appears after some time, and leaves no trace. Thread-safe; leaving a `with` closes it."""
+    """A bar that appears after some time, and is erased at the end. Thread-safe; leaving a `with` closes it."""
 
     def __init__(self, screen: Screen, label: str, *columns: ProgressColumn) -> None:
         self._lock = threading.Lock()
@@ -37,12 +37,12 @@ class Bar:
         self.close()
 
     def update(self, done: int, total: int, label: str | None = None) -> None:
-        """Sets how much is done, and what is going on. A total of 0 is unknown: the bar pulses."""
+        """Sets the progress and the current stage. A total of 0 is unknown: the bar pulses."""
         with self._lock:
             self._done, self._total, self._label = done, total, label or self._label
             if self._progress is not None:
                 [task] = self._progress.tasks
-                task.total = total or None  # update() would keep the total of the stage before
+                task.total = total or None  # update() would keep the total of the previous stage
                 self._progress.update(task.id, completed=done, description=self._label)
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Bar:
 
 
 class Column(ProgressColumn):
-    """A text that is made of the task."""
+    """A text computed from the task."""
 
     def __init__(self, shown: Callable[[Task], str]) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Column(ProgressColumn):
 
 
 def _tokens(task: Task) -> str:
-    """Tokens done and in all, and tokens a second."""
+    """Tokens done and total, and tokens per second."""
     rate = f"  {task.speed:,.0f} tok/s" if task.speed else ""
     return f"{int(task.completed):,} of {int(task.total):,} tokens{rate}" if task.total else ""
 
@@ -90,12 +90,12 @@ def _items(task: Task) -> str:
 
 
 def _elapsed(task: Task) -> str:
-    """Seconds since the beginning, where it is unknown how many are left."""
+    """Elapsed seconds, if the total is unknown."""
     return "" if task.total or task.elapsed is None else f"{task.elapsed:.0f} s"
 
 
 def _bar(label: str, shown: Callable[[Task], str], *, elapsed: bool = False) -> Callable[[Screen], Bar]:
-    """Makes bars that show how much is done, and the time that is left or has passed."""
+    """Returns a constructor of bars that show the progress, and the remaining or elapsed time."""
     return lambda screen: Bar(
         screen, label, Column(shown), Column(_elapsed) if elapsed else TimeRemainingColumn(compact=True)
     )

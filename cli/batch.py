@@ -1,4 +1,4 @@
-"""`rwkv-gpu batch`: answers the prompts of a JSONL file, many at a time, into another one."""
+"""`rwkv-gpu batch`: answers the prompts of a JSONL file, many at a time, and writes the results to another file."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def summary(lines: int, before: int, ends: Counter[str]) -> str:
 def write_all(
     results: Iterable[tuple[str, Line]], file: IO[str], screen: Screen, before: int, total: int
 ) -> Counter[str]:
-    """Writes each result as soon as it is ready, and counts how they ended."""
+    """Writes each result as soon as it is ready, and counts the finish reasons."""
     ends: Counter[str] = Counter()
     with lines_bar(screen) as bar:
         for number, (name, line) in enumerate(results, before + 1):
@@ -113,7 +113,7 @@ def write_all(
 
 
 def results(llm: LLM, job: Job, left: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Line]]:
-    """The id and the result of each line, as they are ready."""
+    """Yields the id and result of each line, as they are ready."""
     waiting = iter(left)
     running: dict[Future[Line], str] = {}
     with ThreadPoolExecutor(job.sequences) as pool:
@@ -125,6 +125,6 @@ def results(llm: LLM, job: Job, left: Sequence[tuple[str, str]]) -> Iterator[tup
 
 
 def work(model: str, job: Job, loading: dict[str, Any], pipe: Pipe, device: str) -> None:
-    """The process of one of several devices: answers the lines that come through a pipe."""
+    """The process of one of several devices: answers lines received through a pipe."""
     with load_quietly(model, sequences=job.sequences, **{**loading, "device": device}) as llm:
         answer_lines(pipe, lambda text: answer(llm, text, job), job.sequences)

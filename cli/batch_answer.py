@@ -15,7 +15,7 @@ from .sampling import line_settings
 
 @dataclass(frozen=True)
 class Job:
-    """What all lines have in common."""
+    """Settings shared by all lines."""
 
     settings: dict[str, Any]
     template: str | None
@@ -23,7 +23,7 @@ class Job:
 
 
 def answer(llm: LLM, text: str, job: Job) -> Line:
-    """The result of a line: its answer, or what is wrong with it."""
+    """The result of a line: its answer, or its error."""
     try:
         line = parsed_line(text)
         if ("prompt" in line) == ("messages" in line):

@@ -1,4 +1,4 @@
-"""The lines of a batch on several devices: a process for each, and lines go to whichever has room."""
+"""Answers the lines of a batch on several devices: one process each, with lines assigned to any free process."""
 
 import contextlib
 import multiprocessing
@@ -17,37 +17,37 @@ from .batch_files import Line
 
 Pipe = Connection
 Note = Callable[[str], None]
-CONTEXT = multiprocessing.get_context("spawn")  # a GPU does not survive a fork
+CONTEXT = multiprocessing.get_context("spawn")  # a GPU cannot be used after a fork
 
 
 class Work(Protocol):
-    """What a process runs: it must be picklable, and call `answer_lines`."""
+    """The main function of a process: it must be picklable, and call `answer_lines`."""
 
     def __call__(self, pipe: Pipe, device: str, /) -> None: ...
 
 
 @dataclass(eq=False)
 class Worker:
-    """A process and the lines that it has."""
+    """A process and its lines."""
 
     device: str
     process: Any
     pipe: Pipe
-    lines: dict[str, str] = field(default_factory=dict)  # by their ids
+    lines: dict[str, str] = field(default_factory=dict)  # by id
 
 
 @dataclass(eq=False)
 class Workers:
-    """The processes. A line of one that is lost goes to another."""
+    """The processes. If one is lost, its lines go to others."""
 
     alive: list[Worker]
-    most: int  # lines that a process has at a time
+    most: int  # lines per process at a time
     note: Note
 
     @classmethod
     @contextlib.contextmanager
     def start(cls, devices: Sequence[str], work: Work, most: int, note: Note) -> Iterator["Workers"]:
-        """Starts a process for each device; they end with the block."""
+        """Starts a process for each device; they end with the `with` block."""
         workers = []
         for device in devices:
             ours, theirs = CONTEXT.Pipe()
@@ -64,7 +64,7 @@ class Workers:
                 worker.process.join()
 
     def results(self, left: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Line]]:
-        """The id and the result of each line, as they are ready."""
+        """Yields the id and result of each line, as they are ready."""
         waiting, missing = deque(left), len(left)
         while missing:
             for worker in [*self.alive]:
@@ -102,7 +102,7 @@ class Workers:
 
 
 def run(work: Work, pipe: Pipe, device: str) -> None:
-    """The process of a device. What keeps it from working goes to the command, which says so."""
+    """Runs the process of a device. An error that prevents its work is sent to the command, which reports it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the command ends this one
     try:
         work(pipe, device)

@@ -1,4 +1,4 @@
-"""The files of a batch: lines to answer, and results, to which later runs are added."""
+"""The files of a batch: input lines, and results, to which later runs append."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ from rwkv_gpu.replace_file import put_in_place
 from .texts import lines_of, read_text
 
 Line = dict[str, Any]
-BEGINNING = b'{"id": '  # of every result
+BEGINNING = b'{"id": '  # start of every result
 
 
 def read_lines(path: str) -> list[tuple[str, str]]:
-    """The id, as JSON, and the text of each line that is not empty."""
+    """The id (as JSON) and text of each line that is not empty."""
     lines: dict[str, str] = {}
     for number, text in enumerate(lines_of(read_text(path).removeprefix("\ufeff")), 1):
         if not text.strip():
@@ -38,7 +38,7 @@ def read_lines(path: str) -> list[tuple[str, str]]:
 
 
 def parsed_line(text: str) -> Line:
-    """A line as a dict; the body of a line of OpenAI's batches."""
+    """A line as a dict; for a line of OpenAI's batches, its body."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -53,7 +53,7 @@ def parsed_line(text: str) -> Line:
 
 @dataclass(frozen=True)
 class Output:
-    """Where results are appended, and the ids that have an answer there already."""
+    """The file to which results are appended, and the ids that are already answered in it."""
 
     file: IO[str]
     answered: frozenset[str] = frozenset()
@@ -61,7 +61,10 @@ class Output:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: str, ids: Sequence[str]) -> Iterator["Output"]:
-        """Opens a file, a pipe or standard output. Errors of `ids` are removed from it: they are tried again."""
+        """Opens a file, a pipe or standard output.
+
+        Results of `ids` with an error are removed: these lines are tried again.
+        """
         if path == "-":
             if sys.stdout is None:
                 raise BadInput("standard output is closed; name a file for the results")
@@ -78,12 +81,12 @@ class Output:
 
 
 def seekable(path: str) -> bool:
-    """Whether a path is, or would be, a file on a disk, and not a pipe or a device."""
+    """True if a path is, or would be, a regular file, not a pipe or device."""
     return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
 
 
 def answered_in(path: Path, ids: frozenset[str]) -> frozenset[str]:
-    """The ids that have an answer. What an interruption cut off is removed, and so are errors of `ids`."""
+    """The answered ids. Removes an incomplete last line, and errors of `ids`."""
     data = path.read_bytes()
     whole, newline, rest = data.rpartition(b"\n")
     if rest and not BEGINNING.startswith(rest[: len(BEGINNING)]):
@@ -103,7 +106,7 @@ def answered_in(path: Path, ids: frozenset[str]) -> frozenset[str]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Writes a file anew, so that either the old or the new one is there at any moment."""
+    """Replaces a file atomically."""
     path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,4 +1,4 @@
-"""The lines of a batch on a Ray cluster. Ray is imported when it is used."""
+"""Answers the lines of a batch on a Ray cluster. Ray is imported on use."""
 
 import json
 import logging
@@ -23,18 +23,18 @@ class Cluster:
     """Where a batch runs."""
 
     address: str
-    actors: int | None  # at most; None is as many as there is room for
+    actors: int | None  # at most; None is as many as fit
 
 
 def results_on_ray(
     cluster: Cluster, model: str, job: Job, loading: dict[str, Any], left: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[str, Line]]:
-    """The id and the result of each line, as they are ready.
+    """Yields the id and result of each line, as they are ready.
 
-    A line is a task of its own, so that its result is here as soon as it is known: what was written is never computed
-    again, whatever is killed.
+    Each line is a separate task, so its result arrives as soon as it is known. A written result is never computed
+    again, whichever process is killed.
     """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # this process shows a bar and a summary
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # this process shows a bar and a summary instead
     check_extra("data")
     import ray
 
@@ -54,7 +54,7 @@ def results_on_ray(
             "~/.ray/auth_token from its first machine"
         ) from None
     try:
-        # The built-in model lies elsewhere on another machine.
+        # The built-in model has another path on other machines.
         name = BUILTIN if model == ModelName.path(BUILTIN) else model
         for line, result in results(left, cluster.actors, name, job, loading):
             yield line, json.loads(result)
@@ -63,7 +63,7 @@ def results_on_ray(
 
 
 def reach(address: str) -> None:
-    """Raises OSError where nobody listens at HOST:PORT: Ray would try for minutes."""
+    """Raises OSError if HOST:PORT does not accept connections: Ray would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()

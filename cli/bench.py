@@ -41,7 +41,7 @@ from .options import counts_option, model_arguments, placement_options, shared
 from .page import Page
 from .tables import print_text
 
-TOKENS = 128  # that are generated, unless others are asked for
+TOKENS = 128  # default number of generated tokens
 
 
 counts = partial(counts_option, "bench")
@@ -82,7 +82,7 @@ def command(
 ) -> None:  # fmt: skip
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
-    An embedding model embeds batches of whole texts, and texts per second are shown, too.
+    An embedding model embeds batches of whole texts; texts per second are shown, too.
 
     Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system
     reports the energy: NVML, the hwmon of AMD's and Intel's cards, and RAPL for the processor.
@@ -104,7 +104,7 @@ def command(
         meter = running.enter_context(found) if (found := find_meter(place.device)) else None
         for result in bench(runner, works, repeats, roofline, meter, pool_of(file, works)):
             rows.append(row(subject, place, result))
-            if output == "jsonl":  # as they come
+            if output == "jsonl":  # line by line
                 click.echo(RENDER[output](rows[-1:]))
             else:
                 click.echo(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
@@ -114,7 +114,7 @@ def command(
 
 @contextmanager
 def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
-    """The model's file or a synthetic one; without either, the built-in model."""
+    """Opens the model's file or a synthetic one; without either, the built-in model."""
     if model is not None and synthetic is not None:
         raise BadInput("give a model file or --synthetic NAME, not both")
     with GGUFFile.open(model or builtin_model()) if synthetic is None else open_synthetic(synthetic) as file:
@@ -125,7 +125,7 @@ def works_of(
     model: Model, prompt: Sequence[int], tokens: Sequence[int] | None, depth: Sequence[int], batch: Sequence[int],
     chunk_size: Sequence[int] | None,
 ) -> list[Workload]:  # fmt: skip
-    """What is measured of a model; an encoder embeds, and does nothing else."""
+    """The workloads for a model; an encoder only embeds."""
     if min(*(chunk_size or [1]), *batch) < 1:
         raise BadInput("a chunk size and a batch size must be at least 1")
     if not is_encoder(model):
@@ -137,7 +137,7 @@ def works_of(
 def texts_of(
     model: Model, prompt: Sequence[int], batch: Sequence[int], chunk_size: Sequence[int] | None
 ) -> list[Workload]:
-    """What is measured of an encoder, in steps of as many tokens as those of an `LLM`."""
+    """The workloads for an encoder, in steps with as many tokens as in an `LLM`."""
     if model.context and max(prompt) > model.context:
         raise BadInput(
             f"texts of {max(prompt):,} tokens are longer than the {model.context:,} that the model was trained on"
@@ -147,14 +147,14 @@ def texts_of(
 
 
 def refuse_decode(options: Mapping[str, Sequence[int] | None]) -> None:
-    """Whoever gives these options, more than 0, wants what an encoder does not have."""
+    """Refuses decode options above 0, which an encoder does not support."""
     wanted = [name for name, given in options.items() if any(given or ())]
     if wanted:
         raise BadInput(f"{ENCODER}; leave out {' and '.join(wanted)}")
 
 
 def pool_of(file: GGUFFile, works: Sequence[Workload]) -> Pool:
-    """How the host makes vectors of texts, where any are embedded."""
+    """Pools vectors of texts on the host, if any are embedded."""
     if all(work.kind != "embed" for work in works):
         return len
     pooling = Pooling.of(file, encoder=True)
@@ -173,7 +173,7 @@ def runner_for(
     matrix_units: MatrixUnits = "auto", offload: Offload = ON_GPU, split: str | None = None,
     **room: Unpack[CacheOptions],
 ) -> Iterator[Runner]:  # fmt: skip
-    """The model, loaded with just the memory that the workloads need."""
+    """Loads the model with just the memory that the workloads need."""
     slots, context, tokens, rows = needed(works)
     room = {**room, "slots": slots, "context": context, "tokens": tokens}
     model, names, folder = load_model(file), device_names(device), tuned_folder() if tuned else None

@@ -26,7 +26,7 @@ from .session_file import SessionFile
 from .sizes import context_text
 from .texts import as_text, read_text, template_text
 
-FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are better
+FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temperature
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
@@ -87,7 +87,7 @@ class ChatOptions:
 def begin(
     llm: LLM, screen: Screen, asks: Source, file: SessionFile | None, defaults: Settings, options: ChatOptions
 ) -> Conversation:
-    """The chat in the session's file, or a new one. Options of the command line apply to the current branch."""
+    """Loads the chat of the session file, or starts a new one. Command line options apply to the current branch."""
     if file is not None:
         llm.model_file.start()
     if file is not None and file.exists:
@@ -126,7 +126,7 @@ def _greet(conversation: Conversation) -> None:
 
 
 def one_question(argument: str | None, prompt: str | None) -> str | None:
-    """The question that the command line asks; text on standard input comes before it, as in `cat a.txt | ...`."""
+    """The question on the command line; text on standard input comes before it, as in `cat a.txt | ...`."""
     if argument is not None and prompt is not None:
         raise BadInput("give the question as an argument or by --prompt, not both")
     question = prompt if argument is None else argument

@@ -1,4 +1,4 @@
-"""Answers as lines to show: their tokens and speeds, and why they were cut off."""
+"""Formats the statistics of answers: tokens, speeds, and why they were cut off."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from .sizes import context_text
 
 @dataclass
 class Totals:
-    """The answers of a chat, added up."""
+    """Totals of the answers in a chat."""
 
     answers: list[Stats] = field(default_factory=list)
 
     def add(self, done: Completion) -> None:
-        """Counts one more answer. One that was stopped before its first token is none: its prompt was not computed."""
+        """Adds an answer, unless it was stopped before its first token: its prompt was not computed then."""
         if done.tokens or done.finish_reason not in ("abort", "error"):
             self.answers.append(done.stats)
 
@@ -25,7 +25,8 @@ class Totals:
         """For /stats."""
         names = ("prompt_tokens", "reused_tokens", "new_tokens", "prompt_seconds", "decode_seconds")
         prompt, reused, new, reading, decoding = (sum(getattr(one, name) for one in self.answers) for name in names)
-        decoded = sum(max(one.new_tokens - 1, 0) for one in self.answers)  # the first of each comes with the prompt
+        # The first token of each comes with the prompt
+        decoded = sum(max(one.new_tokens - 1, 0) for one in self.answers)
         return [
             f"answers  {len(self.answers):,}, {new:,} tokens" + _rate(decoded, decoding),
             f"prompts  {prompt:,} tokens, {reused:,} of them reused" + _rate(prompt - reused, reading),
@@ -56,7 +57,7 @@ def _rate(tokens: int, seconds: float) -> str:
 
 
 def truncation(done: Completion, max_tokens: int, settings: Mapping[str, Any]) -> str | None:
-    """Why an answer ended too early, and the remedy; None where it came to its own end."""
+    """Why an answer ended too early, and the remedy; None if it is complete."""
     if done.finish_reason != "length":
         return None
     if done.stats.new_tokens >= max_tokens:

@@ -1,4 +1,4 @@
-"""The clipboard: through a program of the desktop where there is one, else through the terminal itself."""
+"""The clipboard: through a desktop program if available, else through the terminal."""
 
 import base64
 import os
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-# Programs that take what is copied on standard input, and the variable that shows that they have a desktop.
+# Programs that copy their standard input, and the variable that shows that their desktop is running.
 PROGRAMS = (
     ("pbcopy", None),
     ("clip.exe", None),
@@ -17,13 +17,13 @@ PROGRAMS = (
 
 
 def copy(text: str) -> str:
-    """Copies a text, and says how, where that may not have worked."""
+    """Copies a text. Returns a note if success cannot be confirmed."""
     for command, variable in PROGRAMS:
         name, *options = command.split()
         program = shutil.which(name) if variable is None or os.environ.get(variable) else None
         if program is not None and _run([program, *options], text):
             return ""
-    # OSC 52: the terminal sets the clipboard of the machine that it runs on, through SSH as well.
+    # OSC 52: the terminal sets the clipboard of the machine on which it runs, also through SSH.
     coded = base64.b64encode(text.encode("utf-8", "replace")).decode()
     terminal = sys.stdout if sys.stdout.isatty() else sys.stderr
     terminal.write(f"\x1b]52;c;{coded}\x07")

@@ -1,4 +1,4 @@
-"""The group of all commands, and the one place where an error becomes a line and an exit code."""
+"""The group of all commands, where every error becomes one line and an exit code."""
 
 import contextlib
 import importlib
@@ -12,7 +12,7 @@ from rwkv_gpu import ContextFull, RwkvGpuError, __version__
 from .page import name_environment, variable_in_use
 from .signals import Signals
 
-# Each command is `command` in the module of its name beside this one, loaded when it is called.
+# Each command is `command` in the module with its name, imported when it is called.
 COMMANDS = {
     "batch": "Answer the prompts of a JSONL file, many at a time.",
     "bench": "Measure tokens per second.",
@@ -39,12 +39,12 @@ COMMANDS = {
 }
 
 
-CLOSED_PIPE = 141  # as a shell shows a command that SIGPIPE ended
+CLOSED_PIPE = 141  # the exit code that a shell reports for SIGPIPE
 WRITE_FAILED = 2
 
 
 class Commands(click.Group):
-    """Loads a command when it is named, so that `--version` does not wait for a GPU library."""
+    """Imports a command when it is named, so that `--version` does not load a GPU library."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(COMMANDS)
@@ -77,20 +77,20 @@ class Commands(click.Group):
 
 
 def with_options(error: RwkvGpuError) -> str:
-    """An error with what helps on the command line: where the context is full, the library names its own arguments."""
+    """Adapts an error to the command line: for a full context, names the option instead of the library's argument."""
     if not isinstance(error, ContextFull):
         return str(error)
     return f"{str(error).partition(';')[0]}; shorten the text, or give a larger --context"
 
 
 class OneLine(click.ClickException):
-    """An error of click or of the system in one line, as all others are."""
+    """An error from click or the system, formatted as one line."""
 
     exit_code = 2
 
     @classmethod
     def usage(cls, error: click.UsageError) -> "OneLine":
-        """What is wrong with the arguments, and where to look."""
+        """Formats an argument error, with a pointer to the help."""
         path = error.ctx.command_path if error.ctx else "rwkv-gpu"
         text = " ".join(error.format_message().split()).rstrip(".")
         name = variable_in_use(error.ctx, error.param) if isinstance(error, click.BadParameter) else None
@@ -103,7 +103,7 @@ class OneLine(click.ClickException):
 
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-    """Errors become one line and an exit code; the help that a group without arguments gives stays what it is."""
+    """Converts errors to one line and an exit code; the help of a group without arguments stays unchanged."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:

@@ -1,4 +1,4 @@
-"""The state of a chat at a terminal: its branches, its session file, its settings and its totals."""
+"""The state of a chat in a terminal: its branches, session file, settings and totals."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Ask = Callable[..., Generation]  # starts an answer; takes on_prompt
 
 @dataclass
 class Conversation:
-    """The parts of a chat, and the number of the current branch."""
+    """The parts of a chat, and the index of the current branch."""
 
     llm: LLM
     screen: Screen
@@ -37,7 +37,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self._kept = self._content()
-        self._copies: set[str] = set()  # other files that this chat was written to
+        self._copies: set[str] = set()  # other files to which this chat was written
         self._created = self.session is not None and not self.session.exists
         if self._created:
             self._save()
@@ -51,16 +51,16 @@ class Conversation:
 
     @property
     def unsaved(self) -> bool:
-        """Whether there are messages or settings that no file holds."""
+        """True if there are messages or settings that are not in any file."""
         return self._content() != self._kept
 
     def keep(self) -> None:
-        """Writes the session's file if anything has changed."""
+        """Writes the session file if anything has changed."""
         if self.session is not None and self.unsaved:
             self._save()
 
     def save(self, name: str, *, replace: bool = False) -> None:
-        """Writes the chat to a file. It is kept there from now on, unless it is kept in another already."""
+        """Writes the chat to a file. From now on it is saved there, unless it already has another session file."""
         if self.session is not None and (not name or self.session.is_at(expanded(name))):
             self._save()
             self.screen.note(f"saved to {self.session.name}")
@@ -85,7 +85,7 @@ class Conversation:
             self.screen.note(f"copied to {name}; this chat is still saved to {self.session.name}")
 
     def load(self, name: str, *, drop: bool = False) -> None:
-        """Continues the chat in another file, and saves there from now on. The file of this chat stays as it is."""
+        """Continues the chat in another file, and saves there from now on. The old file stays unchanged."""
         if not name:
             raise BadInput("give a file: /load my.chat")
         if self.session is None and self.unsaved and not drop:
@@ -109,7 +109,7 @@ class Conversation:
         self.show_last()
 
     def close(self) -> None:
-        """Unlocks the file. One that was made for a chat in which nothing was said is deleted."""
+        """Unlocks the file. Deletes it if it was created for a chat without messages."""
         if self.session is None:
             return
         if self._created and not any(chat.messages for chat in self.branches):
@@ -122,7 +122,7 @@ class Conversation:
         self._kept = self._content()
 
     def _content(self) -> object:
-        """Everything that a session file holds, to see whether it has changed."""
+        """The contents of a session file, for detecting changes."""
         chats = [([*chat.messages], {**chat.settings}, chat.think, chat.template.source) for chat in self.branches]
         return self.at, chats
 
@@ -134,7 +134,7 @@ class Conversation:
         self.at = len(self.branches) - 1
 
     def switch(self, number: str) -> None:
-        """Continues in a branch; they count from 1."""
+        """Continues in another branch; numbers start at 1."""
         if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= len(self.branches):
             there = (
                 f"the branches are 1 to {len(self.branches)}" if len(self.branches) > 1 else "there is only this one"
@@ -145,15 +145,15 @@ class Conversation:
     # ------------------------------------------------------------ messages
 
     def last_question(self) -> str | None:
-        """The last message of the user."""
+        """The user's last message."""
         return next((m["content"] for m in reversed(self.chat.messages) if m["role"] == "user"), None)
 
     def last_answer(self) -> str | None:
-        """The last message of the model."""
+        """The model's last message."""
         return next((m["content"] for m in reversed(self.chat.messages) if m["role"] == "assistant"), None)
 
     def show_last(self, count: int = 2) -> None:
-        """Shows the last messages, so that one knows where one is."""
+        """Shows the last messages, for orientation."""
         for message in self.chat.messages[-count:] if count else []:
             if message["role"] == "assistant":
                 view = self.screen.view()
@@ -166,7 +166,7 @@ class Conversation:
     # ------------------------------------------------------------ settings
 
     def set_value(self, name: str, value: str) -> None:
-        """Changes a setting of this branch; `default`, or no value, gives the chat's default back."""
+        """Changes a setting of this branch; `default`, or no value, restores the chat's default."""
         name = sampling.field_of(name)
         changed: dict[str, Any] = {**self.chat.settings}
         if value.lower() in ("", "default", "none"):
@@ -179,7 +179,7 @@ class Conversation:
         self.screen.note(self._setting(name))
 
     def settings(self) -> list[str]:
-        """The settings that are changed most often, those that were changed, and the names of the others."""
+        """The most common settings, those that were changed, and the names of the others."""
         names = dict.fromkeys((*SHOWN, *self.chat.settings))
         others = ", ".join(name for name in sampling.SETTINGS if name not in names)
         return [*map(self._setting, names), f"others: {others}"]

@@ -36,7 +36,7 @@ def command(device: str, as_json: bool) -> None:
 
 
 def matrix_units_of(adapter: Adapter) -> str:
-    """Whether an adapter has matrix units, and whether they are used."""
+    """Describes whether an adapter has matrix units, and whether they are used."""
     try:
         side = fragment_of(adapter)
     except NoMatrixUnits as error:

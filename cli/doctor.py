@@ -74,7 +74,7 @@ def command(
 
 
 def _adapter(device: str, written: DeviceReport) -> Adapter:
-    """The GPU that is examined."""
+    """The GPU to examine."""
     adapters = list_adapters()
     written.listed(adapters)
     adapter = choose(adapters, device).adapter
@@ -85,7 +85,7 @@ def _adapter(device: str, written: DeviceReport) -> Adapter:
 
 
 class Progress:
-    """Moves the bar with each trial."""
+    """Advances the bar with each trial."""
 
     def __init__(self, bar: Bar, total: int) -> None:
         self.bar, self.done, self.total = bar, 0, total
@@ -104,7 +104,7 @@ class Progress:
 
 
 def chosen(trials: list[Trial], wanted: tuple[str, ...], few: bool) -> list[Trial]:
-    """The trials of the wanted ops, or of all."""
+    """The trials of the requested ops, or all."""
     known = dict.fromkeys(trial.op for trial in trials)
     for name in wanted:
         if name not in known:
@@ -114,7 +114,7 @@ def chosen(trials: list[Trial], wanted: tuple[str, ...], few: bool) -> list[Tria
 
 @contextmanager
 def _errors_reported(written: DeviceReport) -> Iterator[None]:
-    """An error that ends the command is in the report as well."""
+    """Adds an error that ends the command to the report."""
     try:
         yield
     except Exception as error:
@@ -123,7 +123,7 @@ def _errors_reported(written: DeviceReport) -> Iterator[None]:
 
 
 def _stop(written: DeviceReport, signals: Signals, number: int) -> None:
-    """The user ends the doctor. Called on the thread of signals."""
+    """Ends the doctor on a signal. Called on the signal thread."""
     try:
         written.stopped(signal.Signals(number).name)
     finally:

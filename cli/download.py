@@ -1,4 +1,4 @@
-"""`rwkv-gpu download`: downloads a file of the Hugging Face hub to a folder of one's own."""
+"""`rwkv-gpu download`: downloads a file from the Hugging Face hub to a given folder."""
 
 from pathlib import Path, PurePosixPath
 
@@ -24,7 +24,7 @@ from .screen import Screen
 def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
     """Download FILE of a repository, and print its path. Without FILE, list the GGUF files of the repository.
 
-    An interrupted download goes on where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
+    An interrupted download continues where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
     models, HF_ENDPOINT for another hub. `rwkv-gpu pull` downloads into the folder of models instead.
     """
     if not REPOSITORY.fullmatch(repo):
@@ -44,7 +44,7 @@ def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
 
 
 def place(folder: str, file: RemoteFile) -> Path:
-    """Where a file goes: below the folder, whatever the hub calls it."""
+    """Target path of a file, always inside the folder, whatever the hub's name is."""
     path = PurePosixPath(file.path)
     if path.is_absolute() or ".." in path.parts:
         raise BadInput(f"{file.path} lies outside of its repository; it is not downloaded")

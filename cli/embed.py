@@ -15,7 +15,7 @@ from .page import Page
 from .screen import Screen
 from .texts import input_text, lines_of, read_text
 
-TOGETHER = 64  # texts between two looks at the bar; those that fit a step take one
+TOGETHER = 64  # texts per update of the bar; those that fit a step share one
 
 
 @click.command("embed", cls=Page, epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Print the embedding of each TEXT as a line of JSON: numbers of length one.
 
-    They are the mean of the final hidden states of its tokens, or those of its first or last token where the file says
-    so, as files of embedding models do.
+    They are the mean of the final hidden states of its tokens, or the state of its first or last token if the model
+    file says so, as for embedding models.
 
     Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, begins
     with hf.co/, is `builtin` or is a path that exists.

@@ -84,7 +84,7 @@ class Wanted:
 
 @contextmanager
 def laid_out(wanted: Wanted, choices: Sequence[Choice], split: Split, options: CacheOptions) -> Iterator[Layout]:
-    """The model over several devices, which are open inside."""
+    """The model laid out over several devices, which are open inside the context."""
     chunk = DEFAULT_CHUNK if wanted.chunk_size == "auto" else wanted.chunk_size
     room: Any = options | {"chunk_size": chunk, "offload": wanted.offload, "companions": wanted.companions}
     layout = lay_out(wanted.file, wanted.model, choices, split, Device, **room)
@@ -95,7 +95,7 @@ def laid_out(wanted: Wanted, choices: Sequence[Choice], split: Split, options: C
 
 
 def layout_data(layout: Layout) -> dict[str, Any]:
-    """What lies where, for machines."""
+    """The location of each part, as data."""
     parts = [
         {"device": str(one.choice.adapter or "cpu"), "layers": [part.layers[0], part.layers[-1]], **asdict(fit)}
         for one, part, fit in zip(layout.devices, layout.parts, layout.fits, strict=True)
@@ -104,7 +104,7 @@ def layout_data(layout: Layout) -> dict[str, Any]:
 
 
 def describe_layout(layout: Layout) -> list[str]:
-    """The answer, then a line for each device."""
+    """The result, then a line per device."""
     count, context = len(layout.parts), context_text(layout.options["context"])
     where = f"on {count} devices" if count > 1 else "on one of the devices: nothing is split"
     lines = [f"{'yes' if layout.fitting else 'no'}: {sized(layout.needed)} needed {where}", f"  context  {context}"]
@@ -130,7 +130,7 @@ def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
 
 
 def main_memory_lines(result: Fit) -> list[str]:
-    """What lies in main memory, and what that costs a step; nothing where all is on the GPU."""
+    """What is in main memory, and its cost per step; empty if everything is on the GPU."""
     if not result.host:
         return []
     free = "" if result.host_available is None else f" of {sized(result.host_available)} free"
@@ -148,7 +148,7 @@ def main_memory_lines(result: Fit) -> list[str]:
 
 
 def describe(result: Fit, choice: Choice) -> list[str]:
-    """The answer, then the numbers."""
+    """The result, then the numbers."""
     where = str(choice.adapter or "cpu, numpy")
     free = "the driver does not say what is free" if result.available is None else f"{sized(result.available)} free"
     lines = [

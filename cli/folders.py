@@ -1,4 +1,4 @@
-"""The cache folder of this user, and the models in it."""
+"""This user's cache folder, and its models."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from rwkv_gpu.llm.store import Store
 
 
 def cache_folder() -> Path:
-    """The usual place of each system, or RWKV_GPU_CACHE."""
+    """The system's usual cache folder, or RWKV_GPU_CACHE."""
     if named := os.environ.get("RWKV_GPU_CACHE"):
         return Path(named)
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
@@ -22,12 +22,12 @@ def cache_folder() -> Path:
 
 
 def tuned_folder() -> Path:
-    """Where `rwkv-gpu tune` saves its results."""
+    """The folder where `rwkv-gpu tune` saves its results."""
     return cache_folder() / "tuned"
 
 
 def models_folder() -> Path:
-    """Where `rwkv-gpu pull` keeps models."""
+    """The folder where `rwkv-gpu pull` stores models."""
     return cache_folder() / "models"
 
 
@@ -37,14 +37,14 @@ def store() -> Store:
 
 
 def hub(revision: str = "main", progress: Callable[[str, int, int], None] | None = None) -> Hub:
-    """The hub that the environment names, with its token."""
+    """The hub set in the environment, with the access token."""
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
     return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), revision, progress)
 
 
 def pull(name: str, revision: str = "main") -> str:
-    """The path of a model of the hub, downloaded with a bar where it is not here."""
-    from .bars import download_bar  # a name alone needs no terminal
+    """Path of a model on the hub; downloads it with a bar if missing."""
+    from .bars import download_bar  # not needed to look up a name
     from .screen import Screen
 
     with download_bar(Screen()) as bar:

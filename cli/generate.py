@@ -48,7 +48,7 @@ def command(
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
         if echo and not as_json:
-            click.echo(text, nl=chat)  # an answer is not the rest of the prompt's line
+            click.echo(text, nl=chat)  # an answer does not continue the prompt's line
         done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=not as_json)
     if as_json:
         click.echo(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
@@ -67,7 +67,7 @@ def _generated(
     llm: LLM, text: str, settings: dict[str, Any], screen: Screen, *, chat: tuple[str | None, str | None] | None,
     shown: bool,
 ) -> Completion:  # fmt: skip
-    """The completion, printed as it comes where it is shown. `chat` is the system prompt and the template."""
+    """Generates a completion; prints it as it arrives if `shown`. `chat` is the system prompt and the template."""
     hidden = not (shown and screen.out.is_terminal)
     with prompt_bar(screen) as prompt, tokens_bar(screen) as tokens:
         if chat is None:

@@ -1,4 +1,4 @@
-"""Colours for code: a line at a time, by the language that its block names."""
+"""Syntax highlighting of code, line by line, by the language of its block."""
 
 from typing import TYPE_CHECKING
 
@@ -7,9 +7,9 @@ from .wrap import Piece
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
-CONTEXT = 100  # lines before a line that decide what it means, such as one that opened a string
+CONTEXT = 100  # preceding lines used as context, such as one that opened a string
 
-# The names of token types in pygments, and of styles in `screen.STYLES`; the longest name that fits decides.
+# Token types of pygments, and the styles in `screen.STYLES`; the longest matching name is used.
 STYLES = {
     "Token.Keyword": "keyword",
     "Token.Operator.Word": "keyword",
@@ -35,7 +35,7 @@ class Highlighter:
 
     @classmethod
     def of(cls, language: str) -> "Highlighter | None":
-        """For a language by its name; None for no name, or one that is not known."""
+        """A highlighter for a language; None without a name, or for an unknown one."""
         if not language:
             return None
         from pygments.lexers import get_lexer_by_name
@@ -47,7 +47,7 @@ class Highlighter:
             return None
 
     def line(self, text: str) -> list[Piece]:
-        """The pieces of the next line."""
+        """Highlights the next line."""
         self._before = [*self._before[-CONTEXT:], text]
         pieces: list[Piece] = []
         for kind, value in self._lexer.get_tokens("\n".join(self._before)):

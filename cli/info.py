@@ -1,4 +1,4 @@
-"""`rwkv-gpu info`: what a model is."""
+"""`rwkv-gpu info`: shows what a model is."""
 
 import json
 import math
@@ -38,13 +38,13 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
             data["context"] = context
             shown["context"] = context_text(context, data.get("trained context"))
             shown.pop("trained context", None)
-        except RwkvGpuError as error:  # a valid file of a model that is not supported: show it all the same
+        except RwkvGpuError as error:  # an unsupported model in a valid file is shown anyway
             need = f"cannot run here: {error}"
         rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
     if as_json:
         listed = [dict(zip(("name", "type", "shape", "bytes"), row, strict=True)) for row in rows]
         whole = {**data, "needs": need, **({"tensors": listed} if tensors else {})}
-        click.echo(json.dumps(whole, indent=2, default=lambda values: values.tolist()))  # numbers by layer
+        click.echo(json.dumps(whole, indent=2, default=lambda values: values.tolist()))  # arrays of numbers by layer
         return
     for label, text in shown.items():
         click.echo(f"{label:15} {text}")
@@ -57,7 +57,7 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
 
 
 def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
-    """The context that fits, and what the model needs: on the device, or on several together."""
+    """The context that fits, and the memory that the model needs: on the device, or on several together."""
     model = load_model(file)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)
@@ -70,7 +70,7 @@ def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:
-    """The facts that users ask for, from the metadata and the tensor table."""
+    """The main facts from the metadata and the tensor table."""
     arch = file.str("general.architecture")
     formats: Counter[str] = Counter()
     for tensor in file.tensors.values():

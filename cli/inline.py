@@ -1,4 +1,4 @@
-"""Markdown within a line: code, bold, italic, strike-through and links. A mark that opens or closes nothing stays."""
+"""Inline markdown: code, bold, italic, strike-through and links. Unmatched marks are printed as they are."""
 
 import re
 from collections.abc import Callable
@@ -15,25 +15,25 @@ STRIKE = "~~"
 
 
 class Inline:
-    """Feed it the text of a line; it emits styled pieces. What may still become a mark or a link is held back.
+    """Converts the text of a line to styled pieces. Text that may still become a mark or a link is withheld.
 
-    A style is names of `screen.STYLES`, separated by spaces.
+    A style consists of names in `screen.STYLES`, separated by spaces.
     """
 
     def __init__(self, emit: Callable[[str, str], None], base: str = "") -> None:
         self._emit = emit
         self.base = base  # the style of the whole line
         self._held = ""
-        self._before = " "  # the last character that was emitted
-        self._code = ""  # the backticks that code began with
-        self._open: list[str] = []  # marks that have been opened
+        self._before = " "  # last emitted character
+        self._code = ""  # the backticks that opened the code
+        self._open: list[str] = []  # open marks
 
     def feed(self, text: str) -> None:
         """More of the line."""
         self._read(self._held + text, ended=False)
 
     def end(self) -> None:
-        """The line has ended, and all that is open ends with it."""
+        """Ends the line, and everything open in it."""
         self._read(self._held, ended=True)
         self._held, self._before, self._code, self._open, self.base = "", " ", "", [], ""
 
@@ -45,7 +45,7 @@ class Inline:
             at, mark = found.start(), found[0]
             if mark in ("[", "![", "<", "!") and not self._code:
                 taken = self._link(text, at, ended=ended)
-            elif found.end() == len(text) and not ended:  # more of the mark may follow, and what is after it decides
+            elif found.end() == len(text) and not ended:  # the mark may continue, and the character after it decides
                 taken = None
             else:
                 self._mark(mark, text[found.end() : found.end() + 1] or " ")
@@ -57,7 +57,10 @@ class Inline:
         self._show(text[at:])
 
     def _link(self, text: str, at: int, *, ended: bool) -> int | None:
-        """Shows a link, or the character that begins none; how many characters it took. None: it is not yet known."""
+        """Shows a link, or a character that does not begin one; returns the number of characters consumed.
+
+        None: unknown yet.
+        """
         if link := LINK.match(text, at):
             self._show_link(link[1].replace("\\", ""), link[2].strip("<>"))
             return len(link[0])
@@ -72,7 +75,7 @@ class Inline:
         return 1
 
     def _show_link(self, text: str, target: str) -> None:
-        """Emits the text of a link and its address, so that a link cannot hide where it leads."""
+        """Emits the text of a link and its address, so that a link cannot hide its target."""
         style = self._style()
         self._emit(text or target, f"{style} link".strip())
         if text and target and text != target and not target.startswith("#"):
@@ -114,7 +117,7 @@ class Inline:
         return [mark for mark in self._open if mark != STRIKE]
 
     def _style(self) -> str:
-        """The style of the marks that are open."""
+        """The style of the open marks."""
         stars = self._stars()
         size = max((len(mark) for mark in stars), default=0) if len(stars) < 2 else 3
         style = {0: self.base, 1: "italic", 2: "bold", 3: "bold italic"}[size]

@@ -1,4 +1,4 @@
-"""Where messages come from: an editor with history on a terminal, a plain line on a dumb one, else standard input."""
+"""Sources of messages: an editor with history on a terminal, plain lines on a dumb one, else standard input."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings
 
-BLOCK = '"""'  # begins and ends a message of several lines
+BLOCK = '"""'  # delimits a message of several lines
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C at the prompt; `draft` tells whether something was typed."""
+    """Ctrl-C at the prompt; `draft`: something was typed."""
 
     def __init__(self, draft: bool) -> None:
         super().__init__()
@@ -30,17 +30,17 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Source(Protocol):
-    """Gives the next message. EOFError: there is none. KeyboardInterrupt: the user gave up this one."""
+    """Provides the next message. EOFError: there is none. KeyboardInterrupt: the user cancelled this one."""
 
     def ask(self, mark: str, default: str = "") -> str:
-        """The next message; `default` is there to be edited."""
+        """Returns the next message; `default` is offered for editing."""
 
     def discard(self) -> None:
         """Drops all input since the last message. Any thread may call it."""
 
 
 class Piped:
-    """One message: the question of the command line, or all of standard input."""
+    """A single message: the question on the command line, or all of standard input."""
 
     def __init__(self, question: str | None = None) -> None:
         self._read = False
@@ -60,7 +60,7 @@ class Piped:
 
 
 class Dumb:
-    """A terminal without an editor: a line is a message, as are lines pasted together and lines between two \"\"\"."""
+    """A terminal without an editor: a message is a line, lines pasted together, or lines between two \"\"\"."""
 
     def __init__(self) -> None:
         self._bursts = Bursts(0, self._line)
@@ -105,8 +105,8 @@ class Dumb:
         return not self._ended
 
     def _line(self) -> str:
-        """A line with its end, as the terminal gives it; nothing at the end of all."""
-        if WINDOWS:  # the descriptor gives bytes of the console's own code page
+        """Reads a line with its line end; empty at the end of input."""
+        if WINDOWS:  # the descriptor yields bytes in the console's code page
             line = sys.stdin.readline()
             self._ended = not line
             return line
@@ -121,7 +121,7 @@ class Dumb:
 
 
 class Editor:
-    """An editor in a terminal: Enter sends, Alt-Enter starts a line, a paste is one message, Up shows the history."""
+    """A terminal editor: Enter sends, Alt-Enter starts a new line, a paste is one message, Up shows the history."""
 
     def __init__(self, commands: Iterable[str], *, history: Path | None, color: bool) -> None:
         from prompt_toolkit import PromptSession
@@ -136,14 +136,14 @@ class Editor:
                 for name in completions(typed, tuple(commands)):
                     yield Completion(name, start_position=-len(typed))
 
-        class Kept(FileHistory):
+        class SafeHistory(FileHistory):
             def store_string(self, string: str) -> None:
                 with contextlib.suppress(OSError):  # a full disk must not end the chat
                     super().store_string(string)
 
         self._keys = typed_keys()
         self._session: PromptSession[str] = PromptSession(
-            history=Kept(str(history)) if history else InMemoryHistory(),
+            history=SafeHistory(str(history)) if history else InMemoryHistory(),
             completer=Commands(),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
@@ -176,20 +176,20 @@ class Editor:
             self._keys.background.stop()
 
     def _start(self) -> None:
-        """Between two prompts the keys are read here; a prompt has switched the brackets of pastes off."""
+        """Starts reading keys between two prompts, and restores paste brackets, which a prompt disables."""
         if self._keys is not None:
             ask_for_brackets()
             self._keys.background.start()
 
 
 class TypedKeys(Protocol):
-    """The keys of a terminal, also those that are pressed while no prompt waits for them."""
+    """The keys of a terminal, including those pressed while no prompt is waiting."""
 
     background: Background
 
     @property
     def input(self) -> "Input":
-        """The input of a prompt."""
+        """The input object for a prompt."""
 
     def give(self) -> None:
         """Stops reading in the background, and passes the keys to the next prompt."""
@@ -199,7 +199,7 @@ class TypedKeys(Protocol):
 
 
 def typed_keys() -> TypedKeys | None:
-    """The keys of standard input; None on Windows, where prompt_toolkit reads them its own way."""
+    """The keys of standard input; None on Windows, where prompt_toolkit reads them differently."""
     try:
         from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
         from prompt_toolkit.input.vt100 import Vt100Input
@@ -242,7 +242,7 @@ def typed_keys() -> TypedKeys | None:
 
 
 def _bindings() -> "KeyBindings":
-    """Enter sends, unless a block is open."""
+    """Key bindings: Enter sends, unless a block is open."""
     from prompt_toolkit.enums import DEFAULT_BUFFER
     from prompt_toolkit.filters import has_focus
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -270,7 +270,7 @@ def _bindings() -> "KeyBindings":
 
 
 def completions(typed: str, commands: Sequence[str]) -> list[str]:
-    """The slash commands that begin so, and files for those that take one."""
+    """Completions: slash commands with this beginning, and files for commands that take one."""
     if not typed.startswith("/") or "\n" in typed:
         return []
     name, spaced, path = typed.partition(" ")
@@ -287,7 +287,7 @@ def completions(typed: str, commands: Sequence[str]) -> list[str]:
 
 
 def is_open(text: str) -> bool:
-    """Whether a message has begun with a block that has not ended."""
+    """True if a message has an unfinished block."""
     text = text.strip()
     return text.startswith(BLOCK) and not (len(text) >= 2 * len(BLOCK) and text.endswith(BLOCK))
 
@@ -316,12 +316,12 @@ def source(commands: Iterable[str], *, color: bool, question: str | None = None)
 
 
 def _is_dumb(environment: Mapping[str, str], windows: bool) -> bool:
-    """Whether a terminal has no cursor to move. Consoles of Windows have one, and no TERM."""
+    """True if a terminal cannot move its cursor. Windows consoles can, and do not set TERM."""
     return environment.get("TERM", "" if windows else "dumb") == "dumb"
 
 
 def history_file() -> Path | None:
-    """The file with the history of messages, readable by its user alone; None if it cannot be written."""
+    """The file with the message history, readable only by its user; None if it cannot be written."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rwkv-gpu"
     path = folder / "history"
     try:

@@ -1,4 +1,4 @@
-"""Loads a model for a command, with a bar that shows the stages."""
+"""Loads a model for a command, with a progress bar."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,14 +15,15 @@ from .fit import main_memory_lines
 from .folders import cache_folder, tuned_folder
 from .screen import Screen
 
-REAL_MODEL = "rwkv-gpu pull hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M, then rwkv-gpu chat Qwen3-4B"  # what to use in its place
-WARM = 32  # tokens of a prompt whose kernels serve longer ones, too
+# Recommended alternative to the demo model
+REAL_MODEL = "rwkv-gpu pull hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M, then rwkv-gpu chat Qwen3-4B"
+WARM = 32  # tokens of a prompt whose kernels also serve longer ones
 
 
 def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any) -> "rwkv_gpu.LLM":
-    """The model, loaded with the given options. With `warm` a GPU compiles its shaders now, not at the first question.
+    """Loads the model with the given options. With `warm`, a GPU compiles shaders now instead of at the first question.
 
-    So the first answer comes without delay, and the speeds shown with it do not count compiling.
+    So the first answer comes without delay, and its displayed speed does not include compilation.
     """
     with loading_bar(screen) as bar:
 
@@ -42,7 +43,10 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
 
 
 def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
-    """What a user should know of a loaded model: that it is the demo, what is off the GPU, or not stored as asked."""
+    """Notes about a loaded model.
+
+    Whether it is the demo, what is not on the GPU, or stored differently than requested.
+    """
     if model == str(builtin_model()):
         size = f"{info.parameters / 1e6:.0f} M parameters"
         yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"
@@ -58,5 +62,5 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
 
 
 def load_quietly(model: str, **loading: Any) -> "rwkv_gpu.LLM":
-    """The model, with what this machine's folders know of it and its GPU."""
+    """Loads the model with tuning results and digests from this user's folders."""
     return rwkv_gpu.load(model, tuned=tuned_folder(), digests=cache_folder() / "digests", **loading)

@@ -1,4 +1,4 @@
-"""The console script: takes signals before anything is imported that takes time."""
+"""The console script: installs signal handlers before slow imports."""
 
 import io
 import os
@@ -11,11 +11,11 @@ from .signals import Signals
 
 
 def main() -> None:
-    """Runs the command that the arguments name."""
+    """Runs the command named by the arguments."""
     open_standard_files()
     signals = Signals().start()
     write_any_text(os.environ, os.name == "nt")
-    warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # in one line, as errors are
+    warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # one line, like errors
     from .commands import cli
 
     try:
@@ -25,19 +25,22 @@ def main() -> None:
 
 
 def open_standard_files() -> None:
-    """Opens what was closed, as by `2>&-`: else the next file would get its number, and what is written to it."""
+    """Reopens closed standard files (as by `2>&-`).
+
+    Otherwise the next opened file would get their number, and their output.
+    """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
 
 
 def write_any_text(environment: Mapping[str, str], windows: bool) -> None:
-    """Has files and pipes take all characters: code pages such as cp1252 lack most, and writing these would raise.
+    """Makes files and pipes accept all characters; code pages such as cp1252 would raise for most.
 
-    What is read is UTF-8 everywhere, so what is written to a file or a pipe on Windows is, too. An encoding that the
-    environment names stays, and what it lacks becomes a question mark.
+    Input is UTF-8 everywhere, so output to a file or pipe on Windows is, too. An encoding set in the environment stays;
+    characters that it lacks become question marks.
     """
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper) or stream.encoding.lower().replace("-", "") == "utf8":
@@ -47,7 +50,7 @@ def write_any_text(environment: Mapping[str, str], windows: bool) -> None:
 
 
 def flushed(code: Any) -> Any:
-    """Writes what is still buffered: a closed pipe or a full disk is an exit code, never a traceback."""
+    """Flushes output: a closed pipe or a full disk results in an exit code, never a traceback."""
     from .commands import CLOSED_PIPE, WRITE_FAILED
 
     for stream in (sys.stdout, sys.stderr):
@@ -58,7 +61,7 @@ def flushed(code: Any) -> Any:
             code = code or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else WRITE_FAILED)
             if code == WRITE_FAILED and stream is sys.stdout and sys.stderr is not None:
                 print(f"rwkv-gpu: cannot write standard output: {error.strerror}", file=sys.stderr)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python flushes once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python flushes again at exit
     return code
 
 

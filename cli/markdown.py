@@ -1,4 +1,4 @@
-"""Markdown while it is generated: words are styled as they come, and what is written is never taken back."""
+"""Renders markdown while it is generated: text is styled as it arrives, and output is never revised."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from .inline import Inline
 from .tables import table
 from .wrap import Wrap
 
-# What a line may still become: it waits until a character decides.
+# What a line may still become: text waits until a character decides.
 UNDECIDED = re.compile(r"\s*(#{0,6} *|[-*_+ ]*|\d{0,3}([.)] *)?|>?|`{0,3}|~{0,3})")
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"\s{0,3}(#{1,6}) +")
@@ -19,16 +19,16 @@ RULE = re.compile(r"\s{0,3}([-*_])(\s*\1){2,}\s*")
 
 
 class Markdown:
-    """Feed it text; it writes through `write(text, style)`. Styles are the names in `screen.STYLES`."""
+    """Takes text by `feed`, and writes through `write(text, style)`. Styles are names in `screen.STYLES`."""
 
     def __init__(self, write: Callable[[str, str], None], width: Callable[[], int]) -> None:
         self._width = width
         self._wrap = Wrap(write, width)
         self._inline = Inline(self._wrap.feed)
-        self._line: str | None = ""  # the beginning of a line whose kind is open; None within a line
-        self._fence = ""  # the mark that a block of code began with
-        self._code: Highlighter | None = None  # of that block, if it names its language
-        self._rows: list[str] = []  # of a table
+        self._line: str | None = ""  # beginning of a line whose kind is undecided; None inside a line
+        self._fence = ""  # the mark that opened a block of code
+        self._code: Highlighter | None = None  # for that block, if it names its language
+        self._rows: list[str] = []  # rows of a table
 
     def feed(self, text: str) -> None:
         """More of the answer."""
@@ -37,7 +37,7 @@ class Markdown:
                 self._end_line() if is_end else self._feed_line(part)
 
     def flush(self) -> None:
-        """The end of the answer, whole or not."""
+        """Ends the answer, complete or not."""
         if self._line and not self._line.startswith("|"):
             self._begin(self._line)
         if self._line:
@@ -49,7 +49,7 @@ class Markdown:
 
     @property
     def column(self) -> int:
-        """Where the next character goes."""
+        """The column of the next character."""
         return self._wrap.column
 
     def _feed_line(self, text: str) -> None:
@@ -67,7 +67,7 @@ class Markdown:
             self._begin(self._line)
 
     def _begin(self, line: str) -> None:
-        """Writes the mark of a line, once its kind is known, and then its text."""
+        """Writes the mark of a line once its kind is known, and then its text."""
         self._end_table()
         self._line = None
         if self._fence:
@@ -118,7 +118,7 @@ class Markdown:
             self._wrap.verbatim("\n", "code")
 
     def _show_code(self, line: str) -> None:
-        """Writes a line of code, with colours if its language is known."""
+        """Writes a line of code, highlighted if its language is known."""
         for text, style in [(line, "code")] if self._code is None else self._code.line(line):
             self._wrap.verbatim(text, style)
 
@@ -129,6 +129,6 @@ class Markdown:
 
 
 def _may_become(line: str, fence: str) -> bool:
-    """Whether a line of code may still turn out to be the fence that ends the code."""
+    """True if a line of code may still become the closing fence."""
     line = line.lstrip(" ")
     return fence.startswith(line.rstrip(" "))

@@ -11,11 +11,11 @@ from rwkv_gpu.llm.hub_names import is_hub_name
 
 from .folders import pull, store
 
-BUILTIN = "builtin"  # the model that comes with the package
+BUILTIN = "builtin"  # the model that ships with the package
 
 
 class FileName(click.ParamType[str]):
-    """A path as typed. The library checks what the file is, the same for every caller."""
+    """A path as typed. The library checks the file, in the same way for every caller."""
 
     name = "path"
 
@@ -33,7 +33,7 @@ class ModelName(FileName):
 
     @staticmethod
     def path(name: str | None) -> str | None:
-        """The file of that name. A model of the hub is pulled if it is not here yet."""
+        """The file with that name. A model on the hub is pulled if missing."""
         if name == BUILTIN:
             return str(builtin_model())
         if name is None or os.path.exists(name):
@@ -45,7 +45,7 @@ class ModelName(FileName):
 
 
 def looks_like_model(argument: str, *, exists: bool = True) -> bool:
-    """Whether an argument names a model: `builtin`, any *.gguf or hub name, and by default what exists here."""
+    """True if an argument names a model: `builtin`, *.gguf, a hub name, and by default an existing path."""
     if argument == BUILTIN or argument.lower().endswith(".gguf") or is_hub_name(argument):
         return True
     return exists and (os.path.exists(argument) or bool(store().matching(argument)))

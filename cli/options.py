@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments shared by several commands."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 
 
 def numbers(text: str) -> list[int]:
-    """Whole numbers, separated by commas."""
+    """Parses whole numbers separated by commas."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise click.BadParameter(f"'{text}' is not a list of whole numbers like 1,4,16")
@@ -28,7 +28,7 @@ def numbers(text: str) -> list[int]:
 
 
 def chunk_size(text: str) -> int | Literal["auto"]:
-    """A number of tokens, or auto."""
+    """Parses a number of tokens, or auto."""
     if text == "auto":
         return "auto"
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 16:
@@ -37,25 +37,25 @@ def chunk_size(text: str) -> int | Literal["auto"]:
 
 
 def adapter(text: str) -> tuple[str, float]:
-    """A file or a model's name, and how much of it is added: FILE or FILE:SCALE"""
+    """Parses an adapter, by file or model name, and its scale: FILE or FILE:SCALE"""
     path, colon, scale = text.rpartition(":")
     if not colon or os.path.exists(text):
         return text, 1.0
     try:
         return path, float(scale)
     except ValueError:
-        if looks_like_model(text):  # its quantisation is behind the colon
+        if looks_like_model(text):  # after the colon comes its quantisation
             return text, 1.0
         raise click.BadParameter(f"the scale of '{path}' is '{scale}'; it must be a number") from None
 
 
 def named_adapters(adapters: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The adapters of the option, each with the path of its file."""
+    """The adapters of the option, each with its file's path."""
     return [(ModelName.path(name) or name, scale) for name, scale in adapters]
 
 
 def gpu_layers(text: str) -> int | None:
-    """A number of layers; all is -1, auto is None."""
+    """Parses a number of layers; all is -1, auto is None."""
     if text in ("auto", "all"):
         return -1 if text == "all" else None
     try:
@@ -65,7 +65,7 @@ def gpu_layers(text: str) -> int | None:
 
 
 def size(text: str) -> int:
-    """A number of bytes: 8G"""
+    """Parses a number of bytes: 8G"""
     try:
         return memory_size(text)
     except BadInput:
@@ -73,11 +73,11 @@ def size(text: str) -> int:
 
 
 def _loading(*flags: str, **more: Any) -> Callable[[Command], Command]:
-    """An option that says how a model is loaded."""
+    """Defines an option about loading a model."""
     return click.option(*flags, cls=Grouped, group="Device and memory", **more)
 
 
-# The options by the names of their parameters: of LOADING how a model is loaded, of PLACEMENT what lies where.
+# Options by parameter name: LOADING configures loading, PLACEMENT chooses between GPU and main memory.
 PLACEMENT = {
     "gpu_layers": _loading(
         "-ngl", "--gpu-layers", "--n-gpu-layers", type=gpu_layers, metavar="N|auto|all",
@@ -173,7 +173,7 @@ RESOLVED: dict[str, Callable[[Any], Any]] = {"draft": ModelName.path, "lora": na
 
 
 def shared(*names: str, into: Callable[..., dict[str, Any]] = dict) -> Callable[[Command], Command]:
-    """The options of these names. The function gets what `into` makes of their values; models are paths then."""
+    """Adds the options with these names. `into` combines their values into arguments; models are converted to paths."""
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
@@ -197,7 +197,10 @@ device_option = shared("device")
 def counts_option(
     command: str, *flags: str, help: str, default: str | None = None, shown: str | bool = True
 ) -> Callable[[Command], Command]:
-    """An option that is a list of counts, with an environment variable of this command: in others it is one number."""
+    """Defines an option that is a list of counts.
+
+    Its environment variable is per command: elsewhere it is one number.
+    """
     name = f"{PREFIX}{command.upper()}_{variable(next(flag for flag in flags if flag.startswith('--')))}"
     return click.option(
         *flags, type=numbers, default=default, show_default=shown, metavar="N,...", envvar=name, help=help
@@ -207,14 +210,14 @@ def counts_option(
 def model_arguments(
     *others: str, default: str | None = BUILTIN, instead: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """[MODEL.gguf] and the arguments after it; the function gets `model`, and `arguments` where there are others.
+    """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
-    The model comes as the first argument or by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
+    The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
     [TEXT]... is any number. If the option `instead` is given, no argument follows the model.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-        """The model's name among the arguments, and the others."""
+        """Splits the arguments into the model's name and the others."""
         most = None if any(name.endswith("...") for name in others) else len(others)
         required = [name for name in others if not name.startswith("[")]
         first = words[:1]

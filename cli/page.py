@@ -1,4 +1,4 @@
-"""The help page of a command: its options by group, and how they are set in the environment."""
+"""The help page of a command: its options by group, and their environment variables."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ PREFIX = "RWKV_GPU_"
 
 
 class Grouped(click.Option):
-    """An option that the help shows under the title of its group."""
+    """An option shown in the help under the title of its group."""
 
     def __init__(self, *args: Any, group: str, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -40,9 +40,9 @@ class Page(click.Command):
 
 
 def name_environment(command: click.Command) -> None:
-    """Gives each option its names in the environment: --chunk-size is RWKV_GPU_CHUNK_SIZE, in all commands.
+    """Names each option's environment variable: --chunk-size is RWKV_GPU_CHUNK_SIZE, in all commands.
 
-    An option that means something else elsewhere brings a name of its own, which the help shows.
+    An option with a different meaning in other commands has its own variable, which the help shows.
     """
     for option in command.params:
         if isinstance(option, click.Option) and not option.is_eager:
@@ -53,7 +53,7 @@ def name_environment(command: click.Command) -> None:
 
 
 def variable_in_use(ctx: click.Context | None, option: click.Parameter | None) -> str | None:
-    """The name in the environment that an option's value came from."""
+    """The environment variable that an option's value came from."""
     if ctx is None or option is None or option.name is None:
         return None
     if ctx.get_parameter_source(option.name) is not click.core.ParameterSource.ENVIRONMENT:

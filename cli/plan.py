@@ -67,7 +67,7 @@ def command(
 
 
 def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
-    """Named capabilities with their default tuning, or those of a device with what was found for it."""
+    """Named capabilities with their default tuning, or those of a device with its tuning results."""
     if limits is not None:
         return LIMITS[limits], default_tuning(LIMITS[limits])
     adapter = find(device).adapter
@@ -79,7 +79,7 @@ def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
 
 
 def _dispatches(step: RecordedStep) -> Iterator[str]:
-    """Two lines for each: the kernel, and below it the op and what is bound."""
+    """Two lines per dispatch: the kernel, and below it the op and its bindings."""
     heads = ("number", "layer", "workgroups", "bytes", "kernel")
     cells = ((str(number), *_cells(row)) for number, row in enumerate(step.dispatches))
     first, *lines = _aligned([heads, *cells], right=(0, 2, 3))
@@ -104,7 +104,7 @@ def _passes(rows: Sequence[PassRow]) -> Iterator[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
-    """Columns as wide as their widest cell."""
+    """Pads columns to their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (

@@ -47,7 +47,7 @@ def command(
 ) -> None:  # fmt: skip
     """Time every dispatch of prefill and decode steps, compared with what the device can do.
 
-    Of an embedding model it is a step that embeds one text.
+    For an embedding model, the step embeds one text.
     """
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
@@ -76,7 +76,7 @@ def command(
 
 
 def steps_of(model: Model, prompt: Sequence[int], batch: Sequence[int] | None, depth: Sequence[int]) -> list[Workload]:
-    """The steps that are timed, each a workload."""
+    """The steps to time, as workloads."""
     if is_encoder(model):
         refuse_decode({"-b": batch, "--depth": depth})
         return texts_of(model, prompt, [1], None)

@@ -14,7 +14,7 @@ from .page import Page
 def command(name: str, revision: str) -> None:
     """Download a model into the folder of models, and print its path. Then its name works in all commands.
 
-    An interrupted download goes on where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
+    An interrupted download continues where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
     models, HF_ENDPOINT for another hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
     """
     whole = f"hf.co/{name}"

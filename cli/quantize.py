@@ -1,4 +1,4 @@
-"""`rwkv-gpu quantize`: writes a model with fewer bits a weight."""
+"""`rwkv-gpu quantize`: writes a model with fewer bits per weight."""
 
 from collections import Counter
 from pathlib import Path
@@ -60,7 +60,7 @@ def command(
 
 
 def rule_of(text: str) -> Rule:
-    """A rule as it is typed: NAME=TYPE"""
+    """Parses a rule: NAME=TYPE"""
     pattern, equals, name = text.rpartition("=")
     if not (pattern and equals):
         raise BadInput(f"--tensor-type {text} is not NAME=TYPE, such as attn_v=q8_0")

@@ -1,4 +1,4 @@
-"""The arguments of `rwkv_gpu.ray:app`: the options of `rwkv-gpu serve`, and how many replicas there are."""
+"""The arguments of `rwkv_gpu.ray:app`: the options of `rwkv-gpu serve`, and the number of replicas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from .serve import Setup
 from .serve_options import by_parameter, keys_of, serving_options, store_of
 
 NAME = "rwkv_gpu.ray:app"
-# Options of `rwkv-gpu serve` that say where it listens. Here Ray's proxies listen.
+# Options of `rwkv-gpu serve` about listening. With Ray, its proxies listen.
 LISTENING = frozenset({"host", "port", "tls_cert", "tls_key", "insecure", "root_path"})
 
 
@@ -34,7 +34,7 @@ def parsed(
     models: tuple[str, ...], loading: dict[str, Any], min_replicas: int, max_replicas: int, fronts: int,
     resource: str, amount: float, cpus: float, **options: Any,
 ) -> Settings:  # fmt: skip
-    """The settings. It is a command, so that the table of options checks them."""
+    """Returns the settings. Written as a command, so that the table of options checks the values."""
     if min_replicas > max_replicas:
         raise BadInput(f"{NAME}: min_replicas is {min_replicas}, which is more than max_replicas, {max_replicas}")
     device = loading.pop("device")
@@ -49,7 +49,7 @@ def parsed(
 
 
 def settings_of(args: Mapping[str, Any]) -> Settings:
-    """The settings of arguments as Ray has them: texts from its command line, values from its YAML."""
+    """Converts arguments from Ray, texts from its command line or values from its YAML, to settings."""
     named = {name.replace("-", "_"): value for name, value in args.items()}
     if "model" in named:
         named["models"] = named.pop("model")

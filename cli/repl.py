@@ -1,4 +1,4 @@
-"""The loop of a chat: reads messages, shows answers, runs slash commands, and obeys signals."""
+"""The loop of a chat: reads messages, shows answers, runs slash commands, and handles signals."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ from .conversation import Ask, Conversation
 from .keyboard import Interrupted
 from .signals import Signals
 
-GRACE = {signal.SIGINT: 0.7}  # seconds to save what was answered so far; for other signals 5
+GRACE = {signal.SIGINT: 0.7}  # seconds to save the answer so far; 5 for other signals
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
     "and --context-shift leaves out the oldest turns"
@@ -28,10 +28,10 @@ class Repl:
     conversation: Conversation
     signals: Signals
     interactive: bool
-    code: int = 0  # what the command ends with
+    code: int = 0  # exit code of the command
     _answer: Generation | None = None
     _stopping: bool = False
-    _warned: bool = False  # that the next Ctrl-C or Ctrl-D leaves
+    _warned: bool = False  # the next Ctrl-C or Ctrl-D leaves
 
     def __post_init__(self) -> None:
         self.screen = self.conversation.screen
@@ -66,7 +66,7 @@ class Repl:
         except RwkvGpuError as error:
             if not self.interactive or isinstance(error, DeviceError):
                 raise
-            full = f"{str(error).partition(';')[0]}; {FULL}"  # the error's own remedies are those of the library
+            full = f"{str(error).partition(';')[0]}; {FULL}"  # the error's own remedies are for the library
             self.screen.error(full if isinstance(error, ContextFull) else error)
         except slash.Leave:
             raise
@@ -74,7 +74,7 @@ class Repl:
             self.screen.note("left as it was")
 
     def _interrupted(self, *, draft: bool) -> None:
-        """Ctrl-C at the prompt: clears what was typed; with nothing typed, the second one leaves."""
+        """Handles Ctrl-C at the prompt: clears the input; with no input, the second one leaves."""
         if self._warned and not draft:
             self.code = 130
         else:
@@ -82,7 +82,7 @@ class Repl:
         self._warned = True
 
     def _may_leave(self) -> bool:
-        """Whether all is saved that should be, or the user has been warned that it cannot be."""
+        """True if everything is saved, or the user has been warned that it cannot be."""
         try:
             self.conversation.keep()
         except RwkvGpuError as error:
@@ -98,7 +98,7 @@ class Repl:
         return f"{self.conversation.at + 1}> " if len(branches) > 1 else "> "
 
     def _understood(self, text: str) -> Ask | None:
-        """The question to answer, which a command may ask as well; None if a command needs no answer."""
+        """Returns the question to answer, which may come from a command; None if a command needs no answer."""
         command = slash.parsed(text) if self.interactive else None
         if command is not None:
             return slash.run(self.conversation, *command)
@@ -109,12 +109,12 @@ class Repl:
     # ------------------------------------------------------------ answers
 
     def answer(self, ask: Ask) -> None:
-        """Shows an answer while it is generated, until it ends or a signal comes."""
+        """Shows an answer while it is generated, until it ends or a signal arrives."""
         self._stopping, self._answer = False, None
         self.signals.on_signal = self._stop
         try:
             self._finish(self._show(ask))
-        except OSError:  # the terminal was closed, or the reader of the pipe went away
+        except OSError:  # the terminal was closed, or the reader of the pipe has ended
             self._keep_shown()
             if not self.code:
                 raise
@@ -138,13 +138,13 @@ class Repl:
         return generation.completion
 
     def _keep_shown(self) -> None:
-        """Saves what was shown of an answer that nobody can see any more."""
+        """Saves the part of an answer that was shown, after the output was closed."""
         if self._answer is not None:
             self._answer.close()
         self.conversation.keep()
 
     def _stop(self, number: int) -> None:
-        """A signal during an answer. Called on the thread of signals."""
+        """Handles a signal during an answer. Called on the signal thread."""
         leaves = not self.interactive or number != signal.SIGINT
         if self._stopping and not leaves:
             self.signals.leave(number)
@@ -159,7 +159,7 @@ class Repl:
             self._answer.close()
 
     def _finish(self, done: Completion) -> None:
-        """Counts an answer, and says how it ended."""
+        """Counts an answer, and reports how it ended."""
         conversation = self.conversation
         conversation.totals.add(done)
         settings = conversation.chat.settings

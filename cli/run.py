@@ -1,4 +1,4 @@
-"""`rwkv-gpu run`: the chat, by the name that ollama gives it."""
+"""`rwkv-gpu run`: the chat, under ollama's name for it."""
 
 from .chat import command as chat
 from .page import Page

@@ -1,4 +1,4 @@
-"""Sampling as options: one table for the commands that generate, the lines of a batch, and /set in the chat."""
+"""Sampling options: one table for the commands that generate, the lines of a batch, and /set in the chat."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from .texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# The field of SamplingParams, other names of its option, and what it does.
+# Field of SamplingParams, other names of its option, and help text.
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "max_tokens": (("-n", "--n-predict", "--predict"), "Maximum tokens to generate; -1 is no limit."),
     "temperature": (("--temp",), "Temperature; 0 is greedy."),
@@ -41,10 +41,12 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "mirostat_tau": (("--mirostat-ent",), "Mirostat 2: target entropy in bits; 0 is off."),
     "mirostat_eta": (("--mirostat-lr",), "Mirostat 2: learning rate."),
 }
-MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}  # what -1 means, where it is no value
-MIROSTAT_TAU = 5.0  # of `--mirostat 2` alone, as in llama.cpp
+# Meaning of -1, for fields where it is not a value
+MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}
+MIROSTAT_TAU = 5.0  # for `--mirostat 2` without a target, as in llama.cpp
 
-NOT_OURS = ("model", "user", "metadata", "store", "stream", "stream_options")  # of OpenAI's API, without effect here
+# Fields of OpenAI's API without effect here
+NOT_OURS = ("model", "user", "metadata", "store", "stream", "stream_options")
 
 FORMS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "schema": (("-j", "--json-schema"), "JSON|FILE", "Constrain the answer to a JSON schema; `json` is any JSON."),
@@ -60,7 +62,7 @@ ALIASES = {
 
 
 def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """An option for each setting, each form of an answer, and --stop; `chosen` gives those that were set."""
+    """Adds an option for each setting and constraint, and --stop; `chosen` returns those that were set."""
     option = partial(click.option, cls=Grouped, group="Sampling")
     options = [
         option(
@@ -95,7 +97,7 @@ def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command
 
 
 def short_first(name: str, others: tuple[str, ...]) -> list[str]:
-    """The names of an option as help shows them: -n, --max-tokens, --n-predict"""
+    """The names of an option in the order of the help: -n, --max-tokens, --n-predict"""
     flags = [f"--{name.replace('_', '-')}", *others]
     return sorted(flags, key=lambda flag: flag.startswith("--"))
 
@@ -114,7 +116,7 @@ class Number(click.ParamType[Any]):
 
 
 def _biases(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[int, float]:
-    """Token ids and what to add to their logits: 918=-2.5, 918-2.5"""
+    """Parses token ids and logit biases: 918=-2.5, 918-2.5"""
     biases: dict[int, float] = {}
     for text in given:
         try:
@@ -126,7 +128,7 @@ def _biases(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
 
 
 def _form(_: click.Context, option: click.Parameter, value: str | None) -> str | bool | None:
-    """A form as typed, or from its file."""
+    """A constraint as typed, or read from its file."""
     if value is None or option.name == "regex" or "{" in value:
         return value
     if option.name == "schema":
@@ -135,7 +137,7 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
 
 
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the user set, of all the values of the options."""
+    """The settings that the user set, out of the values of all options."""
     default = click.core.ParameterSource.DEFAULT
     picked = {name: value for name, value in settings.items() if ctx.get_parameter_source(name) is not default}
     mirostat = picked.pop("mirostat", None)
@@ -147,13 +149,13 @@ def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named(name: str) -> str:
-    """A name as the field it is of; others stay as they are."""
+    """Converts an option's name to its field; other names stay unchanged."""
     field = name.lstrip("-").replace("-", "_")
     return ALIASES.get(field, field)
 
 
 def field_of(name: str) -> str:
-    """The setting that is known by this name: a field, or the name of an option."""
+    """The setting with this name: a field, or the name of an option."""
     field = named(name)
     if field not in SETTINGS and field != "stop":
         raise BadInput(f"unknown setting {name!r}; known: {', '.join((*SETTINGS, 'stop'))}")
@@ -161,7 +163,7 @@ def field_of(name: str) -> str:
 
 
 def parsed(name: str, value: str) -> Any:
-    """A setting's value as typed. BadInput says what it can be."""
+    """Parses a setting's value. Raises BadInput with the allowed values."""
     if name == "stop":
         return (value.encode().decode("unicode_escape"),) if "\\" in value else (value,)
     kind = int if SPANS[name].whole else float
@@ -173,7 +175,7 @@ def parsed(name: str, value: str) -> Any:
 
 
 def checked(name: str, value: Any) -> Any:
-    """A number in its range; -1 is no limit of tokens, and a random seed."""
+    """A number in its range; -1 means no token limit, or a random seed."""
     if value == -1 and name in MINUS_ONE:
         return MINUS_ONE[name]
     if value not in SPANS[name]:
@@ -183,19 +185,19 @@ def checked(name: str, value: Any) -> Any:
 
 
 def described(span: Span) -> str:
-    """The range, without an end that nobody reaches."""
+    """Describes the range, without a practically unreachable end."""
     if span.high < 1 << 31:
         return str(replace(span, optional=False))
     return f"a whole number of at least {span.low:g}"
 
 
 def line_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a line of a batch, by the names of the fields, of the command line or of OpenAI's API."""
+    """The settings of a batch line, named as fields, command line options or in OpenAI's API."""
     settings: dict[str, Any] = {}
     for name, value in settings_of(values).items():
         if name in NOT_OURS:
             continue
-        if name == "n":  # OpenAI's: how many answers
+        if name == "n":  # OpenAI's number of answers
             if value != 1:
                 raise BadInput(f"n is {value!r}; a line of a batch has one answer, repeat the line for more")
             continue

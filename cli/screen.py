@@ -1,4 +1,4 @@
-"""The output of a chat: answers on standard output, all else on standard error; styled if that is a terminal."""
+"""The output of a chat: answers on standard output, everything else on standard error; styled on a terminal."""
 
 import sys
 from typing import Protocol
@@ -31,12 +31,12 @@ STYLES = {
     "quote": "italic",
     "thought": "dim italic",
 }
-# Control characters: the text of a model must not move the cursor or change the title.
+# Control characters: a model's text must not move the cursor or change the title.
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"} | {ord("\t"): "    "}
 
 
 class Terminal(Console):
-    """A console that leaves a closed pipe to the command, which ends as all others do; rich would end with 1."""
+    """A console that leaves a closed pipe to the command, which handles it like all others; rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -56,7 +56,7 @@ class Screen:
     """Standard output and standard error, each styled if it is a terminal."""
 
     def __init__(self, *, color: bool = True) -> None:
-        plain = None if color else True  # None: as the environment has it
+        plain = None if color else True  # None: by the environment
         self.out, self.err = (
             Terminal(highlight=False, markup=False, emoji=False, stderr=stderr, no_color=plain)
             for stderr in (False, True)
@@ -70,16 +70,16 @@ class Screen:
         return Fancy(self.out) if self.fancy else Plain()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line about the chat, on standard error."""
+        """Prints a line about the chat to standard error."""
         self.err.print(Text(text, style), soft_wrap=not self.err.is_terminal)
 
     def error(self, text: object) -> None:
-        """An error, in one line."""
+        """Prints an error in one line."""
         self.note(f"rwkv-gpu: {text}", "red")
 
 
 class Plain:
-    """Text as it comes. Reasoning goes to standard error: standard output has the answer alone."""
+    """Prints text as it arrives. Reasoning goes to standard error, so that standard output has only the answer."""
 
     def __init__(self) -> None:
         self._thinking = False
@@ -101,7 +101,7 @@ class Plain:
 
 
 class Fancy:
-    """Markdown with styles, and reasoning dimmed."""
+    """Prints styled markdown, with dimmed reasoning."""
 
     def __init__(self, out: Console) -> None:
         self._out = out

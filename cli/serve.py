@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
 
-ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it; a page of a file has null
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browsers; a page from a file sends null
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
@@ -46,7 +46,7 @@ ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send 
 def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, Any], **options: Any) -> None:
     """Serve models to programs that speak OpenAI's API.
 
-    Without a MODEL, the built-in one. The base URL for clients is http://localhost:8080/v1.
+    Without a MODEL, serve the built-in one. The base URL for clients is http://localhost:8080/v1.
     The first MODEL is loaded at once, the others at their first use. With --device 0,1 or all, each GPU has a process
     of its own behind the one port, and a conversation stays with its GPU. With --split they share one model.
     """
@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     if len(devices) == 1:
         runner = Runner(setup.service(devices[0]), *certificate)
     else:
-        setup.service(devices[0])  # refuses what is wrong before any process is started
+        setup.service(devices[0])  # refuses invalid settings before any process is started
         runner = ReplicaRunner(setup.config, devices, partial(serve_device, setup), *certificate)
     listener = listen(setup.config.host, setup.config.port)
     ctx.obj.on_signal = runner.signal
@@ -81,7 +81,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
 
 @dataclass(frozen=True)
 class Setup:
-    """What the command line asks for. It goes to the process of each replica."""
+    """The settings of the command line. Sent to the process of each replica."""
 
     models: tuple[str, ...]
     keys: tuple[str, ...]
@@ -113,7 +113,7 @@ class Setup:
 
 
 def serve_device(setup: Setup, pipe: "Connection[Any, Any]", device: str) -> None:
-    """The process of a replica: it listens on this machine only, on a free port."""
+    """Runs the process of a replica: listens only locally, on a free port."""
     from rwkv_gpu.server.logs import start_logs
     from rwkv_gpu.server.replicas.supervisor import serve_replica
     from rwkv_gpu.server.run import Runner, listen
@@ -124,7 +124,7 @@ def serve_device(setup: Setup, pipe: "Connection[Any, Any]", device: str) -> Non
 
 
 def check_extra() -> None:
-    """Says what to install where the packages of the server are missing."""
+    """Raises with the install command if the server's packages are missing."""
     for name in ("starlette", "uvicorn", "httptools", "prometheus_client"):
         try:
             __import__(name)
@@ -146,7 +146,7 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
 
 
 def loader(loading: dict[str, Any], template: str | None) -> "Load":
-    """Loads a model with the options of the command line."""
+    """Returns a loader that uses the options of the command line."""
     from rwkv_gpu.server.logs import SERVER
 
     source, log = None if template is None else template_text(template), logging.getLogger(SERVER)
@@ -164,7 +164,7 @@ def loader(loading: dict[str, Any], template: str | None) -> "Load":
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True if an address is reachable from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -172,7 +172,7 @@ def is_local(host: str) -> bool:
 
 
 def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | None]:
-    """The files of the certificate and its key, which must fit each other."""
+    """Checks the certificate and key files, which must belong together."""
     if certificate is None and key is None:
         return None, None
     files = checked_file("--tls-cert", certificate), checked_file("--tls-key", key)
@@ -184,14 +184,14 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
 
 
 def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]) -> "list[ServedModel]":
-    """The models of the command line, each under a name of its own."""
+    """The models of the command line, with unique names."""
     from rwkv_gpu.server.catalogue import ServedModel
     from rwkv_gpu.server.folder import models_of
 
     models: dict[str, ServedModel] = {}
     for path in paths or (() if folder is not None else (BUILTIN,)):
         file = ModelName.path(path) or path
-        if not Path(file).exists():  # or only the first request for it would say so
+        if not Path(file).exists():  # otherwise the error would appear only at the first request
             raise BadInput(f"{path}: cannot be opened: No such file or directory")
         first = str(Path(file).with_name(parts(Path(file).name)[0]))
         name = BUILTIN if path == BUILTIN else PART.sub(".gguf", Path(file).name).removesuffix(".gguf")

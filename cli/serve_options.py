@@ -1,4 +1,4 @@
-"""The options of `rwkv-gpu serve`, and the file that can have them."""
+"""The options of `rwkv-gpu serve`, and its configuration file."""
 
 import math
 import tomllib
@@ -18,10 +18,10 @@ Command = Callable[..., Any]
 
 
 class Seconds(click.FloatRange):
-    """A time. NaN is in every range that is asked by comparisons, and a server would wait so long."""
+    """A finite duration. Comparisons alone would accept NaN, with which a server would wait forever."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, which is finite."""
+        """Converts and checks the number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{number} is no time; give a number of seconds", param, ctx)
@@ -124,7 +124,7 @@ def serving_options(command: Command) -> Command:
 
 
 def _read_config(ctx: click.Context, path: str | None) -> None:
-    """Has the options of a file be the defaults of the command."""
+    """Uses the options of a file as defaults of the command."""
     if path is None:
         return
     try:
@@ -135,7 +135,7 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
 
 
 def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The values of a file by the names of parameters; a name may be that of any option, with - or _."""
+    """The values of a file by parameter name; keys may be any option name, with - or _."""
     known: dict[str, click.Parameter] = {}
     for param in command.params:
         names = param.opts if isinstance(param, click.Option) else [param.name or ""]
@@ -157,7 +157,7 @@ def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) ->
 
 
 def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
-    """The API keys of options and of a file."""
+    """The API keys from options and from a file."""
     lines = [] if file is None else [line.strip() for line in read_text(file).splitlines()]
     found = (*keys, *(line for line in lines if line and not line.startswith("#")))
     if file is not None and len(found) == len(keys):
@@ -168,7 +168,7 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
 
 
 def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:
-    """How a store is opened, as `load` has it."""
+    """Store options in the form for `load`."""
     if name is None:
         if key_file is not None:
             raise BadInput("--store-key-file is given without --store")
@@ -181,7 +181,7 @@ def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:
 
 
 def checked_file(name: str, path: str | None) -> str | None:
-    """A file that can be read."""
+    """Checks that a file can be read."""
     if path is not None:
         with Path(path).open("rb"):
             pass

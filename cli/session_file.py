@@ -1,4 +1,4 @@
-"""The file that a chat is kept in: locked while the chat has it open, and never written over another program's."""
+"""The session file of a chat: locked while the chat is open, and never written over another program's changes."""
 
 import errno
 import os
@@ -12,27 +12,27 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat import load_chats, save_chats
 from rwkv_gpu.replace_file import WINDOWS, lock
 
-Stamp = tuple[int, int, int]  # what changes when somebody writes the file
+Stamp = tuple[int, int, int]  # changes when the file is written
 
 
 class SessionFile:
     """A file that this chat has opened and locked; `close` unlocks it.
 
-    The lock lies on the file itself. Each save replaces the file, and the new one is locked before it takes its place.
-    Windows replaces no file that is open: there it lies on a file beside it, which `close` removes.
+    The lock is on the file itself. Each save replaces the file; the new file is locked before the replacement. Windows
+    cannot replace open files: there the lock is on a separate file in the same folder, which `close` removes.
     """
 
     def __init__(self, name: str) -> None:
-        """Opens a file, or the place for a new one, before anything is said. BadInput where no chat can be kept."""
-        self.name = name  # as it was typed
+        """Opens or creates a file before the chat starts. Raises BadInput if no chat can be saved there."""
+        self.name = name  # as typed
         self.path = expanded(name)
-        self._held: int | None = None  # a descriptor with the lock
+        self._held: int | None = None  # descriptor that holds the lock
         try:
             _try_folder(Path(os.path.realpath(self.path)).parent)
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if WINDOWS:
-                self._held = _locked(_beside(self.path), name, os.O_CREAT)
+                self._held = _locked(_lock_path(self.path), name, os.O_CREAT)
             elif self.path.exists():
                 self._held = _locked(self.path, name)
         except (OSError, ValueError) as error:
@@ -46,11 +46,11 @@ class SessionFile:
         return self._stamp is not None
 
     def load(self, llm: LLM) -> tuple[list[Chat], int]:
-        """The chats in it, and the number of the current one."""
+        """Loads its chats, and the index of the current one."""
         return load_chats(self.path, llm)
 
     def save(self, chats: Sequence[Chat], current: int) -> None:
-        """Writes the chats. The old file stays where that fails, or where another program has written to it."""
+        """Writes the chats. Keeps the old file if that fails, or if another program has changed it."""
         if _stamp(self.path) != self._stamp:
             raise BadInput(
                 f"{self.name}: another program has changed it since this chat opened it; /save another file to keep "
@@ -74,7 +74,7 @@ class SessionFile:
             os.close(self._held)
             if WINDOWS:
                 with suppress(OSError):  # another chat has opened it meanwhile
-                    os.unlink(_beside(self.path))
+                    os.unlink(_lock_path(self.path))
         self._held = None
 
     def remove(self) -> None:
@@ -84,30 +84,30 @@ class SessionFile:
                 self.path.unlink()
 
     def is_at(self, path: Path) -> bool:
-        """Whether a path leads to this file."""
+        """True if a path refers to this file."""
         return os.path.realpath(path) == os.path.realpath(self.path)
 
 
 def expanded(name: str) -> Path:
-    """A file name as it was typed, with ~ as the user's folder."""
+    """A file name as typed, with ~ expanded."""
     return Path(os.path.expanduser(name))
 
 
 def _try_folder(folder: Path) -> None:
-    """Creates a file in a folder and deletes it."""
+    """Checks that a folder is writable, by creating and deleting a file."""
     handle, trial = tempfile.mkstemp(dir=folder, prefix=".rwkv-gpu-")
     os.close(handle)
     os.unlink(trial)
 
 
-def _beside(path: Path) -> Path:
-    """What is locked where a file itself cannot be: the same one by whatever links lead to it."""
+def _lock_path(path: Path) -> Path:
+    """The lock file for systems that cannot lock the file itself; the same for all links to the file."""
     target = Path(os.path.realpath(path))
     return target.with_name(f".{target.name}.lock")
 
 
 def _locked(path: Path, name: str, flags: int = 0) -> int:
-    """A descriptor that locks the file of this name, which another chat may be replacing just now."""
+    """Opens and locks the file with this name, which another chat may be replacing."""
     while True:
         handle = os.open(path, os.O_RDWR | flags, 0o600)
         if not lock(handle):

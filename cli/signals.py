@@ -1,4 +1,4 @@
-"""Ctrl-C and kill, handled by a thread of their own, so that no native call, however long, delays them."""
+"""Handles Ctrl-C and kill on a separate thread, so that long native calls do not delay them."""
 
 import contextlib
 import os
@@ -13,16 +13,16 @@ SHOW_CURSOR, NO_PASTE_MARKS, PLAIN = "\x1b[?25h", "\x1b[?2004l", "\x1b[0m"
 
 
 class Signals:
-    """What a signal does: it ends the process at once, unless `on_signal` is another function."""
+    """What a signal does: ends the process at once, unless `on_signal` is set to another function."""
 
     def __init__(self) -> None:
         self.on_signal: Callable[[int], None] = self.leave
         self._terminal: list[Any] | None = None
 
     def start(self) -> "Signals":
-        """Handles signals from now on. Call it first, from the main thread: threads made later inherit the mask."""
+        """Starts handling signals. Call it first, on the main thread: threads started later inherit the mask."""
         self._terminal = _terminal_state()
-        for each in TAKEN:  # by the main thread: on Windows, or if an older thread gets it
+        for each in TAKEN:  # on the main thread: on Windows, or if an older thread receives it
             signal.signal(each, lambda number, _: self.on_signal(number))
         if hasattr(signal, "sigwait"):
             signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
@@ -30,12 +30,12 @@ class Signals:
         return self
 
     def leave(self, number: int) -> None:
-        """Ends the process with the exit code of that signal, and the terminal as it was."""
+        """Restores the terminal, and ends the process with the exit code of that signal."""
         self.restore_terminal()
         os._exit(128 + number)
 
     def restore_terminal(self) -> None:
-        """Echo, line editing and the cursor, as they were at the start."""
+        """Restores echo, line editing and the cursor."""
         for fd in (sys.__stdout__, sys.__stderr__):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 if fd is not None and os.isatty(fd.fileno()) and os.environ.get("TERM") != "dumb":
@@ -54,10 +54,10 @@ class Signals:
 
 
 def _terminal_state() -> list[Any] | None:
-    """The modes of the terminal on standard input, if there is one."""
+    """The modes of the terminal on standard input, if any."""
     try:
         import termios
 
         return termios.tcgetattr(0)
-    except Exception:  # noqa: BLE001 - no terminal, no standard input, or no termios: there is nothing to restore
+    except Exception:  # noqa: BLE001 - no terminal, no standard input, or no termios: nothing to restore
         return None

@@ -1,4 +1,4 @@
-"""The commands of the chat itself: a table of those that begin with a slash."""
+"""The slash commands of the chat, as a table."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Leave(Exception):
 
 @dataclass(frozen=True)
 class Slash:
-    """A command: its arguments, its help in one line, and a function, which may return a question to be answered."""
+    """A command: its arguments, a line of help, and a function, which may return a question to answer."""
 
     takes: str
     help: str
@@ -25,13 +25,13 @@ class Slash:
 
 
 def parsed(text: str) -> tuple[str, str] | None:
-    """The name and the rest of a message that is a command, `/name ...`. A path such as /etc/passwd is none."""
+    """Splits a `/name ...` message into name and rest. A path such as /etc/passwd does not match."""
     found = re.match(r"/([a-zA-Z]+!?|\?)(?:\s+(.*))?$", text, re.DOTALL)
     return (found[1].lower(), (found[2] or "").strip()) if found else None
 
 
 def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
-    """Runs a command, and returns the question that it asks, if any. BadInput if the command does not exist."""
+    """Runs a command; returns the question that it asks, if any. BadInput if the command does not exist."""
     name = ALIASES.get(name, name)
     if name not in COMMANDS and name not in FORCED:
         raise BadInput(f"there is no command /{name}; /help lists them; to send a message that begins with /, type //")
@@ -54,7 +54,7 @@ def show_help(conversation: Conversation, _: str) -> None:
 
 
 def reset(conversation: Conversation, _: str) -> None:
-    # The file of a session would lose what was said, and whoever saved a chat before a new one wants it back.
+    # Otherwise a session file would lose earlier messages, and saving before a new chat would have no effect.
     kept = conversation.at + 1 if conversation.session is not None and conversation.chat.messages else 0
     if kept:
         conversation.fork()

@@ -1,4 +1,4 @@
-"""A markdown table with aligned columns, as wide as the terminal at most."""
+"""Renders a markdown table with aligned columns, at most as wide as the terminal."""
 
 import itertools
 import re
@@ -13,13 +13,16 @@ from .inline import Inline
 from .wrap import Piece
 
 Cell = list[Piece]
-NARROWEST = 4  # cells of a column that can be read
+NARROWEST = 4  # minimum readable width of a column, in cells
 RULE = re.compile(r":?-+:?")
-WORDS = re.compile(r"\S*\s*")  # with the space after them
+WORDS = re.compile(r"\S*\s*")  # including the space after them
 
 
 def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
-    """The pieces of a table. If it is wider than `width`, its cells wrap; with no room for that, its lines as read."""
+    """The pieces of a table.
+
+    If it is wider than `width`, its cells wrap; if even that does not fit, its source lines.
+    """
     rows = [[_cell(text) for text in line.strip().strip("|").split("|")] for line in lines]
     rules = [all(RULE.fullmatch(_plain(cell)) for cell in row) for row in rows]
     columns = fitted(_columns([row for row, rule in zip(rows, rules, strict=True) if not rule]), width)
@@ -40,13 +43,16 @@ def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
 
 
 def _columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """The width of each column, as wide as its widest cell."""
+    """The width of each column: that of its widest cell."""
     count = max(map(len, rows), default=0)
     return [max((_size(row[i]) for row in rows if i < len(row)), default=1) for i in range(count)]
 
 
 def fitted(columns: Sequence[int], width: int) -> list[int] | None:
-    """The widths within `width`: narrow columns stay as they are, wide ones share what is left. None is no room."""
+    """Column widths that fit `width`: narrow columns keep theirs, wide ones share the rest.
+
+    None if there is no room.
+    """
     room = width - 3 * (len(columns) - 1)
     if sum(columns) <= room:
         return list(columns)
@@ -60,7 +66,7 @@ def fitted(columns: Sequence[int], width: int) -> list[int] | None:
 
 
 def wrapped(cell: Cell, width: int) -> list[Cell]:
-    """The lines of a cell: words that fit stay whole, longer ones are cut."""
+    """The lines of a cell: words that fit stay whole, longer ones are split."""
     lines: list[Cell] = [[]]
     used = 0
     for text, style in cell:
@@ -91,12 +97,12 @@ def _row(row: Sequence[Cell], columns: Sequence[int], sides: Sequence[float], *,
 
 
 def side_of(rule: str) -> float:
-    """How much of a column's space comes before the text, by its cell in the rule: --- is 0, --: is 1, :-: is half."""
+    """The share of a column's padding before the text, by its cell in the rule: --- is 0, --: is 1, :-: is half."""
     return 0.0 if not rule.endswith(":") else 0.5 if rule.startswith(":") else 1.0
 
 
 def rendered(text: str, width: int) -> str:
-    """A text whose tables are drawn for a terminal, without styles."""
+    """A text with its tables drawn for a terminal, without styles."""
     lines: list[str] = []
     for is_table, group in itertools.groupby(text.split("\n"), lambda line: line.startswith("|")):
         drawn = "".join(piece for piece, _ in table(list(group), width)) if is_table else "\n".join(group) + "\n"
@@ -121,6 +127,6 @@ def _size(cell: Cell) -> int:
 
 
 def print_text(text: str) -> None:
-    """Prints a text: as it is into a file or a pipe, with its tables drawn in a terminal."""
+    """Prints a text: unchanged to a file or pipe, with drawn tables on a terminal."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     click.echo(rendered(text, shutil.get_terminal_size().columns) if terminal else text)

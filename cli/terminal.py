@@ -1,7 +1,7 @@
 """Keyboard input between two prompts: it is read and kept, and pastes are recognised.
 
-Lines that arrive together are a paste, and a paste is one message: terminals mark one with brackets when asked to, and
-where they do not, lines that follow each other faster than anybody types are taken for one.
+Lines that arrive together are a paste, which is one message. Terminals mark pastes with brackets on request. Without
+them, lines that follow each other faster than typing are taken for a paste.
 """
 
 import contextlib
@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator
 
 BRACKETS_ON, BRACKETS_OFF = "\x1b[?2004h", "\x1b[?2004l"
 PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
-TOGETHER = 0.01  # seconds within which a line follows the one before it in a paste
-GOES_ON = 0.1  # the same after many characters at once, which nobody types
+TOGETHER = 0.01  # maximum seconds between lines of a paste
+GOES_ON = 0.1  # the same after many characters at once, which cannot be typed
 MANY = 64
 REPORT = re.compile(r"\x1b\[\d+;\d+R")
 FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
 
 
 class Bursts:
-    """Collects input that arrives together, and puts paste brackets around several lines that have none."""
+    """Collects input that arrives together, and adds paste brackets around several lines if missing."""
 
     def __init__(self, fd: int, read: Callable[[], str]) -> None:
         self._fd = fd
         self._read = read
-        self._inside = False  # of a paste in brackets
-        self._tail = ""  # the end of what came before, which may be half a bracket
+        self._inside = False  # within a bracketed paste
+        self._tail = ""  # the end of earlier input, which may be half a bracket
         self._lock = threading.Lock()
         self._drops = 0
 
     def next(self) -> str:
-        """The next input, with missing brackets added. It is empty if `drop` was called meanwhile."""
+        """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile."""
         before = self._drops
         data = self._gathered()
         with self._lock:
@@ -46,7 +46,7 @@ class Bursts:
             self._inside, self._tail = False, ""
 
     def _gathered(self) -> str:
-        """All input that arrives together."""
+        """Reads all input that arrives together."""
         data = self._read()
         while data and self._may_go_on(data) and self._ready(GOES_ON if len(data) > MANY else TOGETHER):
             more = self._read()
@@ -56,14 +56,17 @@ class Bursts:
         return data
 
     def _may_go_on(self, data: str) -> bool:
-        """Whether more would change how this is understood: no brackets show where a paste with lines ends."""
+        """True if more input would change the interpretation.
+
+        Without brackets, the end of a multi-line paste is unknown.
+        """
         lines = "\r" in data or "\n" in data or len(data) > MANY
         return lines and not self._inside and PASTE not in self._tail + data
 
     def _ready(self, seconds: float) -> bool:
         try:
             return bool(select.select([self._fd], [], [], seconds)[0])
-        except OSError:  # on Windows only sockets can be waited for
+        except OSError:  # on Windows, only sockets support select
             return False
 
     def _marked(self, data: str) -> str:
@@ -76,8 +79,11 @@ class Bursts:
 
 
 def marked(data: str) -> str:
-    """Several lines in brackets. Line ends at the very start and end are Enter; commands before them stay alone."""
-    if reports := REPORT.findall(data):  # of where the cursor is, which the prompt has asked for
+    """Adds brackets around several lines.
+
+    Line ends at the start and end are Enter; preceding commands stay separate.
+    """
+    if reports := REPORT.findall(data):  # cursor position reports, which the prompt has requested
         return "".join(reports) + marked(REPORT.sub("", data))
     if "\x1b" in data:  # keys such as Up
         return data
@@ -90,14 +96,14 @@ def marked(data: str) -> str:
 
 
 class Background:
-    """Has a function read the terminal on a thread, from `start` to `stop`, whenever there is something to read.
+    """Lets a function read the terminal on a thread, from `start` to `stop`, whenever input is available.
 
-    Nothing that is pasted waits in the terminal then, where only some kilobytes have room: a Ctrl-C behind it is seen.
+    So pasted text does not fill the terminal's buffer of a few kilobytes, and a Ctrl-C after it is noticed.
     """
 
     def __init__(self, fd: int, read: Callable[[], bool]) -> None:
         self._fd = fd
-        self._read = read  # whether there may be more
+        self._read = read  # returns whether there may be more
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] | None = None
 
@@ -127,7 +133,7 @@ class Background:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Switches echo and line mode off, keeps Enter as Enter, and asks for paste brackets."""
+    """Disables echo and line mode, keeps Enter as Enter, and requests paste brackets."""
     import termios
 
     before = termios.tcgetattr(0)
@@ -145,6 +151,6 @@ def quiet() -> Iterator[None]:
 
 
 def ask_for_brackets() -> None:
-    """Asks the terminal for brackets around pastes."""
+    """Requests brackets around pastes from the terminal."""
     sys.stdout.write(BRACKETS_ON)
     sys.stdout.flush()

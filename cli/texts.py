@@ -30,7 +30,7 @@ def read_text(path: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file, and the folders above it."""
+    """Writes a file; creates missing folders."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -39,7 +39,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def as_text(data: bytes, where: str) -> str:
-    """Bytes as text. BadInput names the first byte that is not UTF-8."""
+    """Decodes bytes. Raises BadInput with the position of the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -47,7 +47,7 @@ def as_text(data: bytes, where: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text. Only a newline ends one: str.splitlines would also split at characters inside of JSON."""
+    """Splits a text at newlines only: str.splitlines would also split at characters inside JSON."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines
 

@@ -50,7 +50,7 @@ def command(
 
 
 def _shown(piece: bytes) -> str:
-    """Quoted text, or bytes that are not a whole character."""
+    """Quoted text, or bytes if it is not a whole character."""
     try:
         return json.dumps(piece.decode("utf-8"), ensure_ascii=False)
     except UnicodeDecodeError:

@@ -29,7 +29,7 @@ from .page import Page
 from .tables import print_text
 from .texts import write_text
 
-SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune with by default
+SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # default models for tuning
 
 
 @click.command("tune", cls=Page, epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
@@ -75,7 +75,7 @@ def command(
 
 
 def _opened(adapter: Adapter, matrix_units: MatrixUnits) -> Device:
-    """The device, with matrix units where it has some and they are right; says what is done for them."""
+    """Opens the device, with matrix units if it has correct ones; reports the checks."""
     folder = tuned_folder()
     if matrix_units == "auto":
         try:
@@ -102,7 +102,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}
-    if before is not None:  # what was not measured again
+    if before is not None:  # choices that were not measured again
         models = list(dict.fromkeys([*before.models, *models]))
         choices = {choice.what: choice for choice in before.choices} | choices
     driver, kernels = adapter.driver, fingerprint()

@@ -1,17 +1,18 @@
-"""Line breaking for text that comes in pieces: between words, at the width of the terminal, never taken back."""
+"""Wraps text that arrives in pieces: breaks lines between words at the terminal's width, and never revises output."""
 
 from collections.abc import Callable, Iterator
 
 from rich.cells import cell_len
 
 Piece = tuple[str, str]  # a text, and the name of its style
-JOINER = "\u200d"  # what comes after it belongs to the character before it
+JOINER = "\u200d"  # the character after it joins the one before it
 
 
 class Wrap:
-    """Writes pieces, a word at a time: a word waits until it has ended, since only then is known whether it fits.
+    """Writes text word by word: a word is written when it has ended, since only then it is known whether it fits.
 
-    `hang` begins every line but the first of a paragraph; the caller sets it, and it is forgotten at a line's end.
+    `hang` is printed at the start of every line of a paragraph except the first. The caller sets it; it is cleared at a
+    line's end.
     """
 
     def __init__(self, write: Callable[[str, str], None], width: Callable[[], int]) -> None:
@@ -24,7 +25,7 @@ class Wrap:
         self.hang = ""
 
     def feed(self, text: str, style: str = "") -> None:
-        """More text of one style."""
+        """Adds text of one style."""
         for part in _parts(text):
             if part == "\n":
                 self.end_line()
@@ -38,7 +39,7 @@ class Wrap:
                 self._add(part, style)
 
     def verbatim(self, text: str, style: str = "") -> None:
-        """Text whose lines are kept as they are, such as code."""
+        """Writes text whose lines are kept, such as code."""
         self._place()
         self._write(self._gap, "")
         self._gap = ""
@@ -47,17 +48,17 @@ class Wrap:
         self.column = cell_len(last) + (0 if ended else self.column)
 
     def end_line(self) -> None:
-        """The line is at its end, whatever its width."""
+        """Ends the line, whatever its width."""
         self._place()
         self._gap, self.hang, self.column = "", "", 0
         self._write("\n", "")
 
     def flush(self) -> None:
-        """Writes the word that waits for its end."""
+        """Writes the incomplete word."""
         self._place()
 
     def _add(self, part: str, style: str) -> None:
-        """More of the word; as soon as no line can hold it, it is written, and the terminal breaks it."""
+        """Adds to the word; once it exceeds a line, it is written, and the terminal breaks it."""
         while (room := self._width() - self._size()) <= cell_len(part):
             self._word.append((part[:room], style))
             self._place()
@@ -70,13 +71,13 @@ class Wrap:
         return cell_len("".join(text for text, _ in self._word))
 
     def _joins(self, text: str) -> bool:
-        """Whether a character belongs to the one before it: an accent, a skin tone, a part of a family."""
+        """True if a character joins the one before it: an accent, a skin tone, a part of a family."""
         if not self._word:
             return False
         return cell_len(text) == 0 or "\U0001f3fb" <= text <= "\U0001f3ff" or self._word[-1][0].endswith(JOINER)
 
     def _place(self) -> None:
-        """Puts the word on this line, or on the next."""
+        """Moves the word to the next line if it does not fit."""
         if not self._word:
             return
         size, width = self._size(), self._width()
@@ -96,7 +97,7 @@ class Wrap:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Line ends, spaces, wide and joining characters one by one; runs of all else."""
+    """Splits text into line ends, spaces, single wide and joining characters, and runs of the rest."""
     run = ""
     for char in text:
         if char in "\n " or cell_len(char) != 1:

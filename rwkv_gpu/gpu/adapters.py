@@ -1,4 +1,4 @@
-"""Which device to run on: what wgpu sees, and the choice among it."""
+"""The adapters that wgpu finds, and the choice among them."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import wgpu
 from ..errors import BadInput, NoAdapter
 from . import native
 
-# The order of preference for `auto`; what is not listed (software, unknown) is taken only when named.
+# The order of preference for `auto`; other kinds (software, unknown) are used only when named.
 PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1}
 ABILITIES = {
     "shader-f16": "f16",
@@ -22,24 +22,24 @@ NO_GPU_REMEDY = "install a Vulkan driver (Debian/Ubuntu: apt install mesa-vulkan
 
 @dataclass(frozen=True)
 class Adapter:
-    """One GPU as one backend shows it."""
+    """One GPU, as seen through one backend."""
 
     index: int
     name: str
     backend: str  # Vulkan, Metal, D3D12, OpenGL
     kind: str  # DiscreteGPU, IntegratedGPU, CPU, Unknown
     driver: str
-    abilities: tuple[str, ...] = ()  # what a user would ask after: f16, subgroups ...
-    max_binding: int = 0  # bytes a kernel can see of one buffer
+    abilities: tuple[str, ...] = ()  # features that users may look for: f16, subgroups ...
+    max_binding: int = 0  # maximum bytes of a binding
     handle: Any = field(default=None, compare=False, repr=False)
 
     @property
     def chosen_unnamed(self) -> bool:
-        """Whether `auto` may take it: real hardware, on a backend that has compute to offer."""
+        """Whether `auto` may choose it: real hardware, on a backend with compute shaders."""
         return self.kind in PREFERENCE and self.backend != "OpenGL"
 
     def facts(self) -> dict[str, Any]:
-        """All that wgpu reports of it: what it is, its features and its limits."""
+        """Everything that wgpu reports about it: identity, features and limits."""
         handle = self.handle
         return {"info": dict(handle.info), "features": sorted(handle.features), "limits": dict(handle.limits)}
 
@@ -49,14 +49,14 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Choice:
-    """The adapter to run on, or None for the numpy interpreter; and why."""
+    """The adapter to run on, or None for the numpy interpreter, and the reason."""
 
     adapter: Adapter | None
     reason: str
 
 
 def list_adapters() -> list[Adapter]:
-    """Every adapter of every backend, quietly."""
+    """All adapters of all backends, without output of drivers."""
     with native.quiet_stderr():
         found = wgpu.gpu.enumerate_adapters_sync()
     return [
@@ -75,7 +75,7 @@ def list_adapters() -> list[Adapter]:
 
 
 def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
-    """`auto`, `cpu`, an index, or a part of a name: to one adapter."""
+    """Finds the adapter for `auto`, `cpu`, an index, or a part of a name."""
     if wanted.lower() == "cpu":
         return Choice(None, "asked for: numpy on the CPU")
     if wanted.lower() == "auto":
@@ -86,13 +86,13 @@ def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
 
 
 def several(wanted: str) -> list[str]:
-    """The devices of a list such as `0,1`; of `all`, every hardware GPU, once where several backends show it."""
+    """The devices of a list such as `0,1`; for `all`, every hardware GPU once, even if several backends show it."""
     if wanted.lower() != "all":
         parts = [part.strip() for part in wanted.split(",")]
         for part in parts if len(parts) > 1 else ():
             if not part:
                 raise BadInput(f"device is {wanted!r}; it lists a device without a name")
-            find(part)  # refuses what is not there
+            find(part)  # raises if there is none
         return parts
     usable = [adapter for adapter in list_adapters() if adapter.chosen_unnamed]
     backends = [adapter.backend for adapter in usable]
@@ -102,7 +102,7 @@ def several(wanted: str) -> list[str]:
 
 
 def find(wanted: str) -> Choice:
-    """The choice among what this machine has; `cpu` looks for no driver."""
+    """Chooses among the adapters of this machine; `cpu` does not look for drivers."""
     return choose([] if wanted.lower() == "cpu" else list_adapters(), wanted)
 
 
@@ -117,14 +117,14 @@ def _choose_best(adapters: Sequence[Adapter]) -> Choice:
 
 
 def _choose_named(adapters: Sequence[Adapter], wanted: str) -> Choice:
-    if wanted.isdecimal():  # beyond the indices it can still be a model, as in "4090"; "5" is no part of "15"
+    if wanted.isdecimal():  # a larger number can be part of a name, as in "4090"; "5" does not match "15"
         matching = [a for a in adapters if len(wanted) > 2 and re.search(rf"\b{wanted}\b", a.name)]
     else:
         matching = [a for a in adapters if wanted.lower() in f"{a.name} {a.backend} {a.driver}".lower()]
     if not matching:
         what = f"no device {wanted}" if wanted.isdecimal() else f"no device named like '{wanted}'"
         raise NoAdapter(f"{what}; {_known(adapters)}")
-    # One GPU may show up under several backends: GL is the last resort.
+    # A GPU may appear under several backends: GL is the last choice.
     matching.sort(key=lambda a: (a.backend == "OpenGL", PREFERENCE.get(a.kind, len(PREFERENCE))))
     return Choice(matching[0], f"asked for by name '{wanted}'")
 

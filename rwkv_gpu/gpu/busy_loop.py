@@ -1,4 +1,4 @@
-"""A kernel of one lane that works for about as long as it is told, so that a driver takes its GPU to be busy."""
+"""A kernel of one lane that runs for a given time, so that the driver keeps the GPU's clocks up."""
 
 import time
 
@@ -8,13 +8,13 @@ from . import native
 from .device import Device
 from .shader import link
 
-FIRST = 10_000  # rounds that are tried first
+FIRST = 10_000  # rounds of the first attempt
 LONG = 0.0005  # seconds: shorter work cannot be timed well
-MOST = 1 << 20  # rounds; a tenth of a second where clocks are lowest
+MOST = 1 << 20  # maximum rounds: a tenth of a second at the lowest clocks
 
 
 class BusyLoop:
-    """The kernel, and how many rounds of it a second has at the clocks of the moment."""
+    """The kernel, and its current number of rounds per second."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -29,7 +29,7 @@ class BusyLoop:
         self._rate = 0.0  # rounds a second
 
     def calibrate(self) -> None:
-        """Times the kernel; the device is idle."""
+        """Times the kernel; the device must be idle."""
         rounds, seconds = FIRST, 0.0
         while seconds < LONG and rounds < MOST:
             self._set(rounds)
@@ -40,7 +40,7 @@ class BusyLoop:
             self._rate, rounds = rounds / seconds, rounds * 4
 
     def work(self, seconds: float) -> None:
-        """Submits about so much work."""
+        """Submits work for about `seconds`."""
         rounds = min(MOST, int(seconds * self._rate))
         if abs(rounds - self._rounds) > self._rounds // 4:
             self._set(rounds)

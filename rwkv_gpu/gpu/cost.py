@@ -1,22 +1,22 @@
-"""What a dispatch moves and computes by how far back its sequences reach, where rows alone do not tell."""
+"""The part of a dispatch's cost that depends on the lengths of its sequences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Span = tuple[int, int]  # the position that a sequence starts at in a step, and its rows
+Span = tuple[int, int]  # first position of a sequence in a step, and its number of rows
 
 
 @dataclass(frozen=True)
 class ContextCost:
-    """Costs that follow the sequences of a step."""
+    """Costs that depend on the sequences of a step."""
 
-    sequence_bytes: int = 0  # for each sequence: its state, read and written
-    position_bytes: int = 0  # for each position that any of its rows sees
-    pair_flops: int = 0  # for each row and each position that it sees
-    window: int = 0  # positions that a row sees; 0 is all up to its own
+    sequence_bytes: int = 0  # per sequence: its state, read and written
+    position_bytes: int = 0  # per position that any of its rows sees
+    pair_flops: int = 0  # per pair of a row and a position that it sees
+    window: int = 0  # positions that a row sees; 0: all up to its own
 
     def cost(self, spans: Sequence[Span]) -> tuple[int, int]:
-        """Bytes and flops of a step."""
+        """Bytes and flops of a step with these sequences."""
         nbytes = flops = 0
         for start, count in spans:
             far = self.window or start + count
@@ -25,7 +25,7 @@ class ContextCost:
         return nbytes, flops
 
     def __add__(self, other: "ContextCost") -> "ContextCost":
-        """Of both. One of them at most looks back over a window."""
+        """The sum of two costs, at most one of which has a window."""
         return ContextCost(
             self.sequence_bytes + other.sequence_bytes,
             self.position_bytes + other.position_bytes,

@@ -1,4 +1,4 @@
-"""One opened GPU: what it can do, its memory accounted by purpose, uploads and readback, compiled shaders."""
+"""An opened GPU: its capabilities, memory by purpose, uploads and readback, and compiled shaders."""
 
 import threading
 import weakref
@@ -22,10 +22,10 @@ from .shader import Linked, Pipeline, PipelineCache, link
 
 USAGE = wgpu.BufferUsage
 STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
-# What the CPU can read, drivers place in main memory. What it can write, they may place in the GPU's own.
+# Drivers place buffers that the CPU can read in main memory. Buffers that it can write may be in GPU memory.
 IN_MAIN_MEMORY = USAGE.MAP_READ
 
-# What we can use, by wgpu's names; each is taken where it exists.
+# Optional features by wgpu's names; each is enabled if available.
 FEATURES = (
     "shader-f16",
     "subgroup",
@@ -35,15 +35,15 @@ FEATURES = (
     "memory-decoration-coherent",
     "mappable-primary-buffers",
 )
-MOST_STAGED = 16 << 20  # bytes of copies within buffers that are on their way at a time
-MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so only where the user agreed
+MOST_STAGED = 16 << 20  # maximum bytes in flight of copies within buffers
+MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so enabled only if the user agreed
 
-LEAST_SUBGROUP = 8  # lanes that kernels with shuffles need
-# Lanes of the smallest subgroup, of vendors whose compilers choose a size for each kernel: Intel 8 to 32, AMD 32 or 64.
+LEAST_SUBGROUP = 8  # minimum subgroup size of kernels with shuffles
+# Smallest subgroup size by vendor, if the compiler chooses a size for each kernel: Intel 8 to 32, AMD 32 or 64.
 VARIABLE_SUBGROUPS = {0x8086: 8, 0x1002: 32}
-INTEGER_DOT = ("Vulkan", "D3D12")  # backends whose shaders have an instruction for it; Metal has none
+INTEGER_DOT = ("Vulkan", "D3D12")  # backends with a dot product instruction for bytes; Metal has none
 
-# The limits every WebGPU device has: what `portable` mode pretends to.
+# The limits of every WebGPU device, which `portable` mode imposes.
 PORTABLE_LIMITS = {
     "max-bind-groups": 4,
     "max-buffer-size": 256 << 20,
@@ -64,17 +64,17 @@ PORTABLE_LIMITS = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What kernels may rely on, read off the opened device."""
+    """The capabilities of an opened device that kernels rely on."""
 
     f16: bool
     subgroup: bool
-    subgroup_size: int  # that every kernel has; 0 without subgroups, or where a compiler chooses it for each kernel
-    subgroup_width: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
-    integer_dot: bool  # whether four products of bytes are one instruction, and not as many as they look
-    fragment: int  # side of the square matrices that matrix units multiply; 0 where they are not in use
+    subgroup_size: int  # 0 without subgroups, or if the compiler chooses a size for each kernel
+    subgroup_width: int  # neighbouring lanes certain to share a subgroup in any kernel; 1 without subgroups
+    integer_dot: bool  # whether a dot product of four bytes is one instruction
+    fragment: int  # side of a fragment of matrix units; 0 if they are not used
     timestamps: bool
     timestamps_in_pass: bool
-    coherent: bool  # whether workgroups can be made to see what others of their dispatch wrote
+    coherent: bool  # whether workgroups can see writes of other workgroups of their dispatch
     main_memory: bool  # whether shaders can read buffers in main memory
     software: bool
     max_buffer: int
@@ -84,12 +84,12 @@ class Capabilities:
     max_invocations: int
     max_workgroups: int
     offset_alignment: int
-    latents_on_matrix_units: bool = True  # whether the driver was not seen to get attention over latents wrong there
-    state_space_on_matrix_units: bool = True  # the same of Mamba-2's prompts
+    latents_on_matrix_units: bool = True  # False if the driver computes latent attention wrongly on them
+    state_space_on_matrix_units: bool = True  # the same for prompts of Mamba-2
 
 
 class Buffer:
-    """GPU memory with a purpose. Freed by `free`, or when nothing refers to it any more."""
+    """GPU memory with a purpose. Freed by `free`, or with the last reference."""
 
     def __init__(self, handle: Any, nbytes: int, purpose: str, usage: "Counter[str]") -> None:
         self.handle = handle
@@ -99,7 +99,7 @@ class Buffer:
         self._accounted = weakref.finalize(self, usage.subtract, {purpose: nbytes})
 
     def free(self) -> None:
-        """Gives the memory back now; harmless when repeated."""
+        """Frees the memory now; can be called again."""
         if self._accounted.alive:
             self._accounted()
             self.handle.destroy()
@@ -111,8 +111,8 @@ class Buffer:
 class Device:
     """An opened adapter.
 
-    `portable` pretends to the default WebGPU limits and no features; `checked` keeps naga's bounds checks.
-    `matrix_units` opens it with matrix units, or raises `NoMatrixUnits` with the reason.
+    `portable` restricts it to the default WebGPU limits and no features; `checked` keeps naga's bounds checks.
+    `matrix_units` enables matrix units, or raises `NoMatrixUnits` with the reason.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Device:
         self._staging: Any = None
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
-        # A thread that encodes commands of steps to come; it starts with the first.
+        # A thread that encodes commands ahead; it starts on first use.
         self.encoding = ThreadPoolExecutor(1, "encode-ahead")
-        self.unsubmitted: set[Any] = set()  # `close` submits them: else they would never be freed
-        self.uploads: list[native.Upload] = []  # that these may read
+        self.unsubmitted: set[Any] = set()  # `close` submits them, as they would never be freed otherwise
+        self.uploads: list[native.Upload] = []  # buffers that these may read
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
@@ -145,7 +145,7 @@ class Device:
     def open(
         cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False, matrix_units: bool = False
     ) -> "Device":
-        """The device that `wanted` means; `cpu` is no GPU and so is refused here."""
+        """Opens the device named by `wanted`; `cpu` is refused, as it is not a GPU."""
         choice = choose(list_adapters(), wanted)
         if choice.adapter is None:
             raise NoAdapter(f"no GPU to open: {choice.reason}")
@@ -160,7 +160,7 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
+        """Frees everything on the device; later uses raise `DeviceLost`."""
         if self.closed:
             return
         self.closed = True
@@ -169,12 +169,12 @@ class Device:
         native.destroy(self.handle, list(self.unsubmitted), self.uploads)
         self.unsubmitted.clear()
         self.uploads.clear()
-        self._usage = Counter()  # what buffers give back later is no part of it
+        self._usage = Counter()  # buffers freed later no longer count
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:
-        """Zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside.
+        """Allocates zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside.
 
-        With `host` it is main memory, which a discrete GPU reads over its bus.
+        With `host` it is in main memory, which a discrete GPU reads over its bus.
         """
         nbytes = max(16, -(-nbytes // 16) * 16)
         limit = self.capabilities.max_buffer
@@ -190,13 +190,13 @@ class Device:
         return Buffer(handle, nbytes, purpose, self._usage)
 
     def upload(self, data: npt.NDArray[Any], purpose: str) -> Buffer:
-        """A buffer that holds `data`."""
+        """Allocates a buffer with the contents `data`."""
         buffer = self.buffer(data.nbytes, purpose)
         self.write(buffer, data)
         return buffer
 
     def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
-        """Queues a copy into the buffer, before whatever is submitted later."""
+        """Queues a copy into the buffer, before later submits."""
         if data.nbytes == 0:
             return
         self.flush()
@@ -214,7 +214,7 @@ class Device:
             self.queue.submit([encoder.finish()])
 
     def copy_within(self, buffers: Sequence[Buffer], source: int, target: int, nbytes: int) -> None:
-        """Queues a copy of the same place within each of the buffers, as many as there is room for by one submit."""
+        """Queues a copy from one offset to another within each of the buffers, several buffers per submit."""
         at_once = max(1, min(MOST_STAGED // nbytes, len(buffers)))
         between = self.buffer(nbytes * at_once, "staging").handle  # WebGPU has no copies within a buffer
         for first in range(0, len(buffers), at_once):
@@ -224,24 +224,24 @@ class Device:
             self.submit([native.encode(self.handle, (), [*there, *back])])
 
     def submit(self, commands: Sequence[Any]) -> int:
-        """Hands command buffers to the GPU and returns at once; the number waits for them and all before."""
+        """Submits command buffers and returns at once. Returns an index to wait for these and all earlier ones."""
         self.flush()
         return native.submit(self.queue, commands)
 
     def defer(self, submit: Callable[[], None]) -> None:
-        """Defers a submit until `flush`, or until anything else is queued or read."""
+        """Defers a submit until `flush`, or until something else is queued or read."""
         self.flush()
         self._deferred = submit
 
     def flush(self) -> None:
-        """Submits what was deferred."""
+        """Runs the deferred submit, if any."""
         deferred = self._deferred
         if deferred is not None:
             self._deferred = None
             deferred()
 
     def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
-        """The buffer's bytes, once all that was submitted is done."""
+        """Waits for all submitted work and returns the buffer's bytes."""
         nbytes = buffer.nbytes - offset if nbytes is None else nbytes
         whole = -(-nbytes // 4) * 4
         self.flush()
@@ -255,11 +255,11 @@ class Device:
             return self._mapper.read(self._staging, whole)[:nbytes]
 
     def pipeline(self, linked: Linked) -> Pipeline:
-        """The compiled shader, from the cache where it was compiled before."""
+        """The compiled shader, from the cache if possible."""
         return self.pipelines.get(linked)
 
     def compile(self, every: Iterable[Linked]) -> None:
-        """Those that a plan asks for next, side by side."""
+        """Compiles shaders in parallel, for later calls of `pipeline`."""
         self.pipelines.compile(every)
 
     def memory(self) -> Mapping[str, int]:
@@ -292,11 +292,11 @@ class Device:
         )
 
     def _measure_subgroup(self) -> int:
-        """The subgroup size that a plain kernel gets; wgpu-native does not report it."""
+        """Measures the subgroup size of a plain kernel, as wgpu-native does not report it."""
         return int(np.frombuffer(self.probe(link("probes/subgroup"), 16), np.uint32)[0])
 
     def probe(self, linked: Linked, nbytes: int) -> bytes:
-        """What one workgroup of a kernel writes into the only buffer that it binds."""
+        """Runs one workgroup of a kernel and returns what it writes to its only binding."""
         pipeline = self.pipeline(linked)
         result = self.buffer(nbytes, "probe")
         entries = [{"binding": 0, "resource": {"buffer": result.handle, "offset": 0, "size": result.nbytes}}]
@@ -313,14 +313,14 @@ class Device:
 
 
 def with_subgroups(can: Capabilities, measured: int, least: int | None) -> Capabilities:
-    """What kernels may rely on, by the size that one kernel got, and the least that another may get."""
-    # With matrix units compilers keep to one size.
+    """The capabilities with subgroup sizes: the one measured, and the least that another kernel may get."""
+    # With matrix units, compilers use a single size.
     steady = least is None or can.fragment > 0
     return replace(can, subgroup_size=measured if steady else 0, subgroup_width=min(measured, least or 32))
 
 
 def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
-    """The opened device, with all that we can use of its features and limits."""
+    """Opens the device with all usable features and limits."""
     if portable:
         lacking = [
             f"{name} {adapter.handle.limits[name]:,} (needed: {limit:,})"
@@ -348,7 +348,7 @@ def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
 def _open(adapter: Adapter, features: list[str], limits: Mapping[str, int]) -> Any:
     try:
         with native.quiet_stderr():
-            # Limits that are not named are asked for at the adapter's own maximum.
+            # Limits that are not given default to the adapter's maximum.
             return adapter.handle.request_device_sync(required_features=features, required_limits=dict(limits))
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceError(f"cannot open {adapter}: {' '.join(str(error).split())}; try another --device") from None

@@ -23,11 +23,11 @@ _one_at_a_time = threading.Lock()
 
 
 class NotLifted(Exception):
-    """Why experimental features stay refused."""
+    """The reason why experimental features stay disabled."""
 
 
 def functions() -> tuple[tuple[bytes, bytes], ...]:
-    """By architecture, the machine code of the whole function, and of one that returns no features."""
+    """Machine code by architecture: the whole function, and a replacement that returns no features."""
     x86 = "48b8{}31d2c3"  # movabs rax, MASK; xor edx, edx; ret
     none = struct.pack("<Q", 0).hex()
     x86_pair = bytes.fromhex(x86.format(struct.pack("<Q", MASK).hex())), bytes.fromhex(x86.format(none))
@@ -39,7 +39,7 @@ def functions() -> tuple[tuple[bytes, bytes], ...]:
 
 @contextlib.contextmanager
 def lifted(library: str) -> Iterator[None]:
-    """Experimental features are not refused inside; the library is as it was afterwards."""
+    """A context in which experimental features are accepted; restores the library afterwards."""
     if sys.platform != "linux":
         raise NotLifted(f"lifting wgpu's refusal is only known to work on Linux, not on {sys.platform}")
     with _one_at_a_time:
@@ -52,7 +52,7 @@ def lifted(library: str) -> Iterator[None]:
 
 
 def _found(library: str) -> tuple[int, bytes, bytes]:
-    """Where the function lies in memory, its code, and what to put there."""
+    """The address of the function, its code, and the replacement."""
     hits = []
     for start, size in _executable(library):
         text = ctypes.string_at(start, size)
@@ -67,7 +67,7 @@ def _found(library: str) -> tuple[int, bytes, bytes]:
 
 
 def _executable(library: str) -> Iterator[tuple[int, int]]:
-    """The parts of a loaded library that hold code: address and size."""
+    """The address and size of each code segment of a loaded library."""
     path = os.path.realpath(library)
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
@@ -78,7 +78,7 @@ def _executable(library: str) -> Iterator[tuple[int, int]]:
 
 
 def _write(address: int, code: bytes) -> None:
-    """By the kernel, which keeps instruction caches right and needs no page to be writable."""
+    """Writes memory through the kernel, which flushes instruction caches and can write to read-only pages."""
     try:
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(address)

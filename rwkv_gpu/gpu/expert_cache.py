@@ -1,4 +1,4 @@
-"""Copies of experts on the GPU whose mixture is in main memory: those that were used last, in slots."""
+"""Creates caches of recently used experts on the GPU, for mixtures in main memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from .weights import BOOK_HEADER, ExpertCache, Weights, layout
 
 
 def expert_caches(device: Device, weights: Weights, experts: Sequence[Parameter], slots: int) -> list[ExpertCache]:
-    """A cache for each layer whose matrices can have one: in one binding each, an expert in whole vec4s."""
+    """Creates a cache for each layer whose matrices are in one binding each, with experts of whole vec4s."""
     blocks: dict[str, list[Parameter]] = {}
     for p in experts:
         blocks.setdefault(p.block, []).append(p)

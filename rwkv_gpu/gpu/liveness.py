@@ -1,4 +1,4 @@
-"""Which intermediates may share memory: intervals of life in, slots out. Knows numbers only."""
+"""Assigns memory slots to intermediates from their lifetimes. Works with numbers only."""
 
 import sys
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Life:
-    """A value of `nbytes` that is written at step `born` and read for the last time at step `last`.
+    """The lifetime of a value of `nbytes`: written at step `born`, read for the last time at step `last`.
 
-    What is `overlapping` is written by a step that need not wait for the one before: in memory that was used earlier it
-    would have to.
+    `overlapping`: it is written by a step that can overlap the one before, but could not if it reused memory.
     """
 
     nbytes: int
@@ -21,35 +20,35 @@ class Life:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Each value's slot, and each slot's size."""
+    """The slot of each value, and the size of each slot."""
 
     slots: tuple[int, ...]
     sizes: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
-        """The memory that all slots take together."""
+        """The total size of all slots."""
         return sum(self.sizes)
 
 
 def apart(lives: Sequence[Life]) -> Assignment:
-    """A slot for each: nothing waits for what used its memory before."""
+    """Assigns a separate slot to each value, so that no step waits for an earlier user of its memory."""
     return Assignment(tuple(range(len(lives))), tuple(life.nbytes for life in lives))
 
 
 def assign(lives: Sequence[Life], most: int = 0) -> Assignment:
-    """A slot for each value such that no two values that live at the same step share one.
+    """Assigns slots such that no two values that are alive at the same step share one.
 
-    Greedy in order of birth: the tightest free slot that is large enough, else the largest free one, grown. Values that
-    overlap have slots that nobody shares, if all of them take no more than `most` bytes.
+    Greedy in order of birth: the smallest free slot that is large enough, else the largest free one, grown. Overlapping
+    values get exclusive slots, if these take at most `most` bytes in total.
     """
     own = sum(life.nbytes for life in lives if life.overlapping) <= most
     slots = [0] * len(lives)
     sizes: list[int] = []
-    busy: dict[int, int] = {}  # slot -> the last step of its holder
+    busy: dict[int, int] = {}  # by slot: the last step of its current value
     for index in sorted(range(len(lives)), key=lambda i: lives[i].born):
         life = lives[index]
-        # A step reads and writes at once, so a slot is free only after the last step of its holder.
+        # A step reads and writes at the same time, so a slot is free only after the last step of its value.
         lone = own and life.overlapping
         free = [] if lone else [slot for slot in range(len(sizes)) if busy[slot] < life.born]
         roomy = [slot for slot in free if sizes[slot] >= life.nbytes]

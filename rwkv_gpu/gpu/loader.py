@@ -1,4 +1,4 @@
-"""Parameters from a file to the GPU: read, repacked and uploaded in bounded pieces, several at a time."""
+"""Loads parameters from a file to the GPU: reads, repacks and uploads bounded pieces, several at a time."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ from .weights import BY_NAME, DeviceWeight, Layout, Shard, Weights, align, as_sh
 
 PIECE = 4 << 20  # bytes of the file that are read at a time
 IN_FLIGHT = 4  # pieces that are read or packed while one is uploaded
-STAGING = 16 << 20  # bytes that one copy to the device may have: a piece, in whatever format it is kept
+STAGING = 16 << 20  # maximum bytes of a copy to the device: a piece, converted to any format
 
-Progress = Callable[[int, int], None]  # bytes of the file done, and in all
+Progress = Callable[[int, int], None]  # bytes of the file done, and in total
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What to load under a name: a matrix [..., K] or a vector, made of tensors of the file.
+    """A parameter to load: a matrix [..., K] or a vector, made of tensors of the file.
 
-    Several tensors are vectors one behind the other; `alternate` takes their rows in turns: gate, up, gate, up ...
+    Several tensors are concatenated; with `alternate` their rows are interleaved: gate, up, gate, up ...
     """
 
     name: str
@@ -36,34 +36,34 @@ class Parameter:
     tensors: tuple[TensorInfo, ...]
     format: Format
     alternate: bool = False
-    part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # of the rows of its only tensor
-    host: bool = False  # whether it stays in main memory, where the GPU reads it
-    whole: bool = False  # whether its rows follow each other without a gap, because kernels read them as one vector
+    part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # selects from its rows
+    host: bool = False  # whether it stays in main memory, which the GPU can read
+    whole: bool = False  # whether its rows have no gaps, as kernels read them as one vector
 
     @property
     def is_experts(self) -> bool:
-        """Whether it is a matrix for each expert of a mixture."""
+        """Whether it has one matrix per expert of a mixture."""
         return len(self.shape) > 2 and "_exps." in self.name
 
     @property
     def block(self) -> str:
-        """`blk.3` of `blk.3.ffn_key.weight`; what is in no block is alone."""
+        """The block in a name: `blk.3` for `blk.3.ffn_key.weight`; the whole name if there is none."""
         return ".".join(self.name.split(".")[:2]) if self.name.startswith("blk.") else self.name
 
     @property
     def rows(self) -> int:
-        """Rows of what is stored."""
+        """The number of stored rows."""
         return 1 if self.whole else int(np.prod(self.shape[:-1]))
 
     @property
     def width(self) -> int:
-        """Weights in a row."""
+        """The number of weights in a row."""
         return int(np.prod(self.shape)) if self.whole else self.shape[-1]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Some rows of a parameter, and where they go."""
+    """Some rows of a parameter, and their target."""
 
     parameter: Parameter
     shard: Shard
@@ -83,7 +83,7 @@ class Piece:
 def load_weights(
     device: Device, file: GGUFFile, parameters: Sequence[Parameter], progress: Progress | None = None
 ) -> Weights:
-    """Every parameter on the device. Host memory stays within a few pieces and wgpu's staging."""
+    """Loads all parameters to the device. Host memory is limited to a few pieces and wgpu's staging."""
     places: list[Place] = []
     weights = place_weights(device, parameters, partial(allocate_weights, device), places)
     total = sum(tensor.nbytes for parameter in parameters for tensor in parameter.tensors)
@@ -100,25 +100,25 @@ def load_weights(
 
 
 def allocate_weights(device: Device, nbytes: int, host: bool) -> Buffer:
-    """A buffer for parameters, on the GPU or in main memory."""
+    """Allocates a buffer for parameters, on the GPU or in main memory."""
     return device.buffer(nbytes, "weights in main memory" if host else "weights", host=host)
 
 
 def device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
-    """What `load_weights` would allocate on the device."""
+    """Bytes that `load_weights` would allocate on the device."""
     return sum(nbytes for nbytes, host, _ in buffers_of(device, parameters) if not host)
 
 
 def host_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
-    """What `load_weights` would allocate in main memory."""
+    """Bytes that `load_weights` would allocate in main memory."""
     return sum(nbytes for nbytes, host, _ in buffers_of(device, parameters) if host)
 
 
-Members = list[tuple[Parameter, int, int]]  # with the first row, and how many
+Members = list[tuple[Parameter, int, int]]  # parameter, first row, number of rows
 
 
 def buffers_of(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[int, bool, Members]]:
-    """Each buffer's size, whether it is in main memory, and what is in it.
+    """Yields each buffer's size, whether it is in main memory, and its contents.
 
     Neighbours of one block and format share a buffer while a binding can hold it, so that one dispatch can read
     several; what is too large for a binding is cut into shards of whole rows, each with a buffer of its own. In main
@@ -143,7 +143,7 @@ def buffers_of(device: Device, parameters: Sequence[Parameter]) -> Iterator[tupl
 
 
 def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
-    """(first row, rows) of shards under the limit, of whole blocks of rows: of an expert, where there are some."""
+    """Yields (first row, rows) of shards within the limit; a shard consists of whole experts if there are any."""
     unit = parameter.shape[-2] if len(parameter.shape) > 2 else 64
     nbytes = layout(parameter.format, unit, parameter.width).nbytes
     if nbytes > limit:
@@ -162,9 +162,9 @@ def place_weights(
     allocate: Callable[[int, bool], Buffer],
     places: list[Place] | None = None,
 ) -> Weights:
-    """Gives every parameter its place in a buffer; loads nothing.
+    """Assigns every parameter its place in a buffer, without loading it.
 
-    `allocate` makes a buffer of so many bytes, which may be in main memory. `places` collects the places.
+    `allocate(nbytes, host)` creates a buffer, in main memory if `host`. `places` collects the places.
     """
     weights = Weights(device)
     shards: dict[str, list[Shard]] = {}
@@ -187,7 +187,7 @@ Job = Callable[[], Piece]
 
 
 def _jobs(file: GGUFFile, place: Place) -> Iterator[Job]:
-    """Reads and packs a place, piece by piece."""
+    """Yields jobs that read and pack a place, piece by piece."""
     p, rows = place.parameter, place.shard.rows
     # A multiple of 4, so that every plane's rows start at a whole word.
     step = max(4, PIECE // max(p.format.row_bytes(p.width), sum(t.nbytes for t in p.tensors) // p.rows) // 4 * 4)
@@ -213,12 +213,12 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
         return p.part(whole).reshape(p.rows, -1)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
-    every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # a row may be of several vectors
+    every = [_read_bytes(file, t, p, 0, (1, t.nbytes)) for t in p.tensors]  # a row may consist of several vectors
     return np.concatenate(every, axis=1).reshape(p.rows, -1)[row : row + count]
 
 
 def _read_tensor(file: GGUFFile, tensor: TensorInfo, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:
-    """Rows of a tensor of the file that is as wide as the parameter."""
+    """Rows of a tensor of the file with the width of the parameter."""
     width = tensor.format.row_bytes(p.width)
     return _read_bytes(file, tensor, p, row * width, (count, width))
 
@@ -226,14 +226,14 @@ def _read_tensor(file: GGUFFile, tensor: TensorInfo, p: Parameter, row: int, cou
 def _read_bytes(
     file: GGUFFile, tensor: TensorInfo, p: Parameter, start: int, shape: tuple[int, int]
 ) -> npt.NDArray[np.uint8]:
-    """A part of a tensor of the file, converted where the parameter is kept in another format."""
+    """A part of a tensor of the file, converted if the parameter is stored in another format."""
     raw = np.empty(shape, np.uint8)
     file.read_into(tensor, start, raw.reshape(-1).data)
     return raw if tensor.format is p.format else convert(raw, tensor.format, p.format)
 
 
 def convert(raw: npt.NDArray[np.uint8], source: Format, target: Format) -> npt.NDArray[np.uint8]:
-    """Rows in a float format."""
+    """Converts rows to a float format."""
     values = np.ascontiguousarray(dequantise_rows(source, raw))
     if target.name == "BF16":
         return np.ascontiguousarray(values.view(np.uint16)[:, 1::2]).view(np.uint8)
@@ -241,7 +241,7 @@ def convert(raw: npt.NDArray[np.uint8], source: Format, target: Format) -> npt.N
 
 
 def common_float_format(file: GGUFFile, tensors: Iterable[TensorInfo]) -> Format:
-    """The smallest float format that holds all of these float matrices without loss."""
+    """The smallest float format that represents all of these float matrices exactly."""
     every = list(tensors)
     for name in ("F16", "BF16"):
         if any(t.format.name == name for t in every) and all(_fits(file, t, BY_NAME[name]) for t in every):
@@ -260,7 +260,7 @@ def _fits(file: GGUFFile, tensor: TensorInfo, target: Format) -> bool:
 
 
 def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Job]) -> Iterator[Piece]:
-    """Results in order, with a bounded number of jobs under way."""
+    """Yields results in order, with a bounded number of jobs in flight."""
     under_way: deque[Future[Piece]] = deque()
     for job in jobs:
         under_way.append(pool.submit(job))

@@ -1,4 +1,4 @@
-"""Whether an adapter has matrix units that our kernels can use, and how large the matrices are that they multiply."""
+"""Whether an adapter has matrix units that our kernels can use, and the size of their fragments."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from .vulkan import MatrixShape, matrix_shapes
 
 MatrixUnits = Literal["auto", "on", "off"]  # whether they are used: see `ops/open_device.py`
 CHOICES: tuple[MatrixUnits, ...] = ("auto", "on", "off")
-SIDES = 16, 8  # of the square fragments that WGSL can write, the better first
+SIDES = 16, 8  # sides of the square fragments that WGSL supports, best first
 REASONS = {
     "Metal": "wgpu-native 29 compiles matrix kernels for Metal wrongly; wgpu 30 is needed",
     "D3D12": "wgpu has no matrix units on DirectX 12",
@@ -17,13 +17,13 @@ REASONS = {
 
 
 def refuse_cpu(matrix_units: MatrixUnits) -> None:
-    """Raises `NoMatrixUnits` where the cpu device is to have them on."""
+    """Raises `NoMatrixUnits` if they are requested for the cpu device."""
     if matrix_units == "on":
         raise NoMatrixUnits("no matrix units on the cpu device; name a GPU by --device, see `rwkv-gpu devices`")
 
 
 def fragment_of(adapter: Adapter) -> int:
-    """The side of a fragment of float16 with sums in float32; raises `NoMatrixUnits` where there is none."""
+    """The side of a float16 fragment with float32 sums; raises `NoMatrixUnits` if there is none."""
     if adapter.backend != "Vulkan":
         raise NoMatrixUnits(f"no matrix units on {adapter}: {REASONS.get(adapter.backend, 'its backend has none')}")
     if "cooperative-matrix" not in adapter.handle.features or "shader-f16" not in adapter.handle.features:

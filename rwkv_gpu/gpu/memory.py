@@ -1,4 +1,4 @@
-"""How much memory a device can still give, where that can be known."""
+"""The free memory of a device, if it can be determined."""
 
 import os
 
@@ -9,7 +9,7 @@ MEMINFO = "/proc/meminfo"
 
 
 def host_available() -> int | None:
-    """Bytes of main memory that programs may still take."""
+    """Free bytes of main memory."""
     try:
         with open(MEMINFO, encoding="ascii") as file:
             for line in file:
@@ -24,5 +24,5 @@ def host_available() -> int | None:
 
 
 def device_available(device: Device) -> int | None:
-    """Bytes that the device can give; None for a GPU with memory of its own whose driver does not say."""
+    """Free bytes for a device; None for a discrete GPU whose driver does not report it."""
     return free_vram(device.adapter.name) if device.adapter.kind == "DiscreteGPU" else host_available()

@@ -1,6 +1,6 @@
-"""Two kernels merged into one shader: the first workgroups run one, the others the second.
+"""Merges two kernels into one shader: the first workgroups run the first kernel, the others the second.
 
-A declaration that is the same in both stands once in the merged text; all others of the second get names of their own.
+A declaration that both have in common occurs once in the merged text; other declarations of the second are renamed.
 """
 
 import functools
@@ -24,19 +24,19 @@ class Both:
     """A shader of two kernels."""
 
     linked: Linked
-    numbers: Mapping[int, int]  # that it gives to the bindings of the second
-    memory: bool  # whether the second has workgroup memory that the first has not
+    numbers: Mapping[int, int]  # new binding numbers of the second kernel, by old number
+    memory: bool  # whether the second has workgroup memory that the first does not have
 
 
 @dataclass(frozen=True)
 class Declaration:
     """One declaration at the top level of a module, with all its text."""
 
-    name: str  # empty for a const_assert, and for white space
+    name: str  # empty for a const_assert and for white space
     tokens: tuple[str, ...]
 
     def free(self) -> Iterator[tuple[str, bool]]:
-        """Its tokens, and whether each may be a name that the module declares."""
+        """Its tokens, each with a flag whether it may be a name declared by the module."""
         solid = [token for token in self.tokens if not token.isspace()]
         around = zip(["", *solid], [*solid[1:], ""], strict=False)
         struct = "struct" in solid
@@ -45,16 +45,16 @@ class Declaration:
             yield token, before not in (".", "@") and not (struct and after == ":")
 
     def names(self) -> set[str]:
-        """Every word that may be the name of a declaration."""
+        """All words that may be names of declarations."""
         return {token for token, free in self.free() if free and WORD.fullmatch(token)}
 
     def renamed(self, names: Mapping[str, str]) -> str:
-        """Its text with names replaced."""
+        """Its text with replaced names."""
         return "".join(names.get(token, token) if free else token for token, free in self.free())
 
 
 def lanes(linked: Linked) -> str:
-    """The lanes of a workgroup, as the shader declares them."""
+    """The workgroup size that the shader declares."""
     size = ENTRY.search(linked.source)
     assert size, f"{linked.name} has no entry"
     found = re.search(rf"^const {size[1]} = (\d+)u;", linked.source, re.MULTILINE)
@@ -63,7 +63,7 @@ def lanes(linked: Linked) -> str:
 
 @functools.lru_cache(maxsize=64)
 def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> Both:
-    """Both kernels, with so many workgroups each. `same` pairs bindings of the second and the first that are equal."""
+    """Merges kernels with numbers of workgroups. `same` maps bindings of the second to equal ones of the first."""
     one, other = _declarations(first.source), _declarations(second.source)
     alike = _alike(one, other, dict(same))
     words = {token for each in (*one, *other) for token in each.tokens}
@@ -84,7 +84,7 @@ def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tu
 
 
 def _declarations(source: str) -> tuple[Declaration, ...]:
-    """The declarations of a shader without its comments. Its entry point is a function like any other here."""
+    """The declarations of a shader without comments; the entry point becomes an ordinary function."""
     plain = BUILTIN.sub(r"\2: \3", ENTRY.sub("", ENABLE.sub("\n", COMMENT.sub("", source))))
     found: list[Declaration] = []
     tokens: list[str] = []
@@ -110,7 +110,7 @@ def _name(tokens: Sequence[str]) -> str:
 
 
 def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mapping[int, int]) -> set[str]:
-    """Names that mean the same in both: their declarations are equal, and so are those that they use."""
+    """Names with the same meaning in both: their declarations, and all that these use, are equal."""
     ours, theirs = ({own.name: own for own in each if own.name} for each in (one, other))
 
     def equal(name: str) -> bool:
@@ -128,7 +128,7 @@ def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mappi
 
 
 def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
-    """The numbers of the second's bindings: the first's where both bind the same, else free ones."""
+    """The binding numbers of the second kernel: those of the first for equal bindings, else free ones."""
     ours = {binding.name: number for number, binding in first.bindings().items()}
     free = itertools.count(max(ours.values()) + 1)
     theirs = second.bindings().items()
@@ -136,7 +136,7 @@ def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
 
 
 def _second(own: Declaration, alike: set[str], names: Mapping[str, str]) -> str:
-    """A declaration of the second kernel with its own names; only its empty lines, where the first declares it, too."""
+    """A declaration of the second kernel with new names; only its line ends if the first has the same one."""
     if own.name in alike:
         return "\n" * "".join(own.tokens).count("\n")
     return own.renamed({old: new for old, new in names.items() if old not in alike})

@@ -1,6 +1,6 @@
-"""The few wgpu-native calls that wgpu-py's public API lacks, or is too slow for.
+"""Direct wgpu-native calls, for functions that wgpu-py's public API lacks or that are too slow there.
 
-The only module that touches wgpu-py's internals; wgpu is pinned to a minor version because of it.
+Only this module uses wgpu-py's internals; wgpu is pinned to a minor version because of it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
 
 from ..errors import DeviceError, DeviceLost, OutOfMemory
 
-# Without a handler, Python prints wgpu's log on stderr as a last resort; an application's own handlers still see it.
+# Without a handler, Python prints wgpu's log on stderr; handlers of the application still receive it.
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
@@ -28,7 +28,7 @@ PATIENCE = 60.0  # seconds for a callback that another thread is about to call
 
 
 def library_path() -> str:
-    """The file of the wgpu-native that is loaded: wgpu-py's own, or the one that WGPU_LIB_PATH named."""
+    """The path of the loaded wgpu-native: wgpu-py's own, or the one in WGPU_LIB_PATH."""
     return str(lib_path)
 
 
@@ -53,7 +53,7 @@ def quiet_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def typed_errors(doing: str) -> Iterator[None]:
-    """Turns what wgpu raises into our exceptions: the one place that knows its messages."""
+    """A context that translates wgpu's exceptions to ours; the only place that depends on its messages."""
     try:
         yield
     except wgpu.GPUError as error:
@@ -68,12 +68,12 @@ def translate(message: str, doing: str) -> DeviceError:
         )
     if "Not enough memory" in message or "out of memory" in message.lower():
         return OutOfMemory(f"out of GPU memory while {doing}; close other programs or use a smaller model or context")
-    told = " ".join(message.split())
-    return DeviceError(f"the GPU driver refused while {doing}: {told}; update the driver or try another --device")
+    text = " ".join(message.split())
+    return DeviceError(f"the GPU driver refused while {doing}: {text}; update the driver or try another --device")
 
 
 class Captured:
-    """Collects the error of raw `lib` calls made inside and raises it typed at the end."""
+    """A context that collects errors of raw `lib` calls and raises a typed exception at the end."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -102,7 +102,7 @@ def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
 
 
 class Encoded:
-    """A command buffer by its handle, given back with this object if it was submitted.
+    """A command buffer by its handle, released with this object if it was submitted.
 
     wgpu-native never frees one that was not, nor its device and all that lies there: see `Device.unsubmitted`.
     """
@@ -115,7 +115,7 @@ class Encoded:
         lib.wgpuCommandBufferRelease(self._internal)
 
 
-Copy = tuple[Any, int, Any, int, int]  # from a buffer, where in it, to a buffer, where in it, bytes
+Copy = tuple[Any, int, Any, int, int]  # source buffer, offset, target buffer, offset, bytes
 Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
 
 _REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
@@ -128,13 +128,13 @@ def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list
 
 
 class Recording:
-    """Commands that were recorded. wgpu checks and translates them in `finish`, which any thread may call."""
+    """Recorded commands. wgpu validates and translates them in `finish`, which any thread may call."""
 
     def __init__(self, encoder: Any) -> None:
         self._internal = encoder
 
     def finish(self) -> Encoded:
-        """The command buffer; asked for once."""
+        """Returns the command buffer; may be called once."""
         with Captured("encoding a step"):
             return Encoded(_finished(self._internal))
 
@@ -146,7 +146,7 @@ def record(
     stamps: Mapping[str, Any] | None = None,
     before: Sequence[Copy] = (),
 ) -> Recording:
-    """One pass over all steps, copies `before` it and behind it."""
+    """Records one pass over all steps, with copies before and after it."""
     with Captured("encoding a step"):
         return Recording(_recorded(device._internal, steps, copies, stamps, before))
 
@@ -157,7 +157,7 @@ def encode(
     copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
 ) -> Encoded:
-    """A command buffer of one pass over all steps, and copies behind it."""
+    """A command buffer of one pass over all steps, with copies after it."""
     return record(device, steps, copies, stamps).finish()
 
 
@@ -168,7 +168,7 @@ def _recorded(
     stamps: Mapping[str, Any] | None,
     before: Sequence[Copy] = (),
 ) -> Any:
-    """The handle of an encoder, in as few calls as there can be; without steps, of the copies alone."""
+    """The handle of an encoder with the recorded commands, in as few calls as possible; no pass without steps."""
     # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
     encoder = lib.wgpuDeviceCreateCommandEncoder(device, NULL)
     _copy(encoder, before)
@@ -193,7 +193,7 @@ def _copy(encoder: Any, copies: Sequence[Copy]) -> None:
 
 
 def _finished(encoder: Any) -> Any:
-    """The handle of the command buffer of an encoder."""
+    """Finishes an encoder. Returns the handle of its command buffer."""
     # H: WGPUCommandBuffer f(WGPUCommandEncoder, WGPUCommandBufferDescriptor const *)
     encoded = lib.wgpuCommandEncoderFinish(encoder, NULL)
     # H: void f(WGPUCommandEncoder)
@@ -211,9 +211,9 @@ def run(
     landing: "Landing | None" = None,
     encoded: Encoded | None = None,
 ) -> int:
-    """Uploads the inputs of steps, submits them as one pass, and asks for what the copies behind it will have landed.
+    """Uploads the inputs of steps, submits them as one pass, and starts mapping the results.
 
-    The steps may be `encoded` already. What goes wrong is looked for once, at the end. The number waits for all.
+    The steps may be `encoded` already. Errors are checked once, at the end. Returns the index of the submit.
     """
     queue = device.queue._internal
     with Captured("running a step"):
@@ -232,7 +232,7 @@ def run(
 
 
 def _stamped(stamps: Mapping[str, Any]) -> Any:
-    """The descriptor of a pass that writes when it begins and ends."""
+    """The descriptor of a pass that writes timestamps at its begin and end."""
     writes = api.new_struct_p(
         "WGPUPassTimestampWrites *",
         querySet=stamps["query_set"]._internal,
@@ -243,7 +243,7 @@ def _stamped(stamps: Mapping[str, Any]) -> Any:
 
 
 def replay(compute_pass: Any, commands: Sequence[Command]) -> None:
-    """Encodes the commands into a pass of wgpu-py's, at a third of what its own calls cost for each."""
+    """Encodes commands into a pass of wgpu-py, at a third of the time of its own calls."""
     with Captured("encoding a step"):
         _dispatch(compute_pass._internal, commands)
 
@@ -277,11 +277,11 @@ def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
 
 
 def destroy(device: Any, unsubmitted: Sequence[Encoded] = (), uploads: "Sequence[Upload]" = ()) -> None:
-    """Ends a device. What the driver holds for it comes back with the last reference, without the garbage collector.
+    """Destroys a device. Its driver memory is freed with the last reference, without the garbage collector.
 
-    Command buffers would keep all of it for ever, so they are submitted first; what they read must be unmapped.
+    Command buffers would keep all of it alive, so they are submitted first; buffers that they read must be unmapped.
     """
-    if unsubmitted and not _is_lost(device):  # wgpu-native ends the process when a lost device is submitted to
+    if unsubmitted and not _is_lost(device):  # wgpu-native aborts the process on a submit to a lost device
         for upload in uploads:
             upload.unmap()
         submit(device.queue, unsubmitted)
@@ -298,13 +298,13 @@ def _is_lost(device: Any) -> bool:
 
 
 def wait(device: Any) -> None:
-    """Blocks until all that was submitted is done."""
+    """Blocks until all submitted work is done."""
     # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
     lib.wgpuDevicePoll(device._internal, True, NULL)
 
 
 class Arrival:
-    """What the callback of a map is told. C may call it until then, whoever else has gone, so it is kept so long.
+    """Receives the result of mapping a buffer. It stays alive until C has called it, even without other references.
 
     It knows no buffer and no device: wgpu-py keeps the callback of a struct until the struct is gone, so that one which
     knows its struct's owner keeps all of that for ever.
@@ -318,12 +318,12 @@ class Arrival:
         self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._told)
 
     def info(self) -> Any:
-        """The struct that a map is asked for with."""
+        """The callback struct for the map call."""
         mode = lib.WGPUCallbackMode_AllowSpontaneous
         return api.new_struct("WGPUBufferMapCallbackInfo", mode=mode, callback=self._callback)
 
     def expect(self) -> None:
-        """Another map is about to be asked for."""
+        """Must be called before the next map call."""
         self.status = 0
         self._awaited.add(self)
 
@@ -331,7 +331,7 @@ class Arrival:
         """Whether the map succeeded. Waits for the callback, which another thread's poll may be about to call."""
         end = time.monotonic() + PATIENCE
         while not self.status and time.monotonic() < end:
-            time.sleep(0.0005)  # so that the other thread gets on
+            time.sleep(0.0005)  # lets the other thread run
         return bool(self.status == lib.WGPUMapAsyncStatus_Success)
 
     def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
@@ -340,7 +340,7 @@ class Arrival:
 
 
 class Mapper:
-    """Maps a readable buffer by a spontaneous callback and one blocking poll: a quarter of the public API's latency."""
+    """Maps a readable buffer by callback and one blocking poll, at a quarter of the public API's latency."""
 
     def __init__(self, device: Any) -> None:
         self._device = device._internal
@@ -348,7 +348,7 @@ class Mapper:
         self._info = self._arrival.info()
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
-        """The first bytes of a mappable buffer, once all submitted work is done."""
+        """Waits for all submitted work and returns the first bytes of a mappable buffer."""
         handle = buffer._internal
         with Captured("reading results back"):
             self._arrival.expect()
@@ -366,7 +366,7 @@ class Mapper:
 
 
 def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
-    """Queues a copy of the bytes, which may change after; whole words, as wgpu copies no other."""
+    """Queues a copy of the bytes, which may change afterwards. wgpu copies whole words only."""
     with Captured("uploading"):
         source = ffi.from_buffer(data)
         # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
@@ -374,7 +374,7 @@ def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
 
 
 def submit(queue: Any, commands: Sequence[Any]) -> int:
-    """Hands command buffers to the GPU; the number waits for them and all before, and for nothing after."""
+    """Submits command buffers. Returns an index that waits for these and earlier ones, but not for later ones."""
     handles = ffi.new("WGPUCommandBuffer[]", [one._internal for one in commands])
     with Captured("submitting work"):
         # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
@@ -382,7 +382,7 @@ def submit(queue: Any, commands: Sequence[Any]) -> int:
 
 
 class Landing:
-    """A mappable buffer that results are copied to, and one callback that tells when they have come."""
+    """A mappable buffer for results, with a callback when they have arrived."""
 
     def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
         self.buffer = buffer
@@ -393,18 +393,18 @@ class Landing:
         self._info = self._arrival.info()
 
     def map(self) -> None:
-        """Asks for its bytes, to be there when all that was submitted so far is done."""
+        """Starts mapping it, which completes when all work submitted so far is done."""
         with Captured("reading results back"):
             self.ask()
 
     def ask(self) -> None:
-        """The same where errors are captured already."""
+        """The same without capturing errors, for callers that do."""
         self._arrival.expect()
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
         lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)
 
     def wait(self, index: int, spin: float = 0.0) -> None:
-        """Waits until the submit of that number is done: for `spin` seconds by asking again and again, then blocked."""
+        """Waits for the submit of an index: polls for `spin` seconds, then blocks."""
         with Captured("reading results back"):
             end = time.perf_counter() + spin if spin else 0.0
             while spin and not self._arrival.status and time.perf_counter() < end:
@@ -414,7 +414,7 @@ class Landing:
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
 
     def take(self) -> bytes:
-        """The bytes, which are there after `wait`."""
+        """The bytes; call `wait` before."""
         handle, nbytes = self.buffer._internal, self.expected
         if not self._arrival.came():
             raise DeviceLost("the GPU was lost while reading results back; start again")
@@ -425,9 +425,9 @@ class Landing:
 
 
 class Upload:
-    """A mappable buffer that the host writes inputs into, and that commands copy them from. It is created mapped.
+    """A mappable buffer for inputs: the host writes them, and commands copy them from it. It is created mapped.
 
-    A write into it is a copy in memory. wgpu's own write makes a buffer and a command buffer for each.
+    A write is a memory copy, while wgpu's own write creates a buffer and a command buffer each time.
     """
 
     def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
@@ -445,23 +445,23 @@ class Upload:
         return bool(self._arrival.status == lib.WGPUMapAsyncStatus_Success)
 
     def open(self) -> None:
-        """Finds its memory, once it is mapped."""
+        """Gets the address of its memory; it must be mapped."""
         # H: void * f(WGPUBuffer, size_t offset, size_t size)
         pointer = lib.wgpuBufferGetMappedRange(self.buffer._internal, 0, self.nbytes)
         self._memory = np.frombuffer(ffi.buffer(pointer, self.nbytes), np.uint8)
 
     def write(self, at: int, data: npt.NDArray[np.uint8]) -> None:
-        """Puts bytes there, while it is open: a copy that lets no other thread in."""
+        """Writes bytes while it is open, without releasing the GIL."""
         self._memory[at : at + len(data)] = data
 
     def unmap(self) -> None:
-        """Hands it to the device: commands that read it may be submitted."""
+        """Unmaps it, so that commands that read it may be submitted."""
         if self.is_mapped:
             self._memory, self._arrival.status = NO_MEMORY, 0
             lib.wgpuBufferUnmap(self.buffer._internal)
 
     def map(self) -> None:
-        """Asks to write into it again, once the device has done what was submitted so far."""
+        """Starts mapping it again, which completes when all work submitted so far is done."""
         with Captured("making room to upload"):
             self._arrival.expect()
             lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Write, 0, self.nbytes, self._info)

@@ -1,4 +1,4 @@
-"""A recorded step: its dispatches, their buffers and bind groups. Replays; knows no model and no text."""
+"""A plan: the recorded dispatches of a step, with their buffers and bind groups. Knows no model or text."""
 
 import contextlib
 import itertools
@@ -18,55 +18,55 @@ from .device import Buffer, Device
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
-Part = tuple[Any, int, int]  # a buffer, where in it, bytes
-LENGTHS = "lengths"  # not bound, but among the counts: the positions of all sequences, and of the longest
-ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
+Part = tuple[Any, int, int]  # a buffer, an offset in it, bytes
+LENGTHS = "lengths"  # an input stored with the counts: the positions of all sequences, and of the longest
+ENCODED_AHEAD = 64  # maximum rows of a step that is encoded ahead: larger ones compute far longer than they encode
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a buffer, as a shader binds it."""
+    """A range of a buffer that a shader binds."""
 
     buffer: Buffer
     offset: int
     nbytes: int
-    apart: int = 0  # bytes from that of one step of a submit to that of the next; 0 where all have the same
+    apart: int = 0  # bytes from the range of one step of a submit to the next; 0: all steps use the same
 
     def at(self, step: int) -> int:
-        """Where that of a step begins."""
+        """The offset for a step of a submit."""
         return self.offset + step * self.apart
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One step of a plan: a pipeline, what it binds by number, and how many workgroups."""
+    """One dispatch of a plan: a pipeline, its bindings by number, and the grid of workgroups."""
 
     name: str
     pipeline: Pipeline
     bound: Mapping[int, Slice]
     grid: Grid
-    fixed_bytes: int  # moved whatever the row count is: the weights
-    row_bytes: int  # moved for each row
+    fixed_bytes: int  # bytes moved for any number of rows: the weights
+    row_bytes: int  # bytes moved per row
     row_flops: int
-    picked: bool = False  # its rows are those that were picked
+    picked: bool = False  # whether it runs over the picked rows only
     context_cost: ContextCost = NO_CONTEXT_COST
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
-        """Bytes moved and flops in a step of so many rows, of which so many are picked."""
+        """Bytes moved and flops in a step of `rows` rows, `outputs` of which are picked."""
         count = outputs if self.picked else rows
         nbytes, flops = self.context_cost.cost(spans)
         return self.fixed_bytes + count * self.row_bytes + nbytes, count * self.row_flops + flops
 
 
 class StepBuffer:
-    """What changes from step to step: the counts and the plan's inputs, uploaded by one copy.
+    """The data that changes from step to step: counts and inputs, uploaded by one copy.
 
-    Kernels find the counts in a uniform `Step`. There are two: for those over all rows, and, for what follows the
-    choice of outputs, one whose rows are these. Each step of a submit has its own of all. What is there already is not
-    filled in again: an array that nobody can write into, where the step of that number had it last.
+    Kernels read the counts from a uniform `Step`. There are two of them: one for dispatches over all rows, and one for
+    dispatches over the picked rows. Each step of a submit has its own copy of everything. A read-only array that a step
+    already holds is not copied again.
     """
 
-    HEADER = 256  # bytes of a uniform `Step`; both stand before the inputs
+    HEADER = 256  # bytes of a uniform `Step`; both precede the inputs
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class StepBuffer:
             nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
-        self.steps = steps  # that one submit may have
+        self.steps = steps  # maximum steps of a submit
         self._apart = end
         self.buffer = device.buffer(steps * end, "step", uniform=True)
-        self.host = np.zeros((steps, end), np.uint8)  # what is to be uploaded of each step
+        self.host = np.zeros((steps, end), np.uint8)  # the bytes to upload, by step
         self._headers = [host[: 2 * self.HEADER].data.cast("I") for host in self.host]
         for header in self._headers:
             header[3] = header[3 + self.HEADER // 4] = bucket
@@ -101,16 +101,16 @@ class StepBuffer:
 
     @property
     def names(self) -> Iterable[str]:
-        """The inputs."""
+        """The names of the inputs."""
         return self._places
 
     def slice(self, name: str) -> Slice:
-        """Where an input lies on the device."""
+        """The place of an input on the device."""
         offset, nbytes = self._places[name]
         return Slice(self.buffer, offset, nbytes, self._apart)
 
     def uniform(self, picked: bool = False) -> Slice:
-        """Where the `Step` struct lies: of all rows, or of those that were picked."""
+        """The place of the `Step` struct, for all rows or for the picked rows."""
         return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER, self._apart)
 
     def fill(
@@ -122,7 +122,7 @@ class StepBuffer:
         outputs: int = 0,
         late: Collection[str] = (),
     ) -> None:
-        """The counts of a step and those inputs that the plan reads, on the host; `late` ones come later: `place`."""
+        """Fills in the counts and inputs of a step on the host, except inputs in `late`, which follow by `place`."""
         header, picked = self._headers[step], self.HEADER // 4
         header[0], header[1], header[2] = rows, segments, outputs
         header[picked], header[picked + 1], header[picked + 2] = outputs, segments, outputs
@@ -137,40 +137,40 @@ class StepBuffer:
             values = np.asarray(given)
             filled[name] = None if values.flags.writeable else values
             if values.shape[1:] == view.shape[1:]:
-                view[: len(values)] = values  # rows may be fewer
+                view[: len(values)] = values  # there may be fewer rows
             else:
-                view[tuple(map(slice, values.shape))] = values  # and pages
+                view[tuple(map(slice, values.shape))] = values  # and fewer pages
 
     def place(self, name: str, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
-        """Where the first rows of an input lie in a step, and their bytes."""
+        """The offset of an input in a step, and the bytes of its first rows."""
         dtype = self._views[0][name].dtype
         return self._places[name][0], np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
 
     def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
-        """Queues the upload of a step that comes alone."""
-        self._device.flush()  # steps that are filled in come first
+        """Queues the upload of a single step."""
+        self._device.flush()  # submits the steps that are filled in
         self.fill(0, rows, inputs, segments, outputs)
         self._device.write(self.buffer, self.host[:1])
 
 
 @dataclass(frozen=True)
 class Output:
-    """A result that stays readable until the scratch memory is used again."""
+    """A result that is readable until the scratch memory is used again."""
 
     place: Slice
     dtype: npt.DTypeLike
-    shape: tuple[int, ...]  # of the bucket; the first dimension is rows
+    shape: tuple[int, ...]  # for the maximum number of rows, which is the first dimension
 
     @cached_property
     def row_bytes(self) -> int:
-        """Of one row."""
+        """Bytes of one row."""
         return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
 
 class Plan:
-    """Dispatches for up to `rows` rows, replayed with any count of them.
+    """Dispatches for up to `rows` rows, replayed with any number of rows.
 
-    Several steps may share one submit, where each has inputs, and maybe outputs, of its own.
+    Several steps may share one submit; each has its own inputs, and optionally its own outputs.
     """
 
     def __init__(
@@ -187,15 +187,15 @@ class Plan:
         self.dispatches = tuple(dispatches)
         self.step = step
         self.outputs = dict(outputs)
-        self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
+        self.splits = tuple(splits)  # dispatches that start a layer: the plan may be split there into several submits
         self._groups: list[list[Any]] = []  # bind groups by step of a submit
         self._programs: list[list[native.Command]] = []  # commands by step of a submit
-        # The dispatches of a submit to come, by how many steps it has; some that another thread still encodes.
+        # Commands encoded ahead, by number of steps of the submit; another thread may still be encoding them.
         self._encoded: dict[int, native.Encoded | Future[native.Encoded]] = {}
         self.bind(1)
 
     def bind(self, steps: int) -> None:
-        """Bind groups for so many steps of a submit, made now if not before: else when they are wanted first."""
+        """Creates the bind groups for up to `steps` steps of a submit, which otherwise happens on first use."""
         for step in range(len(self._groups), steps):
             groups = [_bind_group(self.device, dispatch, step) for dispatch in self.dispatches]
             self._groups.append(groups)
@@ -217,7 +217,7 @@ class Plan:
         return self._programs[0]
 
     def reads(self, name: str) -> bool:
-        """Whether a dispatch reads this input."""
+        """Whether any dispatch reads this input."""
         return name in self._read
 
     @cached_property
@@ -236,12 +236,12 @@ class Plan:
         stamps: Mapping[str, Any] | None = None,
         copies: "Sequence[native.Copy]" = (),
     ) -> int:
-        """Uploads the counts and inputs and submits every dispatch, and copies of results behind them.
+        """Uploads the counts and inputs, and submits all dispatches followed by `copies` of results.
 
-        At once, or some layers at a time: then the GPU starts on the first while the CPU encodes the next. `stamps` is
-        what a pass is told to write of its begin and end, where it is one. The number that is returned waits for all.
+        With `layers_per_submit`, the GPU starts on the first layers while the CPU encodes the next. `stamps` are the
+        timestamp writes of the pass, if there is a single one. Returns the index of the last submit, to wait for.
         """
-        self.device.flush()  # steps that are filled in come first
+        self.device.flush()  # submits the steps that are filled in
         self.step.fill(0, rows, inputs, segments, outputs)
         return self.run_steps(1, layers_per_submit, stamps, copies)
 
@@ -253,11 +253,11 @@ class Plan:
         copies: "Sequence[native.Copy]" = (),
         landing: "native.Landing | None" = None,
     ) -> int:
-        """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts.
+        """Submits `steps` steps in order, whose inputs are filled in; only a single step may be split by layers.
 
-        `landing` is what the copies fill; it is asked for behind them.
+        `landing` is the buffer that the copies fill; it is mapped after them.
         """
-        assert not (layers_per_submit and (stamps or steps > 1)), "what goes in parts has no one begin and end"
+        assert not (layers_per_submit and (stamps or steps > 1)), "a split step has no single begin and end"
         if steps > len(self._groups):
             self.bind(steps)
         data, device = self.step.host[:steps], self.device
@@ -281,7 +281,7 @@ class Plan:
         return 1 in self._encoded
 
     def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
-        """Encodes the next submit of so many steps: worth it while the GPU computes, or if another `thread` does it."""
+        """Encodes the next submit of `steps` steps, while the GPU is busy or on another `thread`."""
         if steps in self._encoded or self.rows > ENCODED_AHEAD or not native.CAN_REPLAY:
             return
 
@@ -293,13 +293,13 @@ class Plan:
         if thread is None:
             self._encoded[steps] = encode()
             return
-        with contextlib.suppress(RuntimeError):  # the device or Python is about to end, and with it the thread
+        with contextlib.suppress(RuntimeError):  # the device or Python is shutting down, and with it the thread
             self._encoded[steps] = thread.submit(encode)
 
     def encode_steps(
         self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
     ) -> Iterator[Any]:
-        """The command buffers of so many steps, each to be submitted once: one, or one for some layers each."""
+        """The command buffers of `steps` steps: a single one, or one per group of layers. Each is submitted once."""
         for one in self.record_steps(steps, layers_per_submit, stamps, copies):
             yield one.finish() if isinstance(one, native.Recording) else one
 
@@ -311,9 +311,9 @@ class Plan:
         copies: "Sequence[native.Copy]",
         before: "Sequence[native.Copy]" = (),
     ) -> Iterator[Any]:
-        """The same as recordings, which another thread may finish; or finished, where the fallback must be used.
+        """The same as recordings, which another thread may finish; with the fallback they are finished already.
 
-        Copies `before` stand at the begin of the first.
+        Copies in `before` precede the first.
         """
         record = self.record if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
@@ -331,14 +331,14 @@ class Plan:
         steps: int = 1,
         before: "Sequence[native.Copy]" = (),
     ) -> "native.Recording":
-        """What `encode` encodes, before wgpu checks and translates it."""
+        """The recording of `encode`, before wgpu validates and translates it."""
         each = [commands[first:last] for commands in self._programs[:steps]]
         return native.record(self.device.handle, each, copies, stamps, before)
 
     def encode(self, first: int = 0, last: int | None = None, steps: int = 1) -> "native.Encoded":
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
-        No checks and no allocation by dispatch; wgpu checks the whole at its end.
+        Nothing is checked or allocated per dispatch; wgpu validates the whole at the end.
         """
         return self.record(first, last, steps=steps).finish()
 
@@ -351,7 +351,7 @@ class Plan:
         steps: int = 1,
         before: "Sequence[native.Copy]" = (),
     ) -> Any:
-        """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
+        """The same commands through wgpu-py's public API: the fallback, and the reference for tests of `encode`."""
         encoder = self.device.handle.create_command_encoder()
         for copy in before:
             encoder.copy_buffer_to_buffer(*copy)
@@ -367,18 +367,18 @@ class Plan:
         return encoder.finish()
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
-        """Bytes moved and flops of a whole step."""
+        """Bytes moved and flops of the whole step."""
         each = [dispatch.cost(rows, outputs, spans) for dispatch in self.dispatches]
         return sum(nbytes for nbytes, _ in each), sum(flops for _, flops in each)
 
     def part(self, name: str, rows: int, step: int = 0) -> Part:
-        """Where the first rows of an output of a step of a submit lie."""
+        """The place of the first rows of an output, for a step of a submit."""
         output = self.outputs[name]
         place = output.place
         return place.buffer.handle, place.offset + step * place.apart, rows * output.row_bytes
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
-        """The first rows of an output, once the GPU is done."""
+        """Waits for the GPU and returns the first rows of an output."""
         output = self.outputs[name]
         data = self.device.read(output.place.buffer, rows * output.row_bytes, output.place.offset)
         return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])

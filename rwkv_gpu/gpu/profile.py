@@ -1,4 +1,4 @@
-"""Where a plan's time goes, by the GPU's own clock: every dispatch timed, summed by step name."""
+"""Profiles a plan by the GPU's clock: times every dispatch, and sums by name."""
 
 import re
 import time
@@ -16,16 +16,16 @@ from . import native
 from .cost import Span
 from .plan import Plan
 
-QUERIES = 4096  # what WebGPU grants to one query set
+QUERIES = 4096  # maximum size of a query set in WebGPU
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """All dispatches of one name: `blk.3/key` and `blk.4/key` are both `blk.*/key`."""
+    """The time of all dispatches of one name: `blk.3/key` and `blk.4/key` both count as `blk.*/key`."""
 
     name: str
-    calls: int  # in one replay
-    seconds: float  # of one replay, the median over all
+    calls: int  # per replay
+    seconds: float  # per replay, the median over all replays
     nbytes: int
     flops: int
 
@@ -42,22 +42,22 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Timed:
-    """One dispatch of one replay."""
+    """The time of one dispatch of one replay."""
 
     name: str
-    start: float  # seconds after the first of the step began
+    start: float  # seconds after the begin of the step's first dispatch
     seconds: float
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The steps of a plan by time, and the whole."""
+    """The profile of a plan: times by name, and in total."""
 
     rows: int
     replays: int
     steps: tuple[StepTime, ...]  # longest first
     seconds: float
-    timeline: tuple[Timed, ...]  # of one replay, in the order of the plan
+    timeline: tuple[Timed, ...]  # one replay, in the order of the plan
 
 
 def profile_plan(
@@ -69,7 +69,7 @@ def profile_plan(
     outputs: int = 0,
     spans: Sequence[Span] = (),
 ) -> Profile:
-    """Times every dispatch of a step by the GPU's clock, over several replays; `spans` says where its sequences are."""
+    """Times every dispatch of a step by the GPU's clock, over several replays; `spans` are its sequences."""
     write = partial(plan.step.write, rows, inputs, segments, outputs)
     stamps = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches, begin and end] seconds
     median = np.median(stamps[..., 1] - stamps[..., 0], axis=0)
@@ -88,7 +88,7 @@ def profile_plan(
 
 
 def _replay(plan: Plan, write: Callable[[], None]) -> npt.NDArray[np.float64]:
-    """When each dispatch of one run began and ended, in seconds after the first began. [dispatches, 2]"""
+    """Begin and end of each dispatch of one replay, in seconds after the first begin. [dispatches, 2]"""
     capabilities = plan.device.capabilities
     if not capabilities.timestamps:
         raise UnsupportedDevice(
@@ -100,13 +100,13 @@ def _replay(plan: Plan, write: Callable[[], None]) -> npt.NDArray[np.float64]:
     for first in range(0, len(plan.dispatches), QUERIES // 2):
         dispatches = range(first, min(first + QUERIES // 2, len(plan.dispatches)))
         ticks.append(_run_timed(plan, dispatches, encode).reshape(-1, 2))
-    every = np.concatenate(ticks)  # of a clock that may count from an epoch: more digits than a float has
+    every = np.concatenate(ticks)  # ticks may count from an epoch, with more digits than a float has
     since: npt.NDArray[np.float64] = (every - every[0, 0]).astype(np.float64)
     return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
 def lap(plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
-    """Seconds of one replay in one pass, as users run it; of the host's clock where the device has none."""
+    """Seconds of one replay in a single pass, as in normal use; by the host's clock if the device has none."""
     plan.step.write(rows, inputs, segments, outputs)
     if plan.device.capabilities.timestamps:
         begin, end = _stamped(plan, 2, partial(_encode_whole, plan)).tolist()
@@ -124,7 +124,7 @@ def _run_timed(plan: Plan, dispatches: range, encode: Any) -> npt.NDArray[np.int
 
 
 def _stamped(plan: Plan, count: int, encode: Callable[[Any, Any], None]) -> npt.NDArray[np.int64]:
-    """Runs what is encoded, and gives the ticks that it has written into a set of queries."""
+    """Runs encoded commands, and returns the ticks in a query set."""
     device = plan.device
     with native.typed_errors("profiling"):
         queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=count)
@@ -152,7 +152,7 @@ def _encode_whole(plan: Plan, encoder: Any, queries: Any) -> None:
 
 
 def _around(queries: Any, first: int) -> dict[str, Any]:
-    """What stamps the beginning and the end of a pass."""
+    """The timestamp writes for the begin and the end of a pass."""
     return {"query_set": queries, "beginning_of_pass_write_index": first, "end_of_pass_write_index": first + 1}
 
 

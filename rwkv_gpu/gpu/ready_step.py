@@ -1,4 +1,4 @@
-"""A step that is made ready before all of its inputs are known: they come from another device."""
+"""A step that is prepared before all of its inputs are known, because some come from another device."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from .plan import Part, Plan
 
 @dataclass(frozen=True)
 class Commands:
-    """The command buffers of a step of a plan, with copies of its inputs at the begin and of its results at the end."""
+    """The command buffers of a step: copies of its inputs, the dispatches, and copies of its results."""
 
     plan: Plan
     parts: Sequence[Part]  # the results
-    landing: "native.Landing"  # where they are copied to
-    upload: "native.Upload"  # where its inputs are copied from
-    encoded: Callable[[], Sequence[Any]]  # gives the command buffers, maybe once another thread has finished them
+    landing: "native.Landing"  # the target of the results
+    upload: "native.Upload"  # the source of the inputs
+    encoded: Callable[[], Sequence[Any]]  # returns the command buffers, after waiting for the thread that finishes them
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
-        """Whether such a step has these commands."""
+        """Whether these commands can be used for a step with this plan and these results."""
         return self.plan is plan and self.parts == parts
 
 
 class ReadyStep:
-    """A step that waits for some of its inputs only: its commands are encoded, and its other inputs are in place."""
+    """A step with encoded commands that waits only for its late inputs; the others are in place."""
 
     def __init__(
         self,
@@ -43,6 +43,6 @@ class ReadyStep:
         commands.upload.write(0, step.host[0])
 
     def complete(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Puts the late inputs in place."""
+        """Writes the late inputs."""
         for name in self._late:
             self.commands.upload.write(*self.commands.plan.step.place(name, values[name]))

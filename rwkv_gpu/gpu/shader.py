@@ -1,13 +1,13 @@
-"""Shaders: linked from parts by concatenation, compiled once, with errors that point into their own files.
+"""Shaders: linked by concatenating parts, and compiled once. Error messages refer to the original files.
 
-WGSL declarations may stand in any order, so a specialised shader is a generated prelude (constants and aliases),
-the kernel, and one part for each hole that the kernel leaves open.
+WGSL declarations may be in any order, so a specialised shader consists of a generated prelude (constants and aliases),
+the kernel, and one part for each hole of the kernel.
 
 A part is a file or a section of one. `linear/epilogue/rows` is the section that `//# rows` opens in
-`linear/epilogue.wgsl`; `moe/bias/none` is `//# bias/none` in `moe.wgsl`. What precedes the first section of a file is a
-part with the name of the file, or only a comment.
+`linear/epilogue.wgsl`; `moe/bias/none` is `//# bias/none` in `moe.wgsl`. The text before the first section of a file is
+a part with the name of the file, unless it is only a comment.
 
-Drivers keep arrays of matrix fragments in memory, so that fragments have names. Lines that differ in numbers alone are
+Drivers keep arrays of matrix fragments in memory, so each fragment is a variable. Lines that differ only in numbers are
 written once:
 
     #for i in 1..8: if DIMS > {i}u { y{i} = faded(y{i}); }
@@ -35,14 +35,14 @@ from . import native
 
 @dataclass(frozen=True)
 class Struct:
-    """A value of a struct that some part declares: its fields, of u32 or again of such."""
+    """A constant of a struct type that a part declares. Fields are u32, structs, or arrays of these."""
 
     name: str
     fields: tuple["Field", ...]
 
 
-Field = int | Struct | tuple[int, ...] | tuple[Struct, ...]  # of several of one kind, an array
-Constant = Field | float | str  # an f32, the type that an alias stands for
+Field = int | Struct | tuple[int, ...] | tuple[Struct, ...]  # a tuple is an array
+Constant = Field | float | str  # a float is an f32, a str the type of an alias
 
 SECTION = re.compile(r"//# ([\w/]+)")
 REPEAT = re.compile(r"^ *#for (\w+) in (\d+)\.\.(\d+)(?:: (.+))?\n$")
@@ -58,7 +58,7 @@ PRELUDE = "prelude"
 
 @dataclass(frozen=True)
 class Binding:
-    """One `@binding(i)` of a shader, as its text declares it."""
+    """A declaration `@binding(i)` of a shader."""
 
     name: str
     access: str  # uniform, read, read_write
@@ -66,43 +66,43 @@ class Binding:
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel or a part of one: a file, or a section of it."""
+    """A kernel or a part: a file, or a section of one."""
 
     name: str  # linear/epilogue/rows
     file: str  # linear/epilogue.wgsl
     text: str
-    numbers: Sequence[int]  # of each of its lines in the file
+    numbers: Sequence[int]  # line number of each line in the file
 
     @property
     def origin(self) -> "Origin":
-        """Where its lines come from."""
+        """The origin of its lines."""
         return Origin(self.file, self.numbers, self.name)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where neighbouring lines of a module come from."""
+    """The origin of a range of lines of a module."""
 
     file: str
-    numbers: Sequence[int]  # of each line in the file
-    part: str = ""  # the part that they are; none where they are generated
+    numbers: Sequence[int]  # line number of each line in the file
+    part: str = ""  # the part that they form; empty if generated
 
     @classmethod
     def generated(cls, name: str, text: str) -> "Origin":
-        """Of a text that is in no file."""
+        """The origin of generated text."""
         return cls(name, range(1, text.count("\n") + 1))
 
 
 @dataclass(frozen=True)
 class Linked:
-    """A whole WGSL module and where its lines come from."""
+    """A complete WGSL module, with the origins of its lines."""
 
     name: str
     source: str
     origins: tuple[Origin, ...]  # in order
 
     def locate(self, line: int) -> tuple[str, int]:
-        """The file and line that a line of the whole was written in."""
+        """The file and line that a line of the module comes from."""
         for origin in self.origins:
             if line <= len(origin.numbers):
                 return origin.file, origin.numbers[line - 1]
@@ -110,7 +110,7 @@ class Linked:
         return self.origins[-1].file, self.origins[-1].numbers[-1]
 
     def listing(self) -> str:
-        """The whole for a reader: a comment says where what follows it was written."""
+        """The module for display, with comments that name the origin of the following lines."""
         lines = iter(self.source.splitlines(keepends=True))
         shown = []
         for origin in self.origins:
@@ -125,7 +125,7 @@ class Linked:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A compiled shader with what a dispatch of it must bind."""
+    """A compiled shader with its bind group layout."""
 
     name: str
     handle: Any
@@ -136,9 +136,9 @@ class Pipeline:
 def link(
     kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None, core: Sequence[str] = ()
 ) -> Linked:
-    """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants.
+    """Links a kernel and parts, named like `linear/gemv` and `formats/q4_k`, specialised by constants.
 
-    `core` are parts that belong to the kernel itself, so that its name does not list them.
+    `core` are parts that belong to the kernel, and are not listed in the name of the module.
     """
     parts_of = (kernel, *core, *parts)
     needs_f16 = any(map(_needs_f16, parts_of)) or "f16" in (constants or {}).values()
@@ -147,9 +147,9 @@ def link(
     return _joined(name, tuple(map(read, parts_of)), needs_f16, declared)
 
 
-@functools.lru_cache(1024)  # the layers of a model have most shaders in common
+@functools.lru_cache(1024)  # most layers of a model use the same shaders
 def _joined(name: str, parts: tuple[Part, ...], needs_f16: bool, declared: str) -> Linked:
-    # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
+    # `enable` directives must come first; their original lines are left empty to preserve line numbers.
     enabled = {line for part in parts for line in ENABLE.findall(part.text)}
     prelude = "".join(sorted(enabled | ({"enable f16;\n"} if needs_f16 else set()))) + declared
     source = "".join((prelude, *(ENABLE.sub("\n", part.text) for part in parts)))
@@ -186,7 +186,7 @@ def every_part() -> Mapping[str, Part]:
 
 @functools.cache
 def read(name: str) -> Part:
-    """A part by its name: of the files that it may be a section of, the longest path is that of the nearest."""
+    """A part by name. Of all files that it could be a section of, the one with the longest path is used."""
     file = name
     while file:
         path = _shaders().joinpath(f"{file}.wgsl")
@@ -199,7 +199,7 @@ def read(name: str) -> Part:
 
 
 def _parts_of(file: str, text: str) -> Iterator[Part]:
-    """What precedes the first section of a file, if it declares something, and the sections."""
+    """The sections of a file, and the text before the first section if it declares anything."""
     name, own = file, list[tuple[int, str]]()
     for number, line in [*enumerate(text.splitlines(), 1), (0, "//# end")]:
         section = SECTION.match(line)
@@ -212,7 +212,7 @@ def _parts_of(file: str, text: str) -> Iterator[Part]:
 
 
 def _repeated(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Numbered lines with those repeated that are written once for several numbers."""
+    """Expands `#for` repetitions in numbered lines."""
     rest = iter(lines)
     for number, line in rest:
         found = REPEAT.match(line)
@@ -227,7 +227,7 @@ def _repeated(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _until_end(rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines of a repeated block, which may have blocks in it."""
+    """The lines of a repeated block, including nested blocks."""
     depth = 1
     for number, line in rest:
         found = REPEAT.match(line)
@@ -252,7 +252,7 @@ def _code(text: str) -> str:
 
 @functools.cache
 def fingerprint() -> str:
-    """Of all shader texts: what was measured with others may be wrong for these."""
+    """A digest of all shader texts, which identifies the kernels that a measurement was made with."""
     found = hashlib.sha256()
     for text in sorted(text for _, text in _files(_shaders())):
         found.update(text.encode())
@@ -260,7 +260,7 @@ def fingerprint() -> str:
 
 
 def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every shader file below a folder: its path without the ending, and its text."""
+    """All shader files below a folder: path without the suffix, and text."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _files(entry, f"{path}{entry.name}/")
@@ -269,7 +269,7 @@ def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 class PipelineCache:
-    """Compiled shaders of one device, by content; bind group layouts are shared by access pattern."""
+    """The compiled shaders of one device by content. Pipelines with the same bindings share a layout."""
 
     def __init__(self, device: Any, checked: bool) -> None:
         self._device = device
@@ -278,26 +278,26 @@ class PipelineCache:
         self._layouts: dict[tuple[tuple[int, str], ...], tuple[Any, Any]] = {}
 
     def get(self, linked: Linked) -> Pipeline:
-        """The pipeline of this text, compiled at its first use."""
+        """The pipeline of a module, compiled on first use."""
         pipeline = self._pipelines.get(linked.source)
         if pipeline is None:
             pipeline = self._pipelines[linked.source] = self._compile(linked)
         return pipeline
 
     def compile(self, every: Iterable[Linked]) -> None:
-        """Compiles those that are not there yet, side by side: naga and drivers take a core each for seconds."""
+        """Compiles missing pipelines in parallel, as naga and drivers take seconds on one core each."""
         lacking = {linked.source: linked for linked in every if linked.source not in self._pipelines}
         longest_first = sorted(lacking.values(), key=lambda linked: len(linked.source), reverse=True)
         if len(lacking) < 2:
-            return  # whoever asks for it compiles it
-        for linked in longest_first:  # layouts are shared, so that one thread makes them
+            return  # compiled on first use instead
+        for linked in longest_first:  # layouts are shared, so one thread creates them
             self._layout(linked)
         with ThreadPoolExecutor(min(len(lacking), os.cpu_count() or 1), "rwkv-gpu-compile") as pool:
             compiled = list(pool.map(self._compile, longest_first))
         self._pipelines.update(zip((linked.source for linked in longest_first), compiled, strict=True))
 
     def clear(self) -> None:
-        """Forgets every pipeline: those that plans hold live on with them."""
+        """Drops all pipelines; those in use by plans stay alive."""
         self._pipelines.clear()
 
     def _compile(self, linked: Linked) -> Pipeline:
@@ -326,10 +326,10 @@ class PipelineCache:
 
 
 def describe(linked: Linked, message: str) -> str:
-    """naga's message with every location moved from the concatenation into the file it was written in."""
+    """naga's message with each location translated from the linked module to the original file."""
     lines = [line for line in message.splitlines() if line.strip() and not line.startswith("Caused by")]
-    told = [line for line in lines if "Validation Error" not in line and "In wgpuDevice" not in line]
-    moved = (LOCATION.sub(lambda found: _moved(linked, found), line) for line in told)
+    kept = [line for line in lines if "Validation Error" not in line and "In wgpuDevice" not in line]
+    moved = (LOCATION.sub(lambda found: _moved(linked, found), line) for line in kept)
     shown = (re.sub(r"^\d+ │", lambda gutter: " " * (len(gutter[0]) - 1) + "│", line) for line in moved)
     return f"shader {linked.name} does not compile:\n" + "\n".join(shown)
 

@@ -1,4 +1,4 @@
-"""A ring of mapped buffers on the way to the device: their memory is used again, so uploads allocate nothing."""
+"""A ring of mapped staging buffers for uploads. The buffers are reused, so uploads allocate nothing."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ import wgpu
 from . import native
 from .device import Buffer, Device
 
-Target = tuple[Buffer, int, npt.NDArray[np.uint8]]  # where bytes go, from an offset on
+Target = tuple[Buffer, int, npt.NDArray[np.uint8]]  # a buffer, an offset in it, and the bytes to write there
 
 
 class Staging:
-    """Copies bytes to the device through a few buffers in turn; `close` waits for the last."""
+    """Copies bytes to the device through a few buffers in turn; `close` waits for the last copy."""
 
     def __init__(self, device: Device, nbytes: int, count: int = 3) -> None:
         self._device = device
@@ -28,7 +28,7 @@ class Staging:
             )
 
     def write(self, targets: Sequence[Target]) -> None:
-        """Queues all of these copies; together they must fit one buffer of the ring."""
+        """Queues copies, which must fit into one buffer of the ring together."""
         buffer, mapping = self._ring.popleft()
         with native.typed_errors("uploading"):
             if mapping is not None:
@@ -51,7 +51,7 @@ class Staging:
             self._ring.append((buffer, buffer.map_async("WRITE")))
 
     def close(self) -> None:
-        """Waits for what is under way and gives the ring back."""
+        """Waits for copies in flight and frees the ring."""
         with native.typed_errors("uploading"):
             native.wait(self._device.handle)
             for buffer, mapping in self._ring:

@@ -1,8 +1,8 @@
-"""Steps on their way to the GPU and back: filled in one by one, submitted several at a time, read when they are done.
+"""The queue of steps in flight: filled in one by one, submitted in groups, and read back when done.
 
 Every submit leaves a fast GPU idle for 25 to 80 µs, so short steps share one. Results come back through a ring of
-mappable buffers, each waited for by the number of its own submit: the GPU goes on with what was submitted later.
-A step that waits for values of another device is made ready before: see `ReadyStep`.
+mappable buffers. Each is waited for by the index of its own submit, while the GPU continues with later submits.
+A step that needs values from another device is prepared in advance: see `ReadyStep`.
 """
 
 import math
@@ -20,17 +20,17 @@ from .plan import ENCODED_AHEAD, Part, Plan
 from .ready_step import Commands, ReadyStep
 from .trace import Trace
 
-PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
-SPIN = 0.005  # seconds: of steps that take longer, waking up late is a small part
-MOST_SPARES = 16  # steps that are encoded for later: wgpu-native frees no commands that were not submitted
-PARTS = 6  # that a step of a prompt goes in where the GPU is idle: it begins while the rest is encoded
-LEAST_IN_PARTS = 32  # rows of it: fewer compute for little longer than they encode
-RECORDED = 3  # times recording its commands: of steps that take less, another thread finishes them
+PORTION = 0.008  # seconds of work per submit: tokens become available in such portions
+SPIN = 0.005  # seconds: for longer steps, a late wake-up matters little
+MOST_SPARES = 16  # maximum spare command buffers: wgpu-native does not free commands that were not submitted
+PARTS = 6  # submits that a prompt step is split into if the GPU is idle: it starts while the rest is encoded
+LEAST_IN_PARTS = 32  # minimum rows for that: smaller steps compute for little longer than they encode
+RECORDED = 3  # steps shorter than this many times their recording time are finished by another thread
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
 def most_steps(look_ahead: int) -> int:
-    """Steps of one submit at most: while the GPU computes one group, the next is filled in."""
+    """The maximum number of steps of a submit: while the GPU computes one group, the next is filled in."""
     return max(1, (look_ahead + 1) // 2)
 
 
@@ -44,45 +44,45 @@ class StepGroup:
         self.plan = plan
         self.steps = 0
         self.parts: list[Part] = []
-        self.ends = [0]  # in bytes, of the results of each step
-        self.submitted = 0.0  # when; 0 until then
-        self.index = 0  # of its submit
+        self.ends = [0]  # end of the results of each step, in bytes
+        self.submitted = 0.0  # time of its submit; 0 before
+        self.index = 0  # index of its submit
         self.landing: native.Landing | None = None
-        self.commands: Commands | None = None  # where they were encoded before
+        self.commands: Commands | None = None  # if they were encoded in advance
         self.data: bytes | None = None
 
     def wait(self, step: int) -> bytes:
-        """The results of a step, once all of the group are done."""
+        """Waits for the whole group and returns the results of a step."""
         if self.data is None:
             self.data = self.queue.collect(self)
         return self.data[self.ends[step] : self.ends[step + 1]]
 
 
 class SubmitQueue:
-    """Decides how many steps go into a submit, by how long they take, and owns them until their results are read."""
+    """Groups steps into submits by their duration, and owns them until their results are read."""
 
     def __init__(self, device: Device, look_ahead: int, layers_per_submit: int = 0) -> None:
-        self.trace: Trace | None = None  # to see when steps begin and end
+        self.trace: Trace | None = None  # records the begin and end of steps
         self._device = device
         self.layers_per_submit = layers_per_submit
-        self._ready: ReadyStep | None = None  # that did not begin yet
-        self._spares: list[Commands] = []  # of steps to come that are like steps before
+        self._ready: ReadyStep | None = None  # prepared but not begun
+        self._spares: list[Commands] = []  # command buffers for later steps like earlier ones
         self._filling: StepGroup | None = None
-        self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
+        self._landings: list[native.Landing] = []  # all of them, as callbacks of unused ones may still come
         self._free: list[native.Landing] = []
-        self._uploads: list[native.Upload] = []  # that no step to come needs; some are under way
+        self._uploads: list[native.Upload] = []  # not needed by prepared steps; some are in flight
         self._step_seconds = math.inf
-        self._arrived = 0.0  # when results came in last
-        self._under_way = 0  # steps
-        self._room = 1  # steps that the plan in use has buffers for
-        self.look_ahead = look_ahead  # steps that may be under way at a time
+        self._arrived = 0.0  # time of the latest results
+        self._under_way = 0  # steps in flight
+        self._room = 1  # steps that the current plan has buffers for
+        self.look_ahead = look_ahead  # maximum number of steps in flight
         self._most_steps = most_steps(look_ahead)
         self.steps_per_submit = 1
-        self.ahead = 0  # steps under way that keep the GPU busy: more make nothing faster
+        self.ahead = 0  # steps in flight that keep the GPU busy: more do not help
         self.pace()
 
     def pace(self, look_ahead: int | None = None) -> None:
-        """Steps of a submit, and steps under way, that suit how long a step takes; `look_ahead` limits both."""
+        """Adjusts the number of steps per submit and in flight to the duration of a step, within `look_ahead`."""
         if look_ahead is not None:
             self.look_ahead, self._most_steps = look_ahead, most_steps(look_ahead)
         most = min(self._room, self._most_steps)
@@ -98,10 +98,10 @@ class SubmitQueue:
         *,
         at_once: bool = False,
     ) -> tuple[StepGroup, int]:
-        """One more step of a plan, by its rows, segments and outputs; gives its group and its number in it.
+        """Adds a step of a plan with its counts of rows, segments and outputs. Returns its group and its index in it.
 
-        `outputs` names what is read back, and how many rows of it. The group is submitted when it is full, when the GPU
-        would run dry, `at_once`, or before anything else is queued.
+        `outputs` lists results to read back, with their numbers of rows. The group is submitted when it is full, when
+        the GPU would run idle, if `at_once`, or before anything else is queued.
         """
         group = self._filling
         if group is None or group.plan is not plan:
@@ -126,7 +126,7 @@ class SubmitQueue:
         return group, step
 
     def flush(self) -> None:
-        """Submits what is filled in. Called through `Device.flush`."""
+        """Submits the group that is being filled. Called through `Device.flush`."""
         group, self._filling = self._filling, None
         if group is None:
             return
@@ -144,23 +144,23 @@ class SubmitQueue:
         group.index = group.plan.run_steps(group.steps, layers, stamps, copies, landing)
         group.landing, group.submitted = landing, begun
         self._under_way += group.steps
-        if 1 < group.steps == self.steps_per_submit and stamps is None:  # most likely the next group is as large
+        if 1 < group.steps == self.steps_per_submit and stamps is None:  # the next group is probably as large
             group.plan.encode_ahead(group.steps, self._device.encoding)
 
     def _layers_of_part(self, group: StepGroup) -> int:
-        """Of a step that goes in parts to an idle GPU; 0 where it goes whole, as one does that was encoded ahead."""
+        """Layers per submit if a step should be split for an idle GPU; 0 if it is submitted as a whole."""
         plan = group.plan
         if group.steps > 1 or plan.rows < LEAST_IN_PARTS or plan.is_encoded:
             return 0
         return -(-len(plan.splits) // PARTS)
 
     def collect(self, group: StepGroup) -> bytes:
-        """The results of a group, once it is done."""
+        """Waits for a group and returns its results."""
         device = self._device
         device.flush()
         if group.landing is None or device.closed:  # wgpu would end the process when results are read
             raise DeviceLost(CLOSED)
-        if self._under_way == group.steps:  # nobody submits before this one is done: the host is free until then
+        if self._under_way == group.steps:  # nothing else will be submitted before it is done, so the host is free
             self._encode_ahead(group)
         try:
             group.landing.wait(group.index, 0.0 if group.commands is None else self._spin(group))
@@ -181,7 +181,7 @@ class SubmitQueue:
         outputs: Sequence[tuple[str, int]],
         late: Collection[str],
     ) -> ReadyStep:
-        """Makes a step ready whose `late` inputs are not known yet; arguments as those of `add`."""
+        """Prepares a step whose `late` inputs are not known yet; other arguments as for `add`."""
         if self._ready is not None:
             self.discard(self._ready)
         parts = [plan.part(name, count) for name, count in outputs]
@@ -192,7 +192,7 @@ class SubmitQueue:
         return self._ready
 
     def begin(self, ready: ReadyStep, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
-        """Submits a step that was made ready."""
+        """Submits a prepared step with its late inputs."""
         device, commands = self._device, ready.commands
         assert ready is self._ready, "another step was made ready since"
         if device.closed:  # wgpu would end the process when buffers are written
@@ -215,21 +215,21 @@ class SubmitQueue:
         return group
 
     def discard(self, ready: ReadyStep) -> None:
-        """Forgets a step that was made ready."""
+        """Discards a prepared step, keeping its commands as a spare."""
         if ready is self._ready:
             self._ready = None
             self._spares.append(ready.commands)
 
     def _spin(self, group: StepGroup) -> float:
-        """Seconds to ask again and again for results that another device waits for, before the thread sleeps.
+        """Seconds to poll for results that another device needs, before the thread sleeps.
 
-        A thread that sleeps wakes up 100 to 250 µs late, and its processor is slow for a while.
+        A sleeping thread wakes up 100 to 250 µs late, and its core is slow for a while.
         """
         alone = self._under_way == group.steps and not self._device.capabilities.software
         return SPIN if alone and self._step_seconds < SPIN else 0.0
 
     def _encode_ahead(self, group: StepGroup) -> None:
-        """Encodes the next step on the guess that it is like this one, unless it is ready."""
+        """Encodes the next step, assuming that it is like this one, unless one is prepared already."""
         if group.commands is None:
             group.plan.encode_ahead()
             return
@@ -239,11 +239,11 @@ class SubmitQueue:
             self._spares.append(self._encode(plan, parts))
 
     def forget_spares(self) -> None:
-        """Forgets what was encoded for steps to come, as something about them has changed."""
+        """Drops spare commands, because something that they depend on has changed."""
         self._spares.clear()
 
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
-        """The commands of a step of a plan."""
+        """Encodes the commands of a step of a plan."""
         nbytes = sum(size for *_, size in parts)
         landing, inputs = self._landing(nbytes), plan.step.host[0].nbytes
         landing.expected, upload = nbytes, self._upload(inputs)
@@ -255,10 +255,10 @@ class SubmitQueue:
         return Commands(plan, parts, landing, upload, self._finish(recorded, seconds))
 
     def _finish(self, recorded: Sequence[Any], seconds: float) -> Callable[[], Sequence[Any]]:
-        """Has commands finished that took so long to record; gives a function that waits for them.
+        """Finishes commands that took `seconds` to record. Returns a function that waits for them.
 
-        Another thread does it where this one has no time: finishing takes as long as recording. It costs this thread
-        some time as well.
+        If steps are short, another thread does it, because finishing takes as long as recording. That still costs this
+        thread some time.
         """
         finished: list[Any] = []
 
@@ -274,15 +274,15 @@ class SubmitQueue:
             finish()
             return lambda: finished
         future = self._device.encoding.submit(finish)
-        return lambda: finished or future.result()  # which takes its time even where it need not wait
+        return lambda: finished or future.result()  # `result` is slow even if it need not wait
 
     def measured(self, seconds: float) -> None:
-        """A step was seen to take so long."""
+        """Records the measured duration of a step."""
         self._step_seconds = seconds
         self.pace()
 
     def _landing(self, nbytes: int) -> "native.Landing":
-        """A buffer of the ring that is free and large enough, or a new one."""
+        """A free buffer of the ring that is large enough, or a new one."""
         for at, landing in enumerate(self._free):
             if landing.nbytes >= nbytes:
                 return self._free.pop(at)
@@ -294,7 +294,7 @@ class SubmitQueue:
         return self._landings[-1]
 
     def _upload(self, nbytes: int) -> "native.Upload":
-        """A buffer that is large enough, and that the host may write into: one that is free, or a new one."""
+        """A mapped upload buffer that is large enough: a free one, or a new one."""
         upload = next((one for one in self._uploads if one.nbytes >= nbytes and one.is_mapped), None)
         if upload is not None:
             self._uploads.remove(upload)
@@ -309,7 +309,7 @@ class SubmitQueue:
 
 
 def _copies(parts: Sequence[Part], landing: "native.Landing") -> "list[native.Copy]":
-    """Results one behind the other into a buffer of the ring."""
+    """Copies of results, packed into a buffer of the ring."""
     copies, at = [], 0
     for source, offset, size in parts:
         copies.append((source, offset, landing.buffer, at, size))

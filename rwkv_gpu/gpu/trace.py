@@ -1,4 +1,4 @@
-"""When steps begin and end by the GPU's own clock: how long it works, and how long it waits between them."""
+"""Traces the begin and end of steps by the GPU's clock: its busy time, and its idle time between steps."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from .device import Device
 
 
 class Trace:
-    """Stamps around so many steps, each of which is one pass."""
+    """Timestamps around a number of steps, each of which is one pass."""
 
     def __init__(self, device: Device, steps: int) -> None:
         if not device.capabilities.timestamps:
@@ -26,7 +26,7 @@ class Trace:
             self._queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=2 * steps)
 
     def next(self) -> dict[str, Any] | None:
-        """What the next pass is told to write, while there is room."""
+        """The timestamp writes for the next pass; None if the trace is full."""
         if self._count == self._steps:
             return None
         at, self._count = 2 * self._count, self._count + 1
@@ -37,7 +37,7 @@ class Trace:
         }
 
     def spans(self, steps: int | None = None) -> npt.NDArray[np.float64]:
-        """Begin and end of each step, or of the first ones, in seconds since the first began. [steps, 2]"""
+        """Begin and end of each traced step, in seconds since the begin of the first. [steps, 2]"""
         count, device = 2 * (self._count if steps is None else steps), self._device
         with native.typed_errors("tracing"):
             usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
@@ -51,7 +51,7 @@ class Trace:
 
 
 def idle(spans: npt.NDArray[np.float64]) -> float:
-    """Of the time from the first step's begin to the last one's end, the share in which none was at work."""
+    """The share of time without a running step, from the begin of the first to the end of the last."""
     begins, ends = spans[1:, 0], np.maximum.accumulate(spans[:-1, 1])
     waited = np.maximum(begins - ends, 0).sum()
     return float(waited / (spans[:, 1].max() - spans[0, 0]))

@@ -1,4 +1,4 @@
-"""Devices that are only numbers: plans are recorded for them and read, but never run. They need no GPU."""
+"""Virtual devices, for which plans can be recorded and inspected, but not run. They need no GPU."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .device import PORTABLE_LIMITS, Buffer, Capabilities, Device
 from .shader import Linked
 
-# What a device has that offers the default WebGPU limits and no features.
+# A device with the default WebGPU limits and no features.
 DEFAULT = Capabilities(
     f16=False,
     subgroup=False,
@@ -76,14 +76,14 @@ class VirtualDevice(Device):
         self.capabilities = capabilities
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     def compile(self, every: Iterable[Linked]) -> None:
-        """Nothing is compiled."""
+        """Does nothing."""
 
     def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
-        """Nothing is written."""
+        """Does nothing."""
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
-        """A buffer that is only a number."""
+        """A buffer without memory."""
         return Buffer(None, nbytes, purpose, Counter())

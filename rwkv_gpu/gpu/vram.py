@@ -17,7 +17,7 @@ class NvmlMemory(ctypes.Structure):
 
 
 def free_vram(name: str) -> int | None:
-    """Free bytes of the GPU of that name, the least of several alike; None where nobody says."""
+    """Free bytes of the GPU with a name, the minimum if there are several; None if no source reports it."""
     if "NVIDIA" in name:
         return nvidia_free(name, _nvml())
     if "AMD" in name or "Radeon" in name:
@@ -34,7 +34,7 @@ def _nvml() -> Any:
 
 
 def nvidia_free(name: str, nvml: Any) -> int | None:
-    """Free bytes as the library has it. All its functions return 0 for success."""
+    """Free bytes as reported by the library, whose functions return 0 for success."""
     if nvml is None or nvml.nvmlInit_v2():
         return None
     try:
@@ -57,7 +57,7 @@ def nvidia_free(name: str, nvml: Any) -> int | None:
 
 
 def amd_free(folder: Path) -> int | None:
-    """Free bytes as Linux's driver has it, the least of several cards: names do not tell them apart."""
+    """Free bytes as reported by Linux's driver, the minimum over all cards, as names do not distinguish them."""
     found = []
     for card in folder.glob("card*/device"):
         try:

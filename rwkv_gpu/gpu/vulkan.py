@@ -1,6 +1,6 @@
-"""What a Vulkan driver says of its matrix units, asked by ctypes: wgpu's C interface does not tell.
+"""Queries a Vulkan driver for its matrix units through ctypes, as wgpu's C interface does not expose them.
 
-Only reads. Knows nothing of wgpu but the two numbers by which both name an adapter.
+Read-only. The only link to wgpu are the two PCI numbers that identify an adapter in both.
 """
 
 import ctypes as c
@@ -10,7 +10,7 @@ from typing import Any
 
 LOADERS = {"win32": ("vulkan-1.dll",), "darwin": ("libvulkan.1.dylib", "libMoltenVK.dylib")}
 EXTENSION = b"VK_KHR_cooperative_matrix"
-KINDS = {0: "f16", 1: "f32", 3: "s8", 5: "s32", 7: "u8", 9: "u32"}  # VkComponentTypeKHR, those in use
+KINDS = {0: "f16", 1: "f32", 3: "s8", 5: "s32", 7: "u8", 9: "u32"}  # the values of VkComponentTypeKHR in use
 SUBGROUP = 3  # VK_SCOPE_SUBGROUP_KHR
 VULKAN_1_2 = 1 << 22 | 2 << 12
 APPLICATION_INFO, INSTANCE_INFO, PROPERTIES = 0, 1, 1000506001  # VkStructureType
@@ -18,7 +18,7 @@ APPLICATION_INFO, INSTANCE_INFO, PROPERTIES = 0, 1, 1000506001  # VkStructureTyp
 
 @dataclass(frozen=True)
 class MatrixShape:
-    """One product that a driver's matrix units compute: [m, k] · [k, n] + [m, n], by all lanes of a subgroup."""
+    """A product that matrix units support: [m, k] · [k, n] + [m, n], computed by all lanes of a subgroup."""
 
     m: int
     n: int
@@ -57,7 +57,7 @@ class _Properties(c.Structure):
 
 
 def matrix_shapes(vendor: int, device: int) -> tuple[MatrixShape, ...]:
-    """The products of subgroups that the adapter with these PCI numbers computes; none where it cannot be asked."""
+    """The subgroup products that the adapter with these PCI numbers supports; empty if it cannot be queried."""
     vulkan = _loader()
     if vulkan is None:
         return ()

@@ -1,4 +1,4 @@
-"""Memory of the GPU that takes the weights of one layer after the other, where they stay in main memory.
+"""Slots in GPU memory for the weights of one layer at a time, when weights stay in main memory.
 
 A step of many rows reads each weight several times. So it copies the weights of a layer over the bus once, before it
 computes the layer.
@@ -13,7 +13,7 @@ from .weights import Weights
 
 
 def slot_sizes(device: Device, parameters: Sequence[Parameter]) -> list[int]:
-    """The bytes of each slot: any layer has room in them, one buffer in each. Experts are read where they are."""
+    """The bytes of each slot, one per buffer of a layer, large enough for any layer. Experts are not copied."""
     blocks: dict[str, list[int]] = {}
     for nbytes, host, members in buffers_of(device, parameters):
         first = members[0][0]
@@ -24,7 +24,7 @@ def slot_sizes(device: Device, parameters: Sequence[Parameter]) -> list[int]:
 
 
 def assign_slots(device: Device, weights: Weights, parameters: Iterable[Parameter]) -> Mapping[Buffer, Buffer]:
-    """The slot that the weights of each buffer are copied to."""
+    """The slot for the weights of each buffer."""
     blocks: dict[str, dict[Buffer, None]] = {}
     for p in parameters:
         if p.host and p.block != p.name and not p.is_experts:

@@ -1,4 +1,4 @@
-"""Parameters on the GPU: packed into planes that kernels read aligned, in shards that a binding can hold."""
+"""Parameters on the GPU: packed into aligned planes, in shards that fit a binding."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from .shader import Constant
 
 Tensor = tuple[Format, npt.NDArray[np.uint8], tuple[int, ...]]  # [rows, bytes of a row in the file], and its shape
 
-BOOK_HEADER = 4  # words of the book of a cache before its tables: steps, choices, misses
-ALIGN = 256  # where a matrix may start in a buffer that it shares
+BOOK_HEADER = 4  # words before the tables of an expert cache: steps, choices, misses, padding
+ALIGN = 256  # alignment of a matrix in a shared buffer
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 FORMAT_OF = {np.dtype(np.float32): BY_NAME["F32"], np.dtype(np.float16): BY_NAME["F16"]}
 
@@ -32,7 +32,7 @@ class Shard:
     rows: int
     parts: tuple[str, ...]  # the shader parts that decode it
     run: int  # weights that are decoded at a time
-    planes: tuple[int, ...]  # where each of four planes starts, in vec4s
+    planes: tuple[int, ...]  # start of each of four planes, in vec4s
 
     @property
     def packed(self) -> bool:
@@ -41,17 +41,17 @@ class Shard:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What the shader parts need to know."""
+        """Constants of the shader parts."""
         return {f"PLANE{n}": start for n, start in enumerate(self.planes)}
 
     def moved(self, vec4s: int) -> "Shard":
-        """The same shard seen from a binding that starts so much earlier."""
+        """The same shard relative to a binding that starts `by` vec4s earlier."""
         return replace(self, planes=tuple(start + vec4s for start in self.planes))
 
 
 @dataclass(frozen=True)
 class DeviceWeight:
-    """A parameter in GPU memory, in the format whose shader parts read it."""
+    """A parameter in GPU memory, with its format."""
 
     format: Format
     shape: tuple[int, ...]
@@ -60,21 +60,21 @@ class DeviceWeight:
 
 @dataclass(frozen=True)
 class ExpertCache:
-    """Copies on the GPU of experts whose layer is in main memory: those that were used last, in slots.
+    """A cache in GPU memory of recently used experts of a layer in main memory.
 
-    The GPU keeps the book of what lies in which (`moe/cache_lookup`).
+    The GPU maintains the table of which expert is in which slot (`moe/cache_lookup`).
     """
 
     name: str  # of the layer
     experts: int
     slots: int
     sources: Mapping[str, Shard]  # all experts of each matrix, in main memory
-    weights: Mapping[str, DeviceWeight]  # the same names: as many experts as there are slots
+    weights: Mapping[str, DeviceWeight]  # the cached experts of each matrix, one per slot
     sizes: Mapping[str, tuple[int, ...]]  # vec4s of an expert in each of four planes
     book: Slice
 
     def misses(self, device: Device) -> tuple[int, int]:
-        """Choices so far, and those whose expert had to be copied."""
+        """The number of choices so far, and of those whose expert had to be copied."""
         words = np.frombuffer(device.read(self.book.buffer, 4 * BOOK_HEADER, self.book.offset), np.uint32)
         return int(words[1]), int(words[2])
 
@@ -87,7 +87,7 @@ class Weights(Mapping[str, DeviceWeight]):
         self._weights: dict[str, DeviceWeight] = {}
         self._joined: dict[Hashable, Slice] = {}
         self._computed: dict[Hashable, Slice] = {}
-        self.caches: Mapping[str, ExpertCache] = {}  # by the names of the matrices whose copies they hold
+        self.caches: Mapping[str, ExpertCache] = {}  # by names of their matrices
 
     def __getitem__(self, name: str) -> DeviceWeight:
         return self._weights[name]
@@ -99,11 +99,11 @@ class Weights(Mapping[str, DeviceWeight]):
         return len(self._weights)
 
     def add(self, name: str, weight: DeviceWeight) -> None:
-        """Takes in a parameter."""
+        """Adds a parameter."""
         self._weights[name] = weight
 
     def through(self, caches: Sequence[ExpertCache]) -> "Weights":
-        """The same parameters, but copies in caches for those that have one."""
+        """The same parameters, with cached experts in place of matrices that have a cache."""
         seen = Weights(self._device)
         seen._weights = self._weights | {name: weight for cache in caches for name, weight in cache.weights.items()}
         seen._joined, seen._computed = self._joined, self._computed
@@ -111,7 +111,7 @@ class Weights(Mapping[str, DeviceWeight]):
         return seen
 
     def joined(self, names: Sequence[str | None], lengths: Sequence[int]) -> Slice:
-        """Float32 vectors one after the other, made once; zeros for None."""
+        """Float32 vectors joined into one, cached; zeros for None."""
         key = tuple(names), tuple(lengths)
         if key not in self._joined:
             buffer = self._device.buffer(4 * sum(lengths), "weights")
@@ -125,14 +125,14 @@ class Weights(Mapping[str, DeviceWeight]):
         return self._joined[key]
 
     def computed(self, key: Hashable, make: Callable[[], npt.NDArray[Any]]) -> Slice:
-        """An array that is no parameter but follows from some, made once."""
+        """An array derived from parameters, cached by key."""
         if key not in self._computed:
             buffer = self._device.upload(make(), "tables")
             self._computed[key] = Slice(buffer, 0, buffer.nbytes)
         return self._computed[key]
 
     def read_vector(self, name: str) -> npt.NDArray[np.float32]:
-        """A float32 parameter, back from the device."""
+        """Reads a float32 parameter back from the device."""
         [shard] = self._weights[name].shards
         count = self._weights[name].shape[-1]
         return np.frombuffer(self._device.read(shard.slice.buffer, 4 * count, shard.slice.offset), np.float32)
@@ -140,16 +140,16 @@ class Weights(Mapping[str, DeviceWeight]):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the planes of some rows of a matrix lie, from the start of the matrix, in bytes."""
+    """The layout of the planes of some rows of a matrix, in bytes from the start of the matrix."""
 
-    starts: tuple[int, ...]  # of the planes, and of the codebook where the format has one
-    row_bytes: tuple[int, ...]  # of each plane
+    starts: tuple[int, ...]  # of the planes, and of the codebook if the format has one
+    row_bytes: tuple[int, ...]  # bytes per row of each plane
     nbytes: int
     table: npt.NDArray[np.uint8]  # the codebook
 
 
 def layout(fmt: Format, rows: int, width: int) -> Layout:
-    """Planes one after the other, each starting at 16 bytes; then the format's codebook."""
+    """Lays out planes one after the other, aligned to 16 bytes, followed by the format's codebook."""
     row_bytes = plane_row_bytes(fmt, width)
     starts, end = [], 0
     for one in row_bytes:
@@ -162,12 +162,12 @@ def layout(fmt: Format, rows: int, width: int) -> Layout:
 
 
 def align(nbytes: int) -> int:
-    """Up to where the next matrix of a shared buffer may start."""
+    """Rounds up to where the next matrix of a shared buffer may start."""
     return -(-nbytes // ALIGN) * ALIGN
 
 
 def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, where: Layout) -> Shard:
-    """The shard that a layout makes at an offset of a buffer."""
+    """The shard of a layout at an offset of a buffer."""
     planes = tuple(start // 16 for start in where.starts)
     return Shard(
         Slice(buffer, offset, where.nbytes), first, rows, fmt.parts, fmt.run, planes + (0,) * (4 - len(planes))
@@ -177,7 +177,7 @@ def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, wh
 def targets(
     shard: Shard, where: Layout, row: int, planes: Sequence[npt.NDArray[np.uint8]]
 ) -> list[tuple[Buffer, int, npt.NDArray[np.uint8]]]:
-    """Where each plane of packed rows goes, and with the first row the codebook; `row` counts within the shard."""
+    """The targets of the planes of packed rows, and of the codebook with the first row; `row` is within the shard."""
     starts = where.starts[: len(planes)]
     at = [start + row * one for start, one in zip(starts, where.row_bytes, strict=True)]
     parts = [*zip(at, planes, strict=True)]
@@ -187,7 +187,7 @@ def targets(
 
 
 def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:
-    """A parameter of [rows, bytes of a row in the file] to a buffer of its own."""
+    """Uploads a parameter [rows, bytes of a row in the file] to a separate buffer."""
     where = layout(fmt, len(raw), shape[-1])
     shard = as_shard(device.buffer(where.nbytes, "weights"), 0, fmt, 0, len(raw), where)
     _fill(device, shard, where, fmt, raw)
@@ -195,7 +195,7 @@ def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape
 
 
 def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = False) -> Weights:
-    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do.
+    """Uploads parameters in file formats; those of one format share a buffer, as in a block of a model.
 
     With `host` it is in main memory.
     """
@@ -206,7 +206,7 @@ def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = 
 
 
 def place_together(device: Device, tensors: Mapping[str, Tensor], allocate: Callable[[int], Buffer]) -> Weights:
-    """Where these lie, with nothing written yet."""
+    """Allocates parameters without writing them."""
     weights, ends, starts = Weights(device), Counter[Format](), {}
     places = {name: layout(fmt, len(raw), shape[-1]) for name, (fmt, raw, shape) in tensors.items()}
     for name, (fmt, _, _) in tensors.items():
@@ -220,13 +220,13 @@ def place_together(device: Device, tensors: Mapping[str, Tensor], allocate: Call
 
 
 def _fill(device: Device, shard: Shard, where: Layout, fmt: Format, raw: npt.NDArray[np.uint8]) -> None:
-    """Writes a parameter to its place."""
+    """Writes a parameter to its shards."""
     for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
         device.write(target, plane, offset)
 
 
 def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:
-    """Float arrays to the device."""
+    """Uploads float arrays."""
     weights = Weights(device)
     for name, array in arrays.items():
         rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])

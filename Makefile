@@ -131,8 +131,10 @@ mutants: .venv/.dev
 store-mutants: .venv/.dev
 	$(BIN)/python -m tests.stores.run_mutants $(ARGS)
 
+# The page on the command line, and the API reference as HTML in build/api.
 docs: .venv/.dev
 	$(BIN)/python -m tests.cli.help_pages > docs/cli.md
+	$(BIN)/pdoc rwkv_gpu rwkv_gpu.stores --no-search --template-directory docs/api --output-directory build/api
 
 clean:
 	rm -rf .venv build dist *.egg-info

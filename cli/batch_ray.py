@@ -20,7 +20,7 @@ PATIENCE = 5.0  # seconds for a connection
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a batch runs."""
+    """The cluster of a batch."""
 
     address: str
     actors: int | None  # at most; None is as many as fit

@@ -22,7 +22,7 @@ class Totals:
             self.answers.append(done.stats)
 
     def lines(self) -> list[str]:
-        """For /stats."""
+        """The lines of /stats."""
         names = ("prompt_tokens", "reused_tokens", "new_tokens", "prompt_seconds", "decode_seconds")
         prompt, reused, new, reading, decoding = (sum(getattr(one, name) for one in self.answers) for name in names)
         # The first token of each comes with the prompt

@@ -185,7 +185,7 @@ class Conversation:
         return [*map(self._setting, names), f"others: {others}"]
 
     def _setting(self, name: str) -> str:
-        """seed random"""
+        """A setting with its value, such as `seed random`."""
         params = checked(None, {}, self.chat.settings)
         value = getattr(params, name, self.chat.settings.get(name))
         if value is None:
@@ -193,6 +193,6 @@ class Conversation:
         return f"{name} {value}" if value != () else f"{name} none"
 
     def stats(self) -> list[str]:
-        """For /stats."""
+        """The lines of /stats."""
         info = self.llm.info
         return [context_line(self.chat.tokens, self.llm.context, info.trained_context), *self.totals.lines()]

@@ -94,7 +94,7 @@ class Progress:
         self.bar.update(self.done, self.total, "lanes")
 
     def probed(self, outcomes: Sequence[Outcome]) -> None:
-        """Lanes are no trial."""
+        """Does nothing: the probe of lanes is not a trial."""
 
     def begins(self, trial: Trial) -> None:
         self.bar.update(self.done, self.total, trial.op)
@@ -131,7 +131,7 @@ def _stop(written: DeviceReport, signals: Signals, number: int) -> None:
 
 
 def _row(outcome: dict[str, object]) -> dict[str, object]:
-    """JSON has no infinity."""
+    """An outcome as JSON data, which has no infinity."""
     return {**outcome, "error": None if outcome["error"] == float("inf") else outcome["error"]}
 
 

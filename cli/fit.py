@@ -73,7 +73,7 @@ def command(
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to fit."""
+    """The model to check, and its options."""
 
     file: GGUFFile
     model: Model

@@ -86,7 +86,7 @@ def _generated(
 
 
 def as_data(done: Completion, prompt: str = "") -> dict[str, Any]:
-    """A completion for machines."""
+    """A completion as JSON data."""
     return {
         "text": prompt + done.text,
         **({"reasoning": done.reasoning} if done.reasoning else {}),

@@ -29,7 +29,7 @@ class Inline:
         self._open: list[str] = []  # open marks
 
     def feed(self, text: str) -> None:
-        """More of the line."""
+        """Adds text of the line."""
         self._read(self._held + text, ended=False)
 
     def end(self) -> None:

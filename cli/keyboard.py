@@ -86,7 +86,7 @@ class Dumb:
         self._typed.clear()
 
     def close(self) -> None:
-        """Reads no more."""
+        """Stops reading."""
         self._background.stop()
 
     def _next(self) -> str:
@@ -171,7 +171,7 @@ class Editor:
             self._keys.discard()
 
     def close(self) -> None:
-        """Reads no more."""
+        """Stops reading."""
         if self._keys is not None:
             self._keys.background.stop()
 
@@ -195,7 +195,7 @@ class TypedKeys(Protocol):
         """Stops reading in the background, and passes the keys to the next prompt."""
 
     def discard(self) -> None:
-        """Drops the keys."""
+        """Drops the keys read so far."""
 
 
 def typed_keys() -> TypedKeys | None:

@@ -31,7 +31,7 @@ class Markdown:
         self._rows: list[str] = []  # rows of a table
 
     def feed(self, text: str) -> None:
-        """More of the answer."""
+        """Adds text of the answer."""
         for is_end, group in groupby(text, lambda char: char == "\n"):
             for part in group if is_end else ["".join(group)]:
                 self._end_line() if is_end else self._feed_line(part)

@@ -63,12 +63,12 @@ def variable_in_use(ctx: click.Context | None, option: click.Parameter | None) -
 
 
 def variable(flag: str) -> str:
-    """--chunk-size is CHUNK_SIZE"""
+    """The variable of an option: CHUNK_SIZE for --chunk-size."""
     return flag.lstrip("-").replace("-", "_").upper()
 
 
 def example(option: click.Option) -> str:
-    """--device is RWKV_GPU_DEVICE"""
+    """An example, such as `--device is RWKV_GPU_DEVICE`."""
     flag = next(flag for flag in option.opts if flag.startswith("--"))
     name = option.envvar if isinstance(option.envvar, str) else (option.envvar or [""])[0]
     return f"{flag} is {name}"

@@ -46,7 +46,7 @@ class View(Protocol):
     """Shows one answer, event by event."""
 
     def feed(self, event: Event) -> None:
-        """Shows some more."""
+        """Shows an event."""
 
     def end(self) -> None:
         """Ends the last line."""

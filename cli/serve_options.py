@@ -117,7 +117,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
 
 
 def serving_options(command: Command) -> Command:
-    """All of them."""
+    """Adds all options of the server."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command

@@ -69,7 +69,7 @@ class SessionFile:
         self._stamp = _stamp(self.path)
 
     def close(self) -> None:
-        """Unlocks it."""
+        """Unlocks the file."""
         if self._held is not None:
             os.close(self._held)
             if WINDOWS:

@@ -2,7 +2,7 @@
 
 
 def sized(nbytes: float) -> str:
-    """1.5 MiB"""
+    """Formats bytes, such as 1.5 MiB."""
     for unit in ("bytes", "KiB", "MiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"

@@ -12,7 +12,7 @@ from .conversation import Ask, Conversation
 
 
 class Leave(Exception):
-    """The chat is over."""
+    """Raised to leave the chat."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ NO_THINKING = "this model has no thinking mode: its chat template cannot switch 
 
 
 def switch(text: str, what: str, *others: str) -> bool:
-    """on or off."""
+    """Parses on or off."""
     if text not in ("on", "off"):
         raise BadInput(f"{what} takes {', '.join(('on', 'off', *others))}, not {text!r}")
     return text == "on"

@@ -108,7 +108,7 @@ class Background:
         self._wake: tuple[int, int] | None = None
 
     def start(self) -> None:
-        """Reads from now on."""
+        """Starts reading."""
         self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, args=self._wake[:1], name="rwkv-gpu-keys", daemon=True)
         self._thread.start()

@@ -121,7 +121,7 @@ class Engine:
 
     @property
     def drafted(self) -> int:
-        """Tokens that were drafted."""
+        """Number of drafted tokens."""
         return 0 if self._speculation is None else self._speculation.drafted
 
     @property

@@ -65,7 +65,7 @@ class Fit:
 
     @property
     def needed(self) -> int:
-        """The sum."""
+        """Total bytes needed on the device."""
         return self.weights + self.adapters + self.cache + self.state + self.scratch + self.draft
 
     @property

@@ -35,5 +35,5 @@ class HostWork:
         return [sequence for work, sequence in working.items() if work.done() and sequence.take_work()]
 
     def close(self) -> None:
-        """Computes no more."""
+        """Stops the threads."""
         self.executor.shutdown(wait=False, cancel_futures=True)

@@ -129,7 +129,7 @@ class _Tensor:
 
 
 def _tensor(numbers: Floats, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
-    """What torch calls _rebuild_tensor_v2."""
+    """Implements torch's _rebuild_tensor_v2."""
     rows = tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
     if any(size > 1 and step != row for size, step, row in zip(shape, strides, rows, strict=True)):
         raise ValueError("a tensor is not contiguous")

@@ -27,7 +27,7 @@ class TokenCounts:
         self._counts = np.zeros(16, np.float64)
 
     def add(self, token: int) -> None:
-        """One more token."""
+        """Counts a token."""
         if self._decay == 0:
             self._counts[:] = 0
         elif self._decay < 1:
@@ -77,7 +77,7 @@ class TokenHistory:
         self._size = 0
 
     def add(self, token: int) -> None:
-        """One more token."""
+        """Appends a token."""
         if self._size == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
         self._ids[self._size] = token

@@ -32,7 +32,7 @@ class Placement:
 
     @property
     def host(self) -> list[Parameter]:
-        """Those in main memory."""
+        """Parameters in main memory."""
         return [p for p in self.parameters if p.host]
 
     @property

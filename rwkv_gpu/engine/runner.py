@@ -104,7 +104,7 @@ class Runner(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives back all memory."""
+        """Frees all memory."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Sampler:
         return int(tokens[draw(x, tokens, self.params.temperature, self.seed, self._number)])
 
     def _xtc(self, x: Logits) -> Places:
-        """XTC, with its probability."""
+        """Applies XTC, with its probability."""
         hit = toss(self.seed, self._number) < self.params.xtc_probability
         return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
 

@@ -106,7 +106,7 @@ class SplitStep:
         return self.ready.pop(number)
 
     def fail(self, error: Exception) -> None:
-        """Ends the step."""
+        """Ends the step with an error."""
         self.error = error
         for part in self.ready.values():
             part.discard()

@@ -45,7 +45,7 @@ class OpenDevice:
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Device name for display."""
         return "cpu" if self.choice.adapter is None else self.choice.adapter.name
 
     @property
@@ -157,7 +157,7 @@ class Layout:
 
     @property
     def needed(self) -> int:
-        """Bytes in all."""
+        """Total bytes of all parts."""
         return sum(one.needed for one in self.fits)
 
     @property
@@ -224,7 +224,7 @@ class Layout:
 
 
 def layers_text(part: Part) -> str:
-    """layers 0-11"""
+    """Describes a part, such as `layers 0-11`."""
     return f"layer {part.layers[0]}" if len(part.layers) == 1 else f"layers {part.layers[0]}-{part.layers[-1]}"
 
 

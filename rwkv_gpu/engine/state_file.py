@@ -44,7 +44,7 @@ class ModelId:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file holds."""
+    """The contents of a file."""
 
     model: ModelId
     arrays: Arrays
@@ -187,7 +187,7 @@ def _take(file: BinaryIO, nbytes: int, digest: "hashlib._Hash", *, keep: bool = 
 
 
 def _object(data: bytes | bytearray) -> dict[str, Any]:
-    """A JSON object."""
+    """Parses a JSON object."""
     try:
         value = json.loads(bytes(data).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):

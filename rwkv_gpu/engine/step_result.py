@@ -93,7 +93,7 @@ class StepResult(NamedTuple):
 
 
 class PendingStep(Protocol):
-    """A step under way."""
+    """A submitted step."""
 
     def wait(self) -> StepResult:
         """Waits and returns the result. Call it once."""

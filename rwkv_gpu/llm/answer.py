@@ -22,7 +22,7 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Nothing more comes."""
+    """The end of an answer."""
 
     reason: Reason
     error: BaseException | None = None

@@ -41,4 +41,4 @@ class Backend(Protocol):
         """The chat format of another template."""
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
-        """Has the engine answer."""
+        """Submits a request, read by `reading`."""

@@ -36,7 +36,7 @@ def wait_all(
 
 
 async def await_all(start: Callable[[T], AsyncGeneration], items: Sequence[T], sequences: int) -> list[Completion]:
-    """The same for asyncio."""
+    """`wait_all` for asyncio."""
     running: deque[AsyncGeneration] = deque()
     done: list[Completion] = []
     waiting = deque(items)
@@ -52,7 +52,7 @@ async def await_all(start: Callable[[T], AsyncGeneration], items: Sequence[T], s
 
 
 def grouped(answers: Sequence[Completion], n: int) -> list[list[Completion]]:
-    """Lists of n."""
+    """Splits a list into lists of n."""
     return [[*answers[at : at + n]] for at in range(0, len(answers), n)]
 
 

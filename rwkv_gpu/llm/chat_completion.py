@@ -102,7 +102,7 @@ class Reply:
     calling: dict[int, Calling] = field(default_factory=dict)  # parser of each streamed answer, if there are tools
 
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
-        """All answers at once."""
+        """The reply with all answers."""
         choices = [self._choice(index, *answer) for index, answer in enumerate(answers)]
         return {
             **self._head("chat.completion"),

@@ -31,7 +31,7 @@ PADDING = 512  # ids at the end of a vocabulary that a model of the same family 
 
 @dataclass(frozen=True)
 class DraftOptions:
-    """How tokens are drafted."""
+    """The options of `load` about drafts."""
 
     lookup: bool = False
     path: Path | None = None  # path of the draft model
@@ -53,7 +53,7 @@ class DraftOptions:
 
 @dataclass(frozen=True)
 class Drafts:
-    """How tokens are drafted."""
+    """The source of drafts for a model."""
 
     lookup: bool
     file: GGUFFile | None  # file of the draft model

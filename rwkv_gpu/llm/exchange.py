@@ -200,7 +200,7 @@ class Exchange:
             yield
 
     def forget(self, name: object, number: int) -> None:
-        """A request has ended."""
+        """Removes a request that has ended."""
         self._fetches.pop(name, None)
         self._turns.pop(number, None)
 

@@ -58,7 +58,7 @@ class Reading:
         return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())
 
     def __repr__(self) -> str:
-        """How far it is."""
+        """The state of the generation."""
         done = self.completion
         return f"<{type(self).__name__} {done.finish_reason}: {len(done.tokens)} tokens, {shorten(done.text)}>"
 

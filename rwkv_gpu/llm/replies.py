@@ -29,7 +29,7 @@ class Replying(Generic[R]):
     answers: Sequence[R]
 
     def last(self) -> Iterator[Json]:
-        """What follows all answers."""
+        """The chunks after all answers."""
         return self.reply.last([answer.completion for answer in self.answers])
 
 
@@ -136,7 +136,7 @@ def whole(asked: Replying[Generation]) -> Json:
 
 
 async def awhole(asked: Replying[AsyncGeneration]) -> Json:
-    """The same for asyncio."""
+    """`whole` for asyncio."""
     return asked.reply.whole([(await answer.wait(), answer.events) for answer in asked.answers])
 
 

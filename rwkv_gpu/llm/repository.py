@@ -212,7 +212,7 @@ class _Part:
         self._count(block)
 
     def clear(self) -> None:
-        """Begins again."""
+        """Truncates the part to start again."""
         self._out.truncate(0)
         self.done, self.digest = 0, hashlib.sha256()
 

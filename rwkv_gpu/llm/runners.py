@@ -61,7 +61,7 @@ class Loaded:
 def load_on_host(
     opened: Opened, devices: DeviceOptions, chunk: int | None, cache: CacheOptions, progress: Progress | None
 ) -> Loaded:
-    """The model in numpy."""
+    """Loads the model into numpy."""
     refuse_cpu(devices.matrix_units)
     file, model = opened.file, opened.model
     cache = with_context(None, file, model, companions=opened.companions, **cache)

@@ -26,7 +26,7 @@ STATE = "state/"  # prefix for the names of the model's arrays
 
 @dataclass(frozen=True)
 class SavedChat:
-    """One branch."""
+    """One branch of a conversation."""
 
     messages: tuple[Message, ...]
     transcript: Transcript

@@ -295,7 +295,7 @@ class Prefixes:
 
 
 def nbytes_of(state: StateArrays) -> int:
-    """Bytes of a state."""
+    """Size of a state."""
     return sum(array.nbytes for array in state.values())
 
 

@@ -48,7 +48,7 @@ def number(name: str, value: int | None, span: Span) -> int | None:
 
 
 def truth(name: str, value: Any) -> bool | None:
-    """True, False or None."""
+    """Checks for True, False or None."""
     if not (value is None or isinstance(value, bool)):
         raise BadInput(f"{name} is {value!r}; it must be True, False or None")
     return value
@@ -68,14 +68,14 @@ def called(name: str, value: Callable[..., object] | None) -> None:
 
 
 def path(name: str, value: Any) -> Path:
-    """A path."""
+    """Checks a path."""
     if not isinstance(value, str | os.PathLike):
         raise BadInput(f"{name} is {shown(value)}; it must be the name of a file")
     return Path(value)
 
 
 def optional_path(name: str, value: Any) -> Path | None:
-    """A path, or None."""
+    """Checks a path or None."""
     return None if value is None else path(name, value)
 
 

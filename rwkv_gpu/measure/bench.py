@@ -1,4 +1,4 @@
-"""Tokens a second of a runner, with what a step costs beside what the device could do."""
+"""Measures tokens per second of a runner, and how much of the device's capacity a step uses."""
 
 import math
 import statistics
@@ -22,85 +22,85 @@ from .energy import Meter
 from .roofline import Roofline
 from .workload import Workload
 
-# What the last step of a prompt gives, each of decode, and each of embeddings.
+# Output of a prompt's last step, of each decode step, and of each embedding step.
 OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain", "embed": "hidden"}
-Pool = Callable[[Logits], object]  # makes one vector of all tokens of a text, [T, D]
+Pool = Callable[[Logits], object]  # pools all tokens of a text, [T, D], to one vector
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one pass over a workload asks of a device."""
+    """The work of one pass over a workload."""
 
     steps: int
-    dispatches: int  # of one step
+    dispatches: int  # per step
     dispatches_per_layer: float
-    nbytes: int  # of all steps
+    nbytes: int  # over all steps
     flops: int
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one pass took."""
+    """The times of one pass."""
 
     seconds: float
-    host_seconds: float  # of a core, in Python: placing, encoding, submitting
+    host_seconds: float  # CPU seconds in Python: placing, encoding, submitting
 
 
 @dataclass(frozen=True)
 class Result:
-    """A workload, what it costs on a GPU, and several passes over it."""
+    """A workload, its cost on a GPU, and the timings of several passes."""
 
     workload: Workload
     passes: tuple[Timing, ...]
     cost: Cost | None
     roofline: Roofline | None
-    joules: float | None = None  # of all passes; None where no meter is
+    joules: float | None = None  # over all passes; None without a meter
 
     @property
     def tokens_per_joule(self) -> float | None:
-        """Over all passes; None where nobody tells, or a pass is too short for the meter."""
+        """Over all passes; None without a meter, or if a pass is too short for it."""
         return self.workload.total * len(self.passes) / self.joules if self.joules else None
 
     @property
     def rates(self) -> list[float]:
-        """Tokens a second of each pass."""
+        """Tokens per second of each pass."""
         return [self.workload.total / one.seconds for one in self.passes]
 
     @property
     def rate(self) -> float:
-        """Their mean."""
+        """Mean tokens per second."""
         return statistics.mean(self.rates)
 
     @property
     def texts_per_second(self) -> float | None:
-        """The mean of embeddings; None of what has no whole texts."""
+        """Mean texts per second of embeddings; None for other workloads."""
         return self.rate / self.workload.tokens if self.workload.kind == "embed" else None
 
     @property
     def deviation(self) -> float:
-        """Their standard deviation; 0 for a single pass."""
+        """Standard deviation of the rates; 0 for a single pass."""
         return statistics.stdev(self.rates) if len(self.passes) > 1 else 0.0
 
     @property
     def seconds(self) -> float:
-        """Of the pass in the middle."""
+        """Median time of a pass."""
         return statistics.median(one.seconds for one in self.passes)
 
     @property
     def host_share(self) -> float:
-        """The part of the time that Python takes."""
+        """The share of time spent in Python."""
         return statistics.median(one.host_seconds / one.seconds for one in self.passes)
 
     @property
     def bandwidth_share(self) -> float:
-        """Bytes moved beside what the device streams in that time."""
+        """Bytes moved, relative to what the device could stream in that time."""
         if self.cost is None or self.roofline is None:
             return math.nan
         return self.cost.nbytes / self.seconds / self.roofline.bytes_per_second
 
     @property
     def compute_share(self) -> float:
-        """Flops beside what the device computes in that time."""
+        """Flops, relative to what the device could compute in that time."""
         if self.cost is None or self.roofline is None:
             return math.nan
         return self.cost.flops / self.seconds / self.roofline.flops_per_second
@@ -114,12 +114,12 @@ def bench(
     meter: Meter | None = None,
     pool: Pool = len,
 ) -> Iterator[Result]:
-    """Each workload: once to warm up, then `repeats` times, with the energy that these take.
+    """Measures each workload: once to warm up, then `repeats` times, with the energy used.
 
-    `pool` is the work of the host on every text that is embedded.
+    `pool` is the host's work for each embedded text.
     """
     for work in works:
-        runner.chunk_size = max(work.chunk, work.together)  # a plan for just so many rows
+        runner.chunk_size = max(work.chunk, work.together)  # a plan with exactly this many rows
         steps = work.steps()
         cost = warm_up(runner, work, steps) if isinstance(runner, GpuRunner) else None
         if cost is None:
@@ -131,7 +131,7 @@ def bench(
 
 
 def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
-    """Records every plan, runs the first and the last step, and adds up what all will cost."""
+    """Records every plan, runs the first and the last step, and adds up the cost of all steps."""
     rewind(runner, work)
     nbytes = flops = 0
     for step in steps:
@@ -145,20 +145,20 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
 
 
 def per_layer(plan: Plan) -> float:
-    """Dispatches inside of layers, by layer."""
+    """Dispatches inside layers, per layer."""
     layers = [dispatch.name.split("/")[0] for dispatch in plan.dispatches if dispatch.name.startswith("blk.")]
     return len(layers) / max(1, len(set(layers)))
 
 
 def timed(runner: Runner, work: Workload, steps: list[Batch], pool: Pool = len) -> Timing:
-    """One pass, wherever the model runs."""
+    """Times one pass, on any runner."""
     if work.kind == "embed":
         return embed(runner, work, steps, pool)
     return on_gpu(runner, work, steps) if isinstance(runner, GpuRunner) else on_host(runner, work, steps)
 
 
 def embed(runner: Runner, work: Workload, steps: list[Batch], pool: Pool = len) -> Timing:
-    """One pass over texts, as `Engine.hidden` has it: each step waits for its rows, which the host pools."""
+    """Times one pass over texts, as in `Engine.hidden`: each step waits for its rows, which the host pools."""
     rewind(runner, work)
     begin, host = time.perf_counter(), time.thread_time()
     for step in steps:
@@ -169,7 +169,7 @@ def embed(runner: Runner, work: Workload, steps: list[Batch], pool: Pool = len) 
 
 
 def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int | None = None) -> Timing:
-    """One pass. Of decode some steps are under way before the tokens of the first are known, as in the engine."""
+    """Times one pass. In decode, steps are submitted ahead, as in the engine."""
     ahead = runner.cache_config.look_ahead if look_ahead is None else look_ahead
     runner.run_ahead(ahead)
     rewind(runner, work)
@@ -177,10 +177,10 @@ def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: in
 
 
 def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) -> Timing:
-    """The steps of a workload, from where its sequences are."""
+    """Runs the steps of a workload from the current positions of its sequences."""
     flights = deque[PendingStep]()
     draws = greedy(steps[0])
-    begin, host = time.perf_counter(), time.thread_time()  # who waits computes nothing
+    begin, host = time.perf_counter(), time.thread_time()  # waiting uses no CPU time
     for step in steps:
         batch = runner.prepare(step)
         if work.kind == "tg":
@@ -199,13 +199,13 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
 
 
 def greedy(step: Batch) -> SamplingInputs:
-    """Every sequence says what is likeliest; the next step says something else all the same."""
+    """Greedy sampling for every sequence; the next step feeds other tokens anyway."""
     rows = [draw_row(SamplingParams(temperature=0.0), 0, segment.slot) for segment in step.segments]
     return SamplingInputs.of(np.array(rows, DRAW))
 
 
 def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
-    """One pass in numpy, or over several devices, where each step waits for the one before."""
+    """Times one pass in numpy, or over several devices, where each step waits for the previous one."""
     rewind(runner, work)
     begin = time.perf_counter()
     draws = greedy(steps[0])
@@ -219,20 +219,20 @@ def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
 
 
 def rewind(runner: Runner, work: Workload) -> None:
-    """Puts every sequence to where the workload begins; nothing is said on the way there: it costs alike."""
+    """Moves every sequence to the start of the workload without computing it; the contents do not affect the cost."""
     for slot in range(runner.slots):
-        runner.store.begin(slot, 0)  # all first: the memory of all is that of the largest workload
+        runner.store.begin(slot, 0)  # first all of them, as the memory fits the largest workload
     for slot in range(work.batch if work.depth else 0):
         runner.store.begin(slot, work.depth)
 
 
 def spans(step: Batch) -> list[tuple[int, int]]:
-    """Where each sequence starts in a step, and its rows."""
+    """Where each sequence starts in a step, and its number of rows."""
     return [(segment.start, segment.count) for segment in step.segments]
 
 
 def needed(works: Iterable[Workload]) -> tuple[int, int, int, int]:
-    """Sequences, positions of one, positions of all, and rows of a step that a runner must have room for."""
+    """Sequences, positions per sequence, total positions, and rows of a step that a runner needs."""
     sizes = [
         (work.together, work.end, work.together * -(-work.end // PAGE) * PAGE, max(work.chunk, work.together))
         for work in works

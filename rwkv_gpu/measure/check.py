@@ -1,4 +1,4 @@
-"""Whether a kernel shape gives what numpy does, on rows of the model's own weights: asked of every candidate first."""
+"""Checks that a kernel configuration gives numpy's result on rows of the model's weights, before it is timed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,8 +14,9 @@ from ..kernels.gemm_config import GemmConfig
 from ..ops.vocabulary import Rms, Routing
 from .trials import Stored, Trial, answer, apart, expected
 
-OUT, EXPERTS, USED = 130, 5, 2  # rows of a matrix, no multiple of any block; and few experts
-# Of the largest result. Sums in another order; halves; x as integers: bytes round by 1/254 of the largest of 32.
+OUT, EXPERTS, USED = 130, 5, 2  # rows of a matrix, not a multiple of any block; few experts
+# Tolerances relative to the largest result: other order of sums; halves; x as integers, rounded by 1/254 of the
+# maximum of 32.
 EXACT, HALVES = 1e-4, 5e-3
 INTEGERS = {"int16": 2e-4, "int8": 3e-2}
 
@@ -31,15 +32,17 @@ def sample(file: GGUFFile, tensor: TensorInfo, first: int) -> Stored:
 
 
 def matrix_samples(file: GGUFFile) -> list[Stored]:
-    """Of the narrowest matrix of each format that has enough rows."""
+    """Samples of the narrowest large enough matrix of each format."""
     matrices = [t for t in file.tensors.values() if len(t.shape) == 2 and t.shape[0] >= OUT]
     by_format = {t.type: t for t in sorted(matrices, key=lambda t: -t.shape[-1])}
     return [sample(file, tensor, OUT) for tensor in by_format.values()]
 
 
 def expert_samples(file: GGUFFile) -> Iterator[tuple[Stored, Stored, Stored]]:
-    """Gate, up and down of one layer for each format that down has. What is missing is stood for by what is there: up
-    by the matrix that holds gate and up, gate by up.
+    """Samples of gate, up and down of one layer, for each format of down.
+
+    A missing tensor is replaced by another: up by
+    the fused gate-and-up matrix, gate by up.
     """
     seen = set()
     for name, tensor in file.tensors.items():
@@ -51,44 +54,47 @@ def expert_samples(file: GGUFFile) -> Iterator[tuple[Stored, Stored, Stored]]:
 
 
 def linear_is_right(device: Device, shape: GemmConfig, samples: Iterable[Stored]) -> bool:
-    """A product, and where the kernel can do it one that norms its input on the way."""
+    """Checks a product and, if the kernel supports it, one with a norm prologue."""
     tuning = default_tuning(device.capabilities).only(shape)
     allowed = INTEGERS.get(shape.activations, HALVES if shape.tile == "f16" else EXACT)
     rows = min(2 * shape.tb + 1, 70)
 
-    def says(g: Any, w: Any, x: Any) -> Any:
+    def compute(g: Any, w: Any, x: Any) -> Any:
         return g.linear(x, w["w"], norm=Rms(w["gain"], 1e-6) if "gain" in w else None)
 
     return all(
-        _is_right(device, Trial("linear", "", "", tuning, says, {"x": _normal(rows, one.shape[-1])}, weights, allowed))
+        _is_right(
+            device, Trial("linear", "", "", tuning, compute, {"x": _normal(rows, one.shape[-1])}, weights, allowed)
+        )
         for one in samples
         for weights in _with_norm(one)[: 1 + shape.norms]
     )
 
 
 def _with_norm(matrix: Stored) -> list[Mapping[str, Stored]]:
-    """The weights of a product, and of one that norms its input."""
+    """The weights of a product, and of one with a norm prologue."""
     return [{"w": matrix}, {"w": matrix, "gain": Stored.of(1 + 0.1 * _normal(matrix.shape[-1]))}]
 
 
 def experts_are_right(device: Device, shape: ExpertConfig, samples: Iterable[tuple[Stored, Stored, Stored]]) -> bool:
-    """Both products of a mixture of experts."""
+    """Checks both products of a mixture of experts."""
     tuning = default_tuning(device.capabilities).only_experts(shape)
     allowed = INTEGERS["int16"] if shape.kernel == "moe/expert_gemv_int" else EXACT
 
-    def says(g: Any, w: Any, x: Any, experts: Any, shares: Any) -> Any:
+    def compute(g: Any, w: Any, x: Any, experts: Any, shares: Any) -> Any:
         routing, pairs = Routing(experts, shares), w["gate"].shape[1] == 2 * w["down"].shape[2]
         inner = g.expert_glu(x, w["gate"], None if pairs else w["up"], routing, "silu")
         return g.expert_sum(inner, w["down"], routing, add=x)
 
     named = (dict(zip(("gate", "up", "down"), three, strict=True)) for three in samples)
     return all(
-        _is_right(device, Trial("experts", "", "", tuning, says, _routed(one["gate"]), one, allowed)) for one in named
+        _is_right(device, Trial("experts", "", "", tuning, compute, _routed(one["gate"]), one, allowed))
+        for one in named
     )
 
 
 def _routed(gate: Stored) -> dict[str, npt.NDArray[Any]]:
-    """Rows, and the experts that they choose."""
+    """Rows, and their chosen experts."""
     rows, rng = 9, np.random.default_rng(0)
     experts, _, width = gate.shape
     return {
@@ -103,7 +109,7 @@ def _is_right(device: Device, trial: Trial) -> bool:
 
 
 def close(found: Floats, wanted: Floats, allowed: float) -> bool:
-    """Whether all numbers are numbers, and near enough."""
+    """True if all numbers are finite and within tolerance."""
     return apart(found, wanted) <= allowed
 
 

@@ -1,8 +1,8 @@
-"""A device's report: all that an issue about an unknown GPU needs, in one file that is written as the doctor works.
+"""A device report for issues about an unknown GPU, in one file that is written while the doctor works.
 
-The file is JSON Lines: what the machine and the device are, a line for each trial, then the verdict. A trial's line is
-begun before the trial runs. If the driver ends the process, the last line is cut short and names the kernel. If the
-user does, or an error, one more line says so.
+The file is JSON Lines: machine and device, a line per trial, then the verdict. A trial's line is started before the
+trial runs. If the driver crashes the process, the last line is cut short and names the kernel. If the user or an error
+ends it, one more line reports that.
 """
 
 import json
@@ -32,54 +32,54 @@ PACKAGES = "rwkv-gpu", "wgpu", "numpy"
 
 
 class DeviceReport:
-    """The file, open for writing. It holds no paths, no names of users and no text of models."""
+    """The open report file. Contains no paths, user names or text of models."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._began: float | None = None  # when the line that has no end yet was
-        self._lock = RLock()  # a signal writes from a thread of its own
+        self._began: float | None = None  # start time of the unfinished line
+        self._lock = RLock()  # signals write from another thread
         self._line({"kind": "system", **system()})
 
     def listed(self, adapters: Sequence[Adapter]) -> None:
-        """All that wgpu found: a GPU has several backends, and one that is missing is a report, too."""
+        """Records all adapters found by wgpu: a GPU has several backends, and a missing one is informative, too."""
         self._line({"kind": "adapters", "found": [f"{adapter}: {adapter.driver}" for adapter in adapters]})
 
     def opening(self, adapter: Adapter) -> None:
-        """The adapter, before anything is asked of the driver."""
+        """Records the adapter, before the driver is used."""
         self._line({"kind": "adapter", **adapter.facts()})
 
     def opened(self, device: Device, tuning: Tuning, trials: int, options: Mapping[str, object]) -> None:
-        """What kernels may rely on, how they are configured, and which of them are tried."""
+        """Records capabilities, tuning, and the selected trials."""
         self._line({"kind": "device", "capabilities": asdict(device.capabilities), "tuning": repr(tuning)})
         self._line({"kind": "matrix_units", "offered": _matrix_units(device.adapter)})
         self._line({"kind": "plan", "trials": trials, "shaders": fingerprint(), **options})
 
     def probes(self) -> None:
-        """The first shader is next: without the end of its line."""
+        """Starts the line of the first shader."""
         self._begin({"kind": "lanes"})
 
     def probed(self, outcomes: Sequence[Outcome]) -> None:
-        """The rest of the line that `probes` wrote."""
+        """Completes the line started by `probes`."""
         self._end({"found": [{"what": o.what, "variant": o.variant, **_result(o)} for o in outcomes]})
 
     def begins(self, trial: Trial) -> None:
-        """Which trial is next: without the end of its line."""
+        """Starts the line of the next trial."""
         self._begin({"kind": "trial", "op": trial.op, "what": trial.what, "variant": trial.variant})
 
     def ended(self, outcome: Outcome) -> None:
-        """The rest of the line that `begins` wrote."""
+        """Completes the line started by `begins`."""
         self._end(_result(outcome))
 
     def failed(self, error: Exception) -> None:
-        """Why there are no more lines. The trial that it ended keeps its line, cut short."""
+        """Records why the report ends. The trial that caused it keeps its cut line."""
         self._last({"kind": "error", "type": type(error).__name__, "message": _public(str(error))})
 
     def stopped(self, signal: str) -> None:
-        """The user ended the doctor: a trial whose line is cut short is no crash."""
+        """Records that the user ended the doctor, so that a cut line does not count as a crash."""
         self._last({"kind": "stopped", "signal": signal})
 
     def verdict(self, report: Report) -> None:
-        """What all of it means."""
+        """Records the result of all trials."""
         counts = {"outcomes": len(report.outcomes), "wrong": len(report.wrong), "slow": report.slow}
         self._line({"kind": "verdict", **counts})
 
@@ -91,7 +91,7 @@ class DeviceReport:
     def _end(self, result: Mapping[str, object]) -> None:
         with self._lock:
             assert self._began is not None
-            total = 1e3 * (time.perf_counter() - self._began)  # with compiling, which takes FXC minutes
+            total = 1e3 * (time.perf_counter() - self._began)  # including compilation, which takes FXC minutes
             self._write(", " + json.dumps({**result, "total_milliseconds": round(total, 1)}).removeprefix("{") + "\n")
             self._began = None
 
@@ -105,7 +105,7 @@ class DeviceReport:
         self._write(json.dumps(data) + "\n")
 
     def _write(self, text: str) -> None:
-        """A driver that crashes, and one that takes the system with it, leaves what was written before."""
+        """Writes and syncs, so that earlier lines survive a crash of the driver or system."""
         with self._lock:
             self._file.write(text)
             self._file.flush()
@@ -114,12 +114,12 @@ class DeviceReport:
 
 
 def system() -> dict[str, object]:
-    """The operating system, Python and the packages that matter."""
+    """The operating system, Python and relevant packages."""
     return {
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "system": platform.system(),
         "release": platform.release(),
-        "version": platform.mac_ver()[0] or platform.version(),  # of macOS, and of Windows, with which GPU drivers come
+        "version": platform.mac_ver()[0] or platform.version(),  # of macOS and Windows, which ship GPU drivers
         "machine": platform.machine(),
         "python": sys.version.split()[0],
         "packages": {name: _version(name) for name in PACKAGES},
@@ -134,7 +134,7 @@ def _version(name: str) -> str:
 
 
 def _matrix_units(adapter: Adapter) -> str:
-    """What kernels could use, or why they cannot."""
+    """The matrix units that kernels could use, or why they cannot."""
     try:
         side = fragment_of(adapter)
     except NoMatrixUnits as error:
@@ -143,7 +143,7 @@ def _matrix_units(adapter: Adapter) -> str:
 
 
 def _public(message: str) -> str:
-    """In one line, without the folder that has the user's name."""
+    """The message on one line, without the user's home folder."""
     home = os.path.expanduser("~")
     line = " ".join(message.split())
     return line.replace(home, "~") if len(home) > 1 else line

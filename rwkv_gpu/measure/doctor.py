@@ -1,4 +1,4 @@
-"""A device examined: each kernel in each variant against numpy, and whether what it chooses is fast."""
+"""Examines a device: compares each kernel variant with numpy, and checks that the chosen ones are fast."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from ..gpu.shader import link
 from .cases import CHOSEN
 from .trials import Outcome, Trial, run
 
-SLOW = 1.5  # times as long as the best variant
-KEPT = 100  # trials whose pipelines are kept for those that follow
-FARS = 3  # distances of 1, 2 and 4 lanes
+SLOW = 1.5  # ratio to the best variant's time
+TRIALS_PER_CACHE = 100  # trials after which cached pipelines are dropped
+DISTANCES = 3  # number of tested distances: 1, 2 and 4 lanes
 
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes, and what they mean."""
+    """All outcomes, and their evaluation."""
 
     outcomes: tuple[Outcome, ...]
 
     @property
     def wrong(self) -> list[Outcome]:
-        """What is not what numpy gives, or was refused."""
+        """Outcomes that differ from numpy, or were refused."""
         return [outcome for outcome in self.outcomes if not outcome.right]
 
     @property
     def slow(self) -> list[str]:
-        """Where another variant is much faster than what is chosen."""
+        """Cases in which another variant is much faster than the chosen one."""
         found = []
         for chosen in self.outcomes:
             if chosen.variant != CHOSEN or not chosen.right:
@@ -42,7 +42,7 @@ class Report:
 
 
 class Watcher(Protocol):
-    """Hears of each trial before it runs, and of what came of it; before all trials, of the probe of lanes."""
+    """Is notified before and after each trial; first, of the probe of lanes."""
 
     def probes(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Watcher(Protocol):
 
 
 def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher] = ()) -> Report:
-    """Runs all trials, after a check of how lanes lie in a workgroup."""
+    """Runs all trials, after checking the order of lanes in a workgroup."""
     for watcher in watchers:
         watcher.probes()
     outcomes = list(_lanes(device))
@@ -64,7 +64,7 @@ def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher]
     for number, trial in enumerate(trials):
         for watcher in watchers:
             watcher.begins(trial)
-        if number % KEPT == 0 or trial.op != last:
+        if number % TRIALS_PER_CACHE == 0 or trial.op != last:
             device.pipelines.clear()  # they add up to gigabytes
             last = trial.op
         outcomes.append(run(device, trial))
@@ -74,12 +74,12 @@ def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher]
 
 
 def _lanes(device: Device) -> Iterable[Outcome]:
-    """Whether neighbours of a workgroup are neighbours in a subgroup, as sums over a few lanes rely on."""
+    """Checks that adjacent lanes of a workgroup are in the same subgroup, as sums over a few lanes require."""
     size = device.capabilities.subgroup_width
-    fars = [far for far in range(FARS) if 1 << far < size]
+    fars = [far for far in range(DISTANCES) if 1 << far < size]
     if not fars:
         return
-    met = device.probe(link("probes/lanes", constants={"FARS": len(fars)}), 4 * 64 * len(fars))
+    met = device.probe(link("probes/lanes", constants={"DISTANCES": len(fars)}), 4 * 64 * len(fars))
     found = np.frombuffer(met, np.uint32).reshape(len(fars), 64)
     for row, far in zip(found, fars, strict=True):
         strays = float(np.count_nonzero(row != np.arange(64) ^ (1 << far)))

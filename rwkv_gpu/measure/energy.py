@@ -1,6 +1,6 @@
-"""The energy that a device has taken, where the system tells it: NVIDIA's NVML, a GPU's hwmon, a processor's RAPL.
+"""Measures a device's energy where the system reports it: NVIDIA's NVML, a GPU's hwmon, a processor's RAPL.
 
-A meter counts joules from some beginning on. Where a driver tells power only, a thread adds it up.
+A meter counts joules from an arbitrary start. Where a driver reports only power, a thread integrates it.
 """
 
 import ctypes
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Self
 
 SYS = Path("/sys")
-EVERY = 0.02  # seconds between two readings of power
+EVERY = 0.02  # seconds between two power readings
 VENDORS = {"0x1002": ("amd", "radeon"), "0x8086": ("intel", "arc(tm)"), "0x10de": ("nvidia", "geforce")}
 NVML = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 
 
 class Meter:
-    """Joules by readings of counters that begin again at `wraps`, or of watts. Leaving a `with` stops its thread."""
+    """Joules from a counter that wraps at `wraps`, or integrated from watts. Leaving a `with` stops the thread."""
 
     def __init__(
         self, source: str, read: Callable[[], float], *, power: bool = False, wraps: float | None = None
     ) -> None:
-        self.source = source  # where the numbers come from
+        self.source = source  # origin of the numbers
         self._read, self._power, self._wraps = read, power, wraps
         self._joules, self._at, self._last = 0.0, time.perf_counter(), read()
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Meter:
         self._thread.join()
 
     def joules(self) -> float:
-        """So many since the beginning."""
+        """Energy since the start."""
         with self._lock:
             now, value = time.perf_counter(), self._read()
             if self._power:
@@ -58,13 +58,13 @@ class Meter:
 
 
 def find_meter(device: str, root: Path = SYS, load: Callable[[str], Any] = ctypes.CDLL) -> Meter | None:
-    """The meter of a device by its name, or of the processor for `cpu`; None where the system does not tell."""
+    """The meter of a device by name, or of the processor for `cpu`; None if the system reports nothing."""
     found = rapl(root) if device == "cpu" else itertools.chain(nvml(device, load), hwmon(device, root))
     return next(found, None)
 
 
 def nvml(device: str, load: Callable[[str], Any]) -> Iterator[Meter]:
-    """NVIDIA's library, for the only GPU whose name is the device's."""
+    """NVIDIA's library, if exactly one GPU has the device's name."""
     try:
         library = load(NVML)
     except OSError:
@@ -80,7 +80,7 @@ def nvml(device: str, load: Callable[[str], Any]) -> Iterator[Meter]:
             library.nvmlDeviceGetName(handle, name, 96)
             if name.value.decode(errors="replace").lower() in device.lower():
                 handles.append(handle)
-    if len(handles) != 1:  # none, or several of a kind: nobody knows which one it is
+    if len(handles) != 1:  # none, or several of a kind, which cannot be distinguished
         return
     [handle] = handles
     for function, kind, power in (
@@ -99,7 +99,7 @@ def _milli(call: Any, handle: ctypes.c_void_p, kind: Any) -> float:
 
 
 def hwmon(device: str, root: Path) -> Iterator[Meter]:
-    """The sensors of the only graphics card of the device's vendor."""
+    """The sensors of the vendor's only graphics card."""
     cards = []
     for vendor in sorted(root.glob("class/drm/card*/device/vendor")):
         names = VENDORS.get(_text(vendor), ())
@@ -114,7 +114,7 @@ def hwmon(device: str, root: Path) -> Iterator[Meter]:
 
 
 def rapl(root: Path) -> Iterator[Meter]:
-    """The packages of the processor. Most systems let only root read them."""
+    """The processor packages. On most systems only root can read them."""
     zones = [
         zone
         for zone in sorted(root.glob("class/powercap/*rapl:*"))
@@ -133,7 +133,7 @@ def _text(path: Path) -> str:
 
 
 def _joules(path: Path) -> float:
-    """A reading; a sensor that went away stands still at 0."""
+    """A reading; a lost sensor reads as 0."""
     return _micro(path) or 0.0
 
 

@@ -1,4 +1,4 @@
-"""The true shapes of well-known models with experts, with layers of several kinds, and of Gemma 4."""
+"""Shapes of well-known models with experts, with layers of several kinds, and of Gemma 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Mamba:
 
     @property
     def width(self) -> int:
-        """Of x, z and y."""
+        """Total width of x, z and y."""
         return self.heads * self.size
 
 
@@ -60,12 +60,12 @@ class Routed:
     vocabulary: int
     heads: Heads
     experts: Experts
-    inner: int = 0  # of the leading dense layers
+    inner: int = 0  # width of the leading dense layers
     leading: int = 0
     keys: Mapping[str, Value] = field(default_factory=dict)
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         heads, experts, oss = self.heads, self.experts, self.arch == "gpt-oss"
         sizes = {
             "V": self.vocabulary, "D": self.width, "I": self.inner, "Q": heads.count * heads.size,
@@ -79,7 +79,7 @@ class Routed:
             yield from rows(f"biased attention, {feed}", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 131072, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner or self.experts.inner, "attention.head_count": self.heads.count,
@@ -93,27 +93,27 @@ class Routed:
 
 @dataclass(frozen=True)
 class Gemma4:
-    """The sizes of a Gemma 4 model: every `period`-th layer sees all, and has heads of 512."""
+    """The sizes of a Gemma 4 model: every `period`-th layer has full attention, with heads of 512."""
 
     layers: int
     width: int
     inner: int
     heads: int
-    kv: int  # heads of window layers
-    full_kv: int  # of the others
+    kv: int  # KV heads of window layers
+    full_kv: int  # KV heads of full layers
     period: int = 6
     window: int = 1024
-    per_layer: int = 0  # numbers of the embeddings by layer
-    shared: int = 0  # layers that read the keys of others
+    per_layer: int = 0  # width of the per-layer embeddings
+    shared: int = 0  # layers that reuse the keys of others
     experts: Experts = NO_EXPERTS
-    values: bool = False  # whether full layers have a matrix of values
+    values: bool = False  # whether full layers have a V matrix
     vocabulary: int = 262144
     size: int = 256
     full_size: int = 512
     arch = "gemma4"
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         sizes = {
             "V": self.vocabulary, "D": self.width, "I": self.inner, "L": self.layers, "P": self.per_layer,
             "F": self.full_size // 2, "heads": self.heads, "E": self.experts.count, "X": self.experts.inner,
@@ -131,7 +131,7 @@ class Gemma4:
         return i % self.period == self.period - 1
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         full = [self._is_full(i) for i in range(self.layers)]
         sizes: dict[str, Value] = {
             "context_length": 131072, "embedding_length": self.width, "block_count": self.layers,
@@ -157,8 +157,8 @@ class Gemma4:
 class Hybrid:
     """The sizes of a model with recurrent layers.
 
-    `layers` has a letter for each: m for Mamba-2, a for attention, p for both in parallel, c for a short convolution,
-    e for experts alone. `then` says what follows in each layer: f, a gated feed-forward; e, experts; or nothing.
+    `layers` has a letter per layer: m for Mamba-2, a for attention, p for both in parallel, c for a short convolution,
+    e for experts only. `then` is what follows in each layer: f, a gated feed-forward; e, experts; or nothing.
     """
 
     arch: str
@@ -170,11 +170,11 @@ class Hybrid:
     heads: Heads = Heads()
     mamba: Mamba = Mamba()
     experts: Experts = Experts()
-    gated: bool = True  # feed-forwards
+    gated: bool = True  # whether feed-forwards are gated
     tied: bool = True
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         heads, ssm, experts = self.heads, self.mamba, self.experts
         liquid, falcon = self.arch.startswith("lfm2"), self.arch == "falcon-h1"
         convolved = ssm.width + 2 * ssm.groups * ssm.state
@@ -193,7 +193,7 @@ class Hybrid:
             yield from rows(f"attention norm, {MIXERS[kind]}{FEEDS[self.then]}", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         ssm, experts, heads = self.mamba, self.experts, self.heads
         attends = [kind in "ap" for kind in self.layers]
         feeds = [bool(self.then) or kind in "ef" for kind in self.layers]
@@ -221,7 +221,7 @@ class Hybrid:
                 "expert_weights_norm": True,
             }  # fmt: skip
         if self.arch.startswith("nemotron"):
-            sizes["attention.layer_norm_epsilon"] = 1e-5  # which llama.cpp reads for its norms without a mean, too
+            sizes["attention.layer_norm_epsilon"] = 1e-5  # llama.cpp reads it also for norms without a mean
         return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 

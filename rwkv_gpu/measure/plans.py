@@ -1,4 +1,4 @@
-"""A recorded step as data: each dispatch with the op that it is of, and each pass with what it saves. Runs nothing."""
+"""A recorded step as data: each dispatch with its op, and each pass with what it saves. Runs nothing."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from ..ops.values import CachedTensor, JoinedVectors, Operand, UniformTable, Val
 
 @dataclass(frozen=True)
 class Step:
-    """The step that is recorded: its rows, and whether they are of one sequence, as in a prompt."""
+    """The step to record: its rows, and whether they belong to one sequence, as in a prompt."""
 
     rows: int
     prefill: bool = False
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def spans(self) -> list[Span]:
-        """Where its sequences are: at their start."""
+        """The spans of its sequences, which begin at their start."""
         return [(0, self.rows)] if self.prefill else [(0, 1)] * self.rows
 
 
@@ -49,17 +49,17 @@ class DispatchRow:
     """One dispatch."""
 
     layer: int | None
-    op: str  # of the graph, with what passes have fused into it
-    name: str  # the parameters, and the kernel with its format
-    kernel: str  # with its parts
+    op: str  # op of the graph, with what passes have fused into it
+    name: str  # parameters, kernel and format
+    kernel: str  # including its parts
     workgroups: int
-    nbytes: int  # moved
-    bindings: dict[str, str]  # what each binding of the shader is bound to
+    nbytes: int  # bytes moved
+    bindings: dict[str, str]  # what each binding of the shader refers to
 
 
 @dataclass(frozen=True)
 class PassRow:
-    """One pass: how often it fired, and what the step would have more without it."""
+    """A pass: how often it fired, and the additional cost of the step without it."""
 
     name: str
     about: str
@@ -71,7 +71,7 @@ class PassRow:
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A step, dispatch by dispatch."""
+    """A step with all its dispatches."""
 
     dispatches: tuple[DispatchRow, ...]
     passes: tuple[PassRow, ...]
@@ -79,11 +79,11 @@ class RecordedStep:
 
     @property
     def nbytes(self) -> int:
-        """Moved by the whole step."""
+        """Bytes moved by the whole step."""
         return sum(row.nbytes for row in self.dispatches)
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """As JSON-compatible data."""
         return {
             "passes": [vars(row) for row in self.passes],
             "dispatches": [vars(row) for row in self.dispatches],
@@ -99,7 +99,7 @@ def record_step(
     without: Collection[str] = (),
     adapters: Adapters = NO_ADAPTERS,
 ) -> RecordedStep:
-    """The step as a device with these capabilities would run it."""
+    """Records the step as a device with these capabilities would run it."""
     if not step.prefill and step.rows > MAX_SEGMENTS:
         raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; more rows are of a prompt: --prefill")
     dispatches, recorder = dispatches_of(file, can, tuning, step, without, adapters)
@@ -141,7 +141,7 @@ def dispatches_of(
     without: Collection[str] = (),
     adapters: Adapters = NO_ADAPTERS,
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
-    """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
+    """The dispatches of a step that samples a token per sequence, with placeholder buffers."""
     file.apart = adapters.apart
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
@@ -187,7 +187,7 @@ def _row(one: UnplacedDispatch, graph: Graph, step: Step) -> DispatchRow:
 
 
 def _shown(operand: Operand, graph: Graph) -> str:
-    """What is bound: a value by its number in the graph, or what a buffer is for."""
+    """Describes a binding: a value by its number in the graph, or a buffer by its purpose."""
     if isinstance(operand, Value):
         parts = [name for value, name in graph.names.items() if value.root is operand and value is not operand]
         return "|".join(parts) or graph.name(operand)

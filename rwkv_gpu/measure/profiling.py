@@ -1,4 +1,4 @@
-"""Where the time of a model goes: steps of prompts and of decode, dispatch by dispatch, beside the roofline."""
+"""Profiles a model: times each dispatch of prefill and decode steps, and compares it with the roofline."""
 
 import json
 import statistics
@@ -13,18 +13,18 @@ from .bench import OUTPUT, Timing, greedy, rewind, spans, timed
 from .roofline import Roofline
 from .workload import Workload
 
-LAYERS, DISPATCHES = 1, 2  # rows of a process; a process is a workload
-SETTLE = 0.5  # seconds of work before steps are timed: while kernels are compiled, clocks go down
+LAYERS, DISPATCHES = 1, 2  # rows within a trace process; each process is a workload
+SETTLE = 0.5  # seconds of work before timing, as clocks drop while kernels are compiled
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """One step of a workload by the GPU's clock, and whole steps by ours."""
+    """One step of a workload by GPU timestamps, and whole steps by the host's clock."""
 
-    workload: Workload  # of one step: a chunk of a prompt, or a token of each sequence
+    workload: Workload  # one step: a chunk of a prompt, or a token of each sequence
     profile: Profile
-    step_seconds: float  # of a step that nobody times dispatch by dispatch
-    host_seconds: float  # of that, in Python
+    step_seconds: float  # of a step without timestamps
+    host_seconds: float  # share of that in Python
     roofline: Roofline
 
     @property
@@ -35,12 +35,12 @@ class Profiled:
         return head + (f" @ d{work.depth}" if work.depth else "")
 
     def share(self, step: StepTime) -> float:
-        """How near a step is to the roofline: the least time that it could take, by the time it takes."""
+        """Efficiency: the roofline's minimum time for a step, divided by its actual time."""
         return self.roofline.seconds(step.nbytes, step.flops) / step.seconds if step.seconds else 0.0
 
     @property
     def whole(self) -> StepTime:
-        """All steps as one."""
+        """All dispatches as one entry."""
         steps = self.profile.steps
         sums = (sum(getattr(step, name) for step in steps) for name in ("calls", "seconds", "nbytes", "flops"))
         calls, seconds, nbytes, flops = sums
@@ -48,11 +48,11 @@ class Profiled:
 
 
 def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline: Roofline) -> Iterator[Profiled]:
-    """Each workload, which is one step."""
+    """Profiles each workload, which is one step."""
     for work in works:
         runner.chunk_size = max(work.chunk, work.batch)
         [step] = work.steps()
-        timed(runner, work, [step])  # compiles, and makes the room
+        timed(runner, work, [step])  # compiles, and allocates
         for _ in range(int(SETTLE / timed(runner, work, [step]).seconds)):
             timed(runner, work, [step])
         times: list[Timing] = [timed(runner, work, [step]) for _ in range(replays)]
@@ -66,7 +66,7 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
 
 
 def table(one: Profiled) -> str:
-    """A line a step name, the longest first, and one for all."""
+    """A line per step name, longest time first, and one for the total."""
     heads = ("step", "calls", "ms", "share", "GB/s", "GFLOP/s", "of roofline")
     rows = [heads, *(_cells(one, step) for step in (*one.profile.steps, one.whole))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
@@ -85,7 +85,7 @@ def _cells(one: Profiled, step: StepTime) -> tuple[str, ...]:
 
 
 def heading(one: Profiled) -> str:
-    """What stands over a table: the step as a whole."""
+    """The line above a table: the step as a whole."""
     work = one.workload
     rate = work.total / one.step_seconds
     parts = [
@@ -97,7 +97,7 @@ def heading(one: Profiled) -> str:
 
 
 def as_data(one: Profiled) -> dict[str, object]:
-    """All of it, for a file."""
+    """All data, for a file."""
     work = one.workload
     return {
         "test": one.name, "tokens": work.tokens, "depth": work.depth, "batch": work.batch,
@@ -113,7 +113,7 @@ def as_data(one: Profiled) -> dict[str, object]:
 
 
 def trace(profiles: Sequence[Profiled]) -> str:
-    """The timeline as a file that chrome://tracing and ui.perfetto.dev open: layers above, dispatches below."""
+    """The timeline as a file for chrome://tracing and ui.perfetto.dev: layers above, dispatches below."""
     events: list[dict[str, Any]] = []
     for number, one in enumerate(profiles, 1):
         events.append(_named("process_name", number, 0, one.name))
@@ -124,7 +124,7 @@ def trace(profiles: Sequence[Profiled]) -> str:
 
 
 def _layers(timeline: Iterable[Timed]) -> Iterator[Timed]:
-    """Neighbours of one block as one; what is in no block is left out."""
+    """Merges adjacent dispatches of one block; drops those outside blocks."""
     for name, group in groupby(timeline, key=lambda timed: timed.name.partition("/")[0]):
         if name.startswith("blk."):
             first, *rest = group

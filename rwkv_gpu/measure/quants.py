@@ -1,4 +1,4 @@
-"""What every synthetic model says of itself, the formats that llama.cpp gives to its tensors, and their tables."""
+"""Formats that llama.cpp gives to tensors, metadata shared by all synthetic models, and tables of their tensors."""
 
 import functools
 import math
@@ -15,11 +15,11 @@ Tensors = Iterator[tuple[str, tuple[int, ...], str]]  # name, shape, format
 
 @dataclass(frozen=True)
 class Quant:
-    """The formats of a file by what a tensor is for."""
+    """The formats of a file, by purpose of a tensor."""
 
     matrices: str
     embedding: str
-    head: str  # of a tied embedding, too, and of the finer half of v and down
+    head: str  # also of a tied embedding, and of the more precise half of v and down
     lora: str
 
 
@@ -31,21 +31,21 @@ QUANTS = {
 
 
 class Shape(Protocol):
-    """A model's sizes, and what follows from them."""
+    """A model's sizes, with the tensors and metadata that follow from them."""
 
     @property
     def arch(self) -> str:
-        """What a file calls the architecture."""
+        """The name of the architecture in files."""
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
 
 
 def whole(kind: str, width: int) -> str:
-    """The format, or the one that llama.cpp falls back to where its blocks do not divide a row."""
+    """The format, or llama.cpp's fallback if its blocks do not divide a row."""
     if width % 256 == 0 or kind not in FALLBACKS:
         return kind
     return FALLBACKS[kind] if width % 32 == 0 else "F16"
@@ -55,7 +55,7 @@ FALLBACKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 
 
 def byte_vocabulary(count: int) -> dict[str, Value]:
-    """The metadata of a tokenizer that knows all bytes, and so many ids."""
+    """The metadata of a tokenizer with `count` ids, which include all bytes."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
     return {
         "tokenizer.ggml.model": "llama",
@@ -80,17 +80,17 @@ def rwkv_vocabulary(size: int) -> dict[str, Value]:
 
 
 def keyed(arch: str, sizes: Mapping[str, Value]) -> dict[str, Value]:
-    """Metadata with keys of the architecture."""
+    """Metadata with keys prefixed by the architecture."""
     return {f"{arch}.{key}": value for key, value in sizes.items()}
 
 
 def rows(sections: str, formats: Mapping[str, str], sizes: Mapping[str, int], at: str = "") -> Tensors:
-    """The tensors of sections of tensors.txt, in which a line is a tensor: its name, dimensions and format.
+    """The tensors of sections of tensors.txt. Each line there is a tensor: its name, dimensions and format.
 
-    - `at` stands before each name, and `.weight` behind it, unless it has a suffix; a name that ends in a dot has none.
-      `{a,b}` in a name is several tensors.
-    - A dimension is a number, a size, or products and sums of these. A tensor with a dimension of 0 is left out.
-    - The format is one of `formats`, or as it is called; without one F32. One that ends in + has a bias, too.
+    - `at` is put before each name, and `.weight` after it, unless it has a suffix; a name that ends in a dot gets none.
+      `{a,b}` in a name means several tensors.
+    - A dimension is a number, a size, or a sum of products of these. A tensor with a dimension of 0 is left out.
+    - The format is a key of `formats`, or a format's name; the default is F32. A trailing + adds a bias.
     """
     every = (line for section in sections.split(", ") for line in _sections()[section])
     for names, dimensions, kind, biased in every:

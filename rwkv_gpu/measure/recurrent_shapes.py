@@ -1,4 +1,4 @@
-"""The true shapes of well-known RNNs: RWKV, and gated delta nets."""
+"""Shapes of well-known RNNs: RWKV, and gated delta nets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class RWKV7:
     arch = "rwkv7"
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         sizes = {"D": self.width, "V": self.vocabulary, "decay": self.decay, "iclr": self.iclr, "gate": self.gate}
         yield from rows("rwkv", vars(quant), sizes)
         for i in range(self.layers):
@@ -30,7 +30,7 @@ class RWKV7:
             yield from rows("rwkv7 layer", vars(quant), sizes | {"value": value}, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 1 << 20, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": 4 * self.width, "attention.head_count": 0, "wkv.head_size": 64,
@@ -47,7 +47,7 @@ class RWKV6:
 
     layers: int
     width: int
-    mix: int  # rank of each part of the shift
+    mix: int  # rank of each part of the token shift
     decay: int
     vocabulary: int = 65536
     arch = "rwkv6"
@@ -58,7 +58,7 @@ class RWKV6:
         return self.width * 7 // 2 // 32 * 32
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         sizes = {"D": self.width, "V": self.vocabulary, "I": self.inner, "H": self.width // 64}
         sizes |= {"mix": self.mix, "decay": self.decay}
         yield from rows("rwkv", vars(quant), sizes)
@@ -66,7 +66,7 @@ class RWKV6:
             yield from rows("rwkv6 layer", vars(quant), sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 1 << 20, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": 0, "wkv.head_size": 64,
@@ -78,17 +78,19 @@ class RWKV6:
 
 @dataclass(frozen=True)
 class DeltaNets:
-    """The sizes of a model of gated delta nets, with gated attention in every fourth layer; with experts, `inner` is
-    the width of each, and of the shared one.
+    """The sizes of a model of gated delta nets, with gated attention in every fourth layer.
+
+    With experts, `inner` is the
+    width of each expert, and of the shared one.
     """
 
     arch: str
     layers: int
     width: int
     inner: int
-    heads: int  # of attention, 256 wide
+    heads: int  # attention heads, 256 wide
     kv_heads: int
-    value_heads: int  # of delta nets, 128 wide
+    value_heads: int  # heads of delta nets, 128 wide
     vocabulary: int
     key_heads: int = 16
     experts: int = 0
@@ -97,7 +99,7 @@ class DeltaNets:
     state: int = 128
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         is_next, inner = self.arch == "qwen3next", self.value_heads * self.state
         sizes = {
             "D": self.width, "V": self.vocabulary, "I": self.inner, "E": self.experts, "size": self.size,
@@ -113,7 +115,7 @@ class DeltaNets:
             yield from rows(f"{mixer}, delta feed", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 262144, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads,
@@ -128,7 +130,7 @@ class DeltaNets:
                 "expert_count": self.experts, "expert_used_count": self.used, "expert_feed_forward_length": self.inner,
             }  # fmt: skip
         if self.arch != "qwen3next":
-            sizes["rope.dimension_sections"] = [11, 11, 10, 0]  # of time, height and width: equal positions in text
+            sizes["rope.dimension_sections"] = [11, 11, 10, 0]  # for time, height and width: equal positions in text
         return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)
 
 

@@ -1,4 +1,4 @@
-"""What a bench found, as a table for people or rows for machines."""
+"""Formats the results of a bench, as a table for people or rows for machines."""
 
 import csv
 import io
@@ -20,16 +20,16 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is measured."""
+    """The measured model."""
 
     name: str
     nbytes: int
     parameters: int
-    formats: Mapping[str, int]  # bytes by format, most first
+    formats: Mapping[str, int]  # bytes by format, largest first
 
     @classmethod
     def of(cls, file: GGUFFile) -> "Subject":
-        """What an open file holds."""
+        """Reads the properties of an open file."""
         formats: Counter[str] = Counter()
         for tensor in file.tensors.values():
             formats[SIZES[tensor.type].name] += tensor.nbytes
@@ -50,23 +50,23 @@ class Subject:
 
 @dataclass(frozen=True)
 class Place:
-    """Where it was measured."""
+    """The device of a measurement."""
 
     device: str
     backend: str
     driver: str
     roofline: Roofline | None
     version: str  # of this package
-    matrix_units: bool = False  # whether they are in use
+    matrix_units: bool = False  # whether they are used
 
     @classmethod
     def of_parts(cls, names: Sequence[str], version: str) -> "Place":
-        """Several devices that have a part of the model each."""
+        """For a model split over several devices."""
         return cls(" + ".join(names), "split", "", None, version)
 
     @classmethod
     def of(cls, device: Device | None, roofline: Roofline | None, version: str) -> "Place":
-        """A GPU, or numpy."""
+        """For a GPU, or numpy."""
         if device is None:
             return cls("cpu", "numpy", "", None, version)
         adapter = device.adapter
@@ -84,7 +84,7 @@ class Place:
 
 
 def facts(subject: Subject, place: Place) -> dict[str, Any]:
-    """What all rows of a run share."""
+    """Data shared by all rows of a run."""
     known: dict[str, Any] = {
         "model": subject.name, "size": subject.nbytes, "parameters": subject.parameters, "formats": subject.mix,
         "device": place.device, "backend": place.backend, "driver": place.driver, "version": place.version,
@@ -96,7 +96,7 @@ def facts(subject: Subject, place: Place) -> dict[str, Any]:
 
 
 def row(subject: Subject, place: Place, result: Result) -> Row:
-    """One result with all that is known of it."""
+    """One result with all its data."""
     work, cost = result.workload, result.cost
     known = facts(subject, place) | {
         "test": work.name, "n_prompt": 0 if work.kind == "tg" else work.tokens,
@@ -127,11 +127,11 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
 
 
 def heading(subject: Subject, place: Place, repeats: int) -> str:
-    """What stands over a table."""
+    """The lines above a table."""
     return f"{subject}\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
 
 
-TEXTS, ENERGY = "texts/s", "tok/J"  # left out where no row has a figure
+TEXTS, ENERGY = "texts/s", "tok/J"  # columns left out if no row has a value
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "test": lambda r: str(r["test"]),
     "chunk": lambda r: str(r["chunk_size"] or ""),
@@ -149,7 +149,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table with its columns aligned, to be read as it is."""
+    """A table with aligned columns."""
     columns = {name: [column(one) for one in rows] for name, column in COLUMNS.items()}
     for name in (TEXTS, ENERGY):
         if not any(columns[name]):
@@ -162,7 +162,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """One line a row; samples are left to JSON."""
+    """One line per row; samples are in JSON only."""
     names = list(dict.fromkeys(name for one in rows for name in one if name != "samples"))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
@@ -180,7 +180,7 @@ RENDER: dict[str, Callable[[Sequence[Row]], str]] = {
 
 
 def _digits(number: float) -> str:
-    """Three digits or more."""
+    """At least three significant digits."""
     return f"{number:,.0f}" if number >= 1000 else f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
 
 

@@ -1,4 +1,4 @@
-"""What a device can do at most, by two small kernels: reading memory, and multiplying and adding in registers."""
+"""Measures a device's limits by two small kernels: reading memory, and multiply-adds in registers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from ..ops.memory import Scratch
 from ..ops.recorder import Recorder
 from ..ops.values import Operand, Value
 
-STREAMED, STREAMED_SOFTWARE = 1 << 30, 64 << 20  # bytes: past any cache
+STREAMED, STREAMED_SOFTWARE = 1 << 30, 64 << 20  # bytes: more than any cache
 ROUNDS, ROUNDS_SOFTWARE = 4096, 512
 GROUPS, GROUPS_SOFTWARE = 8192, 64
-CHAIN_FLOPS = 8 * 4 * 2  # of one round of a lane
+CHAIN_FLOPS = 8 * 4 * 2  # per round of a lane
 REPLAYS = 5
-WARM = 0.2  # seconds of work before a GPU's clocks are up
+WARM = 0.2  # seconds of work until a GPU's clocks are high
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The best rates that were seen."""
+    """The best measured rates."""
 
     bytes_per_second: float
-    flops_per_second: float  # float32, outside matrix units
-    half_flops_per_second: float | None  # the same in float16, where the device has it
+    flops_per_second: float  # float32, without matrix units
+    half_flops_per_second: float | None  # float16, if supported
 
     def seconds(self, nbytes: float, flops: float) -> float:
-        """What so much work takes at the least."""
+        """The minimum time for this much work."""
         return max(nbytes / self.bytes_per_second, flops / self.flops_per_second)
 
 
 def measure_roofline(device: Device) -> Roofline:
-    """Tries a few sizes of workgroup and takes the best of each kernel."""
+    """Tries a few workgroup sizes, and takes the best of each kernel."""
     halves = device.capabilities.f16
     return Roofline(
         max(_stream_rates(device)),
@@ -45,7 +45,7 @@ def measure_roofline(device: Device) -> Roofline:
 
 
 def _stream_rates(device: Device) -> Iterator[float]:
-    """Bytes a second."""
+    """Yields bytes per second."""
     can = device.capabilities
     limit = min(STREAMED_SOFTWARE if can.software else STREAMED, can.max_binding, can.max_buffer)
     nbytes = 1 << (limit.bit_length() - 1)
@@ -61,7 +61,7 @@ def _stream_rates(device: Device) -> Iterator[float]:
 
 
 def _compute_rates(device: Device, kind: str) -> Iterator[float]:
-    """Flops a second."""
+    """Yields flops per second."""
     software = device.capabilities.software
     rounds, groups = (ROUNDS_SOFTWARE, GROUPS_SOFTWARE) if software else (ROUNDS, GROUPS)
     for lanes in (8, 64) if software else (128, 256):
@@ -76,7 +76,7 @@ def _recorder(device: Device) -> Recorder:
 
 
 def best_seconds(plan: Plan) -> float:
-    """Of one run, on a device that has been at work for a while."""
+    """Best time of one run, after warming up the device."""
     warm = 0.0
     while warm < WARM and not plan.device.capabilities.software:
         warm += lap(plan, 1, {})

@@ -1,7 +1,7 @@
-"""A search for the fastest constants by whole steps of a model, one purpose after the other.
+"""Searches for the fastest tuning constants by timing whole model steps, one purpose after the other.
 
-A candidate is right before it is timed: its kernel against numpy, and where it is no kernel of its own the logits of
-the model against those of the constants that the device starts from. What wins is the next one's incumbent.
+A candidate is checked before it is timed: its kernel against numpy or, without a kernel of its own, the model's logits
+against those of the initial constants. The winner becomes the next incumbent.
 """
 
 import time
@@ -30,8 +30,8 @@ from .check import close, expert_samples, experts_are_right, linear_is_right, ma
 from .duel import Lap, Verdict, duel
 from .workload import Workload
 
-ROWS = (1, 2, 4, 8, 16, 32, 64)  # bounds of a ladder below the chunk
-WORDS_APART = 1e-2  # of the largest logit: random models make much of how sums are rounded
+ROWS = (1, 2, 4, 8, 16, 32, 64)  # row limits of the table below the chunk size
+WORDS_APART = 1e-2  # relative to the largest logit: random models amplify rounding differences
 
 EVEN = Verdict(0.0, 0.0, 0)
 
@@ -40,15 +40,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Constants that differ in one thing from the incumbent's."""
+    """Constants that differ in one value from the incumbent's."""
 
     name: str
     tuning: Tuning
-    right: Callable[[], bool] | None = None  # of its kernel; None compares logits
+    right: Callable[[], bool] | None = None  # check of its kernel; None compares logits
 
 
 class Tuner:
-    """The search on one model. `tuning` is the best so far, `choices` are the reasons."""
+    """The search on one model. `tuning` is the best so far, `choices` explain it."""
 
     def __init__(self, runner: GpuRunner, file: GGUFFile, *, seconds: float, precision: str, say: Say) -> None:
         self.runner = runner
@@ -57,13 +57,13 @@ class Tuner:
         self._file = file
         self._precision = precision
         self._begun, self._seconds = time.monotonic(), seconds
-        self.share = 1.0  # of the time, that may be spent for now
+        self.share = 1.0  # share of the time that may be used so far
         self._say = say
         self._verdicts: dict[GemmConfig | ExpertConfig, bool] = {}
 
     @property
     def time_left(self) -> bool:
-        """Whether another candidate may be tried."""
+        """True if another candidate may be tried."""
         return time.monotonic() < self._begun + self.share * self._seconds
 
     @cached_property
@@ -75,7 +75,7 @@ class Tuner:
         return list(expert_samples(self._file))
 
     def linear(self, chunk: int) -> None:
-        """The table of matrix kernels: by rows, from decode to the chunk, and by size."""
+        """Tunes the table of matrix kernels: by rows, from decode to the chunk, and by size."""
         bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), MANY)
         short = any(sample.format.run < 32 for sample in self._matrices)
         self.tuning = with_bounds(self.tuning, bounds, short=short)
@@ -86,7 +86,7 @@ class Tuner:
                 steps.append((chunk if most > MAX_GEMV_ROWS else min(most, slots), at))
             elif (most <= slots or most > MAX_GEMV_ROWS) and (short or limits.max_run == MANY):
                 steps.append((chunk if most == MANY else most, at))
-        # Decode and the chunk matter most, so that they come first.
+        # Decode and the chunk matter most, so they come first.
         for rows, at in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
             self._matrix_step(at, rows)
 
@@ -104,7 +104,7 @@ class Tuner:
         self.improve(f"{what}{_to(limits)}, {rows} row{'s' if rows > 1 else ''}", shown(now), tried, work)
 
     def experts(self, chunk: int) -> None:
-        """The table of kernels for experts, by choices of each."""
+        """Tunes the table of kernels for experts, by choices per expert."""
         every = next(t for name, t in self._file.tensors.items() if name.endswith("ffn_gate_exps.weight")).shape[0]
         arch = self._file.str("general.architecture")
         used = self._file.int(f"{arch}.expert_used_count")
@@ -124,7 +124,7 @@ class Tuner:
             self.improve(f"experts, {work.tokens * work.batch} rows", shown(now), tried, work)
 
     def _with_experts(self, at: int, shape: ExpertConfig) -> Tuning:
-        """One sort serves matrices of short runs, too, so that their tiles are as large."""
+        """One sort also serves matrices in formats of short runs, so their tiles get the same size."""
         tuning, limits = changed(self.tuning, "expert_table", at, shape), self.tuning.expert_table[at][0]
         halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "moe/expert_gemm_lane" else shape
         for other, (short, _) in enumerate(tuning.expert_table):
@@ -133,25 +133,25 @@ class Tuner:
         return tuning
 
     def lanes(self, name: str, what: str, work: Workload) -> None:
-        """Lanes of a workgroup for what is no product."""
+        """Tunes the lanes of a workgroup for other kernels than products."""
         if name == "row_lanes" and self.tuning.lanes.reduce == "one_subgroup":
-            return  # a subgroup has the lanes it has
+            return  # a subgroup's lanes are fixed
         self.number(name, what, lane_counts(self.runner.device.capabilities, self.tuning.value(name)), work)
 
     def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
-        """A constant that is one of some numbers."""
+        """Tunes a constant with numeric values."""
         now = self.tuning.value(name)
         tried = [Candidate(str(count), self.tuning.changed(**{name: count})) for count in counts if count != now]
         self.improve(what, str(now), tried, work)
 
     def switch(self, name: str, what: str, work: Workload) -> None:
-        """A constant that is one of two ways."""
+        """Tunes a constant with two values."""
         now, names = self.tuning.value(name), ("no", "yes")
         tried = Candidate(names[not now], self.tuning.changed(**{name: not now}))
         self.improve(what, names[now], [tried], work)
 
     def improve(self, what: str, default: str, tried: Sequence[Candidate], work: Workload) -> None:
-        """Tries candidates for as long as there is time; the best that is right and surely faster stays."""
+        """Tries candidates while there is time; keeps the best one that is correct and significantly faster."""
         if not (tried and self.time_left):
             return
         batch, begun = self._batch(work), self.tuning
@@ -165,12 +165,12 @@ class Tuner:
             try:
                 plan = self._plan(candidate.tuning, batch)
                 if _kernels(plan) == kernels:
-                    break  # nothing in this model is of that size or format
+                    break  # nothing in this model has that size or format
                 fine = candidate.right() if candidate.right else close(self._logits(plan, batch), wanted, WORDS_APART)
                 challenger = self._lap(plan, batch) if fine else incumbent
             except DeviceLost:
                 raise
-            except RwkvGpuError:  # a shape that this device cannot compile or run
+            except RwkvGpuError:  # a configuration that this device cannot compile or run
                 fine = False
             if not fine:
                 wrong.append(candidate.name)
@@ -178,17 +178,17 @@ class Tuner:
             right += 1
             if duel(incumbent, challenger).better:
                 self.tuning, incumbent, chosen = candidate.tuning, challenger, candidate.name
-        self.runner.device.pipelines.clear()  # those of all candidates add up
+        self.runner.device.pipelines.clear()  # the pipelines of all candidates add up
         if not (right or wrong):
             return
         verdict = duel(first, incumbent) if incumbent is not first else EVEN
-        if not verdict.better:  # one of many winners by chance, or none
+        if not verdict.better:  # a winner by chance, or none
             self.tuning, chosen, verdict = begun, default, EVEN
         self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
         self._say(f"{what}: {chosen}" + (f", {verdict.gain:.0%} less time than {default}" if chosen != default else ""))
 
     def setting(self, what: str, default: int, tried: Iterable[int], seconds: Callable[[int], float]) -> int:
-        """The value by which whole passes are fastest, by our own clock."""
+        """The value with the fastest whole passes, by the host's clock."""
         best, right = default, 0
         if not self.time_left:
             return default
@@ -215,7 +215,7 @@ class Tuner:
         return self._verdicts[shape]
 
     def _batch(self, work: Workload) -> Batch:
-        """The first step of a workload, in its place."""
+        """The first step of a workload, placed."""
         self.runner.chunk_size = max(work.chunk, work.batch)
         rewind(self.runner, work)
         return self.runner.prepare(work.steps()[0])
@@ -225,7 +225,7 @@ class Tuner:
         return self.runner.plan_for(batch)
 
     def _lap(self, plan: Plan, batch: Batch) -> Lap:
-        """A lap of a plan, once it has run."""
+        """A lap of a plan, after a first run."""
         replay = partial(lap, plan, *_given(batch))
         replay()
         return replay
@@ -244,32 +244,32 @@ def _kernels(plan: Plan) -> list[Any]:
 
 
 def _sized(limits: GemmLimits, config: GemmConfig) -> bool:
-    """Whether a row of the table is for some matrices, or some x, and not for all of a format."""
+    """True if a row of the table applies only to some matrices or x of a format."""
     return limits.sized or config.copies
 
 
 def _to(limits: GemmLimits) -> str:
-    """What limits say of matrices: to 4096 x 18432"""
+    """Describes the size limit of matrices: to 4096 x 18432"""
     named = ("any" if count == MANY else str(count) for count in (limits.max_out, limits.max_width))
     return "" if limits.max_out == limits.max_width == MANY else f" to {' x '.join(named)}"
 
 
 def changed(tuning: Tuning, table: str, at: int, shape: GemmConfig | ExpertConfig) -> Tuning:
-    """The same but for one row of a table."""
+    """A copy with one row of a table changed."""
     rows = tuning.value(table)
     return tuning.changed(**{table: (*rows[:at], (rows[at][0], shape), *rows[at + 1 :])})
 
 
 def lane_counts(can: Capabilities, current: int) -> list[int]:
-    """Counts of lanes beside the current one, that the device can run."""
+    """Lane counts other than the current one that the device supports."""
     tried = (8, 16, 32, 64, 128, 256, 512, 1024)
     return [count for count in tried if count != current and can.subgroup_width <= count <= can.max_invocations]
 
 
 def with_bounds(tuning: Tuning, bounds: Sequence[int], *, short: bool) -> Tuning:
-    """The same choices, where rows for all matrices of a kind of format are by these numbers of rows of x.
+    """A copy whose table rows for all matrices of a kind of format have these row limits.
 
-    Formats of short runs are a kind of their own if they are one already, or `short`.
+    Formats of short runs form their own kind if they already do, or with `short`.
     """
     sized = [row for row in tuning.gemm_table if _sized(*row)]
     rest = [row for row in tuning.gemm_table if not _sized(*row)]

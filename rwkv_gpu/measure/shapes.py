@@ -1,4 +1,4 @@
-"""The true shapes of well-known models: sizes, tensors by name, and the formats that llama.cpp gives them."""
+"""Shapes of well-known models: sizes, tensors by name, and llama.cpp's formats for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from .mixture_shapes import HYBRIDS, MIXTURES
 from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, keyed, rows
 from .recurrent_shapes import RECURRENT, RWKV7
 
-MEAN, FIRST = 1, 2  # of `pooling_type`
+MEAN, FIRST = 1, 2  # values of `pooling_type`
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """The sizes of a transformer; with experts, `inner` is that of each."""
+    """The sizes of a transformer; with experts, `inner` is the width of each."""
 
     arch: str
     layers: int
@@ -25,15 +25,15 @@ class Transformer:
     vocabulary: int
     tied: bool = False
     experts: int = 0
-    used: int = 0  # experts of a row
+    used: int = 0  # experts per row
     head_norms: bool = False
-    after: bool = False  # whether branches are normed after their matrices, too
+    after: bool = False  # whether branches are also normed after their matrices
     fused: bool = False  # whether q, k, v are one matrix, and gate and up another
-    projection: int = 0  # of an encoder: numbers between the two matrices that embeddings go through at the end
-    keys: Mapping[str, Value] = field(default_factory=dict)  # of the metadata, beyond those of all
+    projection: int = 0  # for an encoder: width between the two final projection matrices of embeddings
+    keys: Mapping[str, Value] = field(default_factory=dict)  # additional metadata
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         sizes = {
             "V": self.vocabulary, "D": self.width, "I": self.inner, "Q": self.heads * self.size,
             "KV": self.kv_heads * self.size, "size": self.size, "E": self.experts, "P": self.projection,
@@ -49,12 +49,12 @@ class Transformer:
         yield from rows("projection", formats, sizes)
 
     def _finer(self, layer: int) -> bool:
-        """Where llama.cpp's mixes spend more bits: the first and last eighth, and every third between."""
+        """Layers in which llama.cpp's mixes use more bits: the first and last eighth, and every third between."""
         eighth = self.layers // 8
         return layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 32768, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads,
@@ -71,18 +71,18 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Latent:
-    """The sizes of a model of latent attention, with experts after one dense layer."""
+    """The sizes of a model with latent attention, and experts after one dense layer."""
 
     layers: int
     width: int
-    inner: int  # of the dense layer
-    expert: int  # of each expert
+    inner: int  # width of the dense layer
+    expert: int  # width of each expert
     heads: int
     nope: int
     value: int
     vocabulary: int
-    used: int  # experts of a row
-    shared: int  # experts that every row takes
+    used: int  # experts per row
+    shared: int  # experts used by every row
     q_rank: int = 0
     latent: int = 512
     rotary: int = 64
@@ -91,7 +91,7 @@ class Latent:
     arch = "deepseek2"
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         sizes = {
             "V": self.vocabulary, "D": self.width, "I": self.inner, "X": self.expert, "H": self.heads,
             "R": self.q_rank, "C": self.latent, "rotary": self.rotary, "nope": self.nope, "value": self.value,
@@ -105,7 +105,7 @@ class Latent:
             yield from rows(f"latent attention, {'experts' if i else 'feed'}", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": 163840, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.head_count_kv": 1,
@@ -124,7 +124,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Bert:
-    """The sizes of a BERT: each position has a row, and all matrices have biases."""
+    """The sizes of a BERT: learned positions, and biases in all matrices."""
 
     layers: int
     width: int
@@ -132,13 +132,13 @@ class Bert:
     heads: int
     vocabulary: int
     context: int = 512
-    types: int = 2  # of tokens
+    types: int = 2  # token types
     pooling: int = FIRST
     eps: float = 1e-12
     arch = "bert"
 
     def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
+        """All tensors, in file order."""
         turns = self.arch == "nomic-bert"
         sizes = {"V": self.vocabulary, "D": self.width, "I": self.inner, "types": self.types}
         yield from rows("encoder", vars(quant), sizes | {"C": 0 if turns else self.context})
@@ -146,7 +146,7 @@ class Bert:
             yield from rows(f"{self.arch} layer", vars(quant), sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+        """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
             "context_length": self.context, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.causal": False,
@@ -160,7 +160,7 @@ class Bert:
 
 @dataclass(frozen=True)
 class NomicBert(Bert):
-    """The same where positions turn: one matrix for q, k and v, a gate, and no biases."""
+    """A BERT with rotary positions: one matrix for q, k and v, a gate, and no biases."""
 
     arch = "nomic-bert"
 
@@ -180,7 +180,7 @@ EMBEDDING_GEMMA_KEYS: Mapping[str, Value] = {
 
 
 def gemma3(layers: int, width: int, inner: int, heads: int, kv_heads: int, size: int) -> Transformer:
-    """A Gemma 3."""
+    """The sizes of a Gemma 3 model."""
     sizes = layers, width, inner, heads, kv_heads, size, 262144
     return Transformer("gemma3", *sizes, tied=True, head_norms=True, after=True, keys=GEMMA3_KEYS)
 

@@ -1,7 +1,7 @@
-"""Models of true shapes with random weights, made as they are read: what they say is noise, what they cost is true.
+"""Synthetic models with real shapes and random weights, generated on reading: realistic cost, meaningless output.
 
-Quantised tensors are random bytes with small scales. A tensor repeats a pattern of a megabyte, whose length shares no
-factor with that of a row.
+Quantised tensors are random bytes with small scales. A tensor repeats a pattern of about a megabyte, whose length is
+coprime to that of a row.
 """
 
 import functools
@@ -23,16 +23,16 @@ from ..gguf.source import Source
 from .shapes import QUANTS, SHAPES, Quant, Shape
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-# Where a block of random bytes holds float16 scales, and what these are so that weights deviate by 1 around 0.
+# Offsets of float16 scales in a block of random bytes, and their values for weights with a deviation of 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
-EXPONENTS = {"MXFP4": (0, 127, 2.93)}  # of a block: its byte, the exponent of 1, the deviation of its numbers
-BLOCKS, FLOATS = 8191, 524287  # of a pattern: primes
-WRITTEN = 4 << 20  # bytes at a time: what a cache keeps
-NORMS = ("norm.weight", "norm_2.weight", "ln.weight", "rope_freqs.weight", "scale", "scale.weight")  # about 1
+EXPONENTS = {"MXFP4": (0, 127, 2.93)}  # for a block: its byte, the exponent of 1, the deviation of its numbers
+BLOCKS, FLOATS = 8191, 524287  # lengths of a pattern: primes
+WRITTEN = 4 << 20  # bytes at a time: what fits a cache
+NORMS = ("norm.weight", "norm_2.weight", "ln.weight", "rope_freqs.weight", "scale", "scale.weight")  # values around 1
 
 
 class Noise(Source):
-    """What a file of random weights would hold, computed where it is read. Takes any offset, from any thread."""
+    """The bytes of a file with random weights, computed on reading. Supports any offset, from any thread."""
 
     def __init__(self, name: str, header: bytes, tensors: Sequence[Described]) -> None:
         self.path = name
@@ -45,7 +45,7 @@ class Noise(Source):
         self._header = np.frombuffer(header, np.uint8)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
     def read_into(self, offset: int, view: memoryview) -> None:
         """Fills the view from the offset on."""
@@ -59,13 +59,13 @@ class Noise(Source):
             done += count
 
     def _fill(self, which: int, at: int, out: npt.NDArray[np.uint8]) -> None:
-        """From byte `at` of the header, 0, or of a tensor."""
+        """Fills `out` from byte `at` of the header, 0, or of a tensor."""
         if which == 0:
             out[:] = self._header[at : at + len(out)]
             return
         tensor = self._tensors[which - 1]
         data = pattern(tensor.format.name, tensor.shape[-1], _kind(tensor))
-        # Tensors of one kind begin at different places of it.
+        # Tensors of one kind begin at different positions of the pattern.
         start = zlib.crc32(tensor.name.encode()) % (len(data) // tensor.format.nbytes) * tensor.format.nbytes
         at = (start + at) % len(data)
         while len(out):
@@ -84,13 +84,13 @@ def _kind(tensor: Described) -> str:
 
 @functools.lru_cache(64)
 def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
-    """Bytes of whole blocks whose products with rows of `width` stay near one."""
+    """Bytes of whole blocks, scaled so that products with rows of `width` stay near one."""
     fmt, rng, scale = BY_NAME[format_name], np.random.default_rng(0), 0.5 / np.sqrt(width)
     if fmt.block == 1:
         values = rng.standard_normal(FLOATS, np.float32) * (scale if kind == "matrix" else 0.1) + (kind == "norm")
         if kind == "decay":
             values = -np.abs(values) - np.float32(0.1)
-        halves = values.astype(np.float16)  # float32 LoRAs come from float16, too, and may be kept as such
+        halves = values.astype(np.float16)  # float32 LoRAs are rounded to float16 too, and may be stored as such
         return (halves if fmt.name == "F16" else halves.astype(np.float32)).view(np.uint8)
     blocks = rng.integers(0, 256, (BLOCKS, fmt.nbytes), np.uint8)
     if fmt.name in EXPONENTS:
@@ -103,7 +103,7 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
 
 
 def named(name: str) -> tuple[str, Shape, Quant]:
-    """What `rwkv7-2.9b-q4_k_m` means, by its full name; one without a quantisation is of q4_k_m."""
+    """Parses `rwkv7-2.9b-q4_k_m`, the full name; the default quantisation is q4_k_m."""
     low = name.lower()
     quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), "q4_k_m")
     shape = low.removesuffix(f"-{quant}")
@@ -115,25 +115,25 @@ def named(name: str) -> tuple[str, Shape, Quant]:
 
 
 def open_synthetic(name: str) -> GGUFFile:
-    """The model as if its file were open; nothing is on disk."""
+    """Opens the model like a file; nothing is on disk."""
     return opened(noise(*named(name)))
 
 
 def opened(source: Noise) -> GGUFFile:
-    """The file of such bytes."""
+    """The file with these bytes."""
     part = Part(Path(source.path), source, scan(source))
     return GGUFFile([part], part.header.tensors)
 
 
 def noise(name: str, shape: Shape, quant: Quant) -> Noise:
-    """The bytes of such a file."""
+    """The bytes of a model's file."""
     tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(quant)]
     metadata = {"general.architecture": shape.arch, "general.name": f"{name} (random)", **shape.metadata()}
     return Noise(name, write_header(metadata, tensors), tensors)
 
 
 def write(path: Path, source: Source) -> None:
-    """All of a source to a file."""
+    """Writes a source to a file."""
     buffer = memoryview(bytearray(WRITTEN))
     with open(path, "wb") as file:
         for at in range(0, source.nbytes, WRITTEN):

@@ -1,4 +1,4 @@
-"""A trial: some maths said to a device in one way, held against numpy, and how long it took."""
+"""A trial: some ops run on a device in one variant, compared with numpy, and timed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,15 +30,15 @@ from ..ops.sampling import Drawing, draw_words
 from ..ops.vocabulary import Weight
 
 Array = npt.NDArray[Any]
-Says = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
-POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index: what is not written shows
+Compute = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
+POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index: reveals missing writes
 LAPS = 3
-LARGEST, LEAST = 2.0, 0.02  # of the weights of a block, as those of a model
+LARGEST, LEAST = 2.0, 0.02  # of the weights of a block, similar to a model's
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A weight as it lies in a file."""
+    """A weight as stored in a file."""
 
     format: Format
     raw: npt.NDArray[np.uint8]  # [rows, bytes of a row]
@@ -46,26 +46,26 @@ class Stored:
 
     @classmethod
     def random(cls, fmt: Format, *shape: int, seed: int = 0) -> "Stored":
-        """Blocks of random bytes, of those that mean numbers of a reasonable size."""
+        """Blocks of random bytes that represent numbers of reasonable size."""
         blocks = _blocks(fmt)
         chosen = np.random.default_rng(seed).integers(0, len(blocks), math.prod(shape) // fmt.block)
         return cls(fmt, blocks[chosen].reshape(math.prod(shape[:-1]), -1), shape)
 
     @classmethod
     def of(cls, array: Array) -> "Stored":
-        """Floats as they are."""
+        """Stores floats unchanged."""
         rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
         return cls(FORMAT_OF[array.dtype], rows.view(np.uint8), array.shape)
 
     @cached_property
     def values(self) -> Array:
-        """What it says."""
+        """The dequantised values."""
         return dequantise_rows(self.format, self.raw).reshape(self.shape)
 
 
 @cache
 def _blocks(fmt: Format) -> npt.NDArray[np.uint8]:
-    """Some blocks that a model could have."""
+    """Some realistic blocks."""
     blocks = np.random.default_rng(0).integers(0, 256, (20000, fmt.nbytes), np.uint8)
     with np.errstate(all="ignore"):
         largest = np.abs(dequantise_rows(fmt, blocks)).max(axis=1)
@@ -75,20 +75,20 @@ def _blocks(fmt: Format) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Past:
-    """What sequences bring along: states, pages of keys and values, or what was said."""
+    """Existing data of sequences: states, pages of keys and values, or earlier tokens."""
 
     batch: Batch
     states: Mapping[str, Array] = field(default_factory=dict)
     caches: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
-    kind: KVType = "f32"  # of the caches
+    kind: KVType = "f32"  # format of the caches
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What rows are sampled by."""
+    """Sampling parameters of rows."""
 
     rows: Array  # DRAW [R]
-    said: Sequence[int]  # the tokens so far of the sequence in every slot
+    earlier: Sequence[int]  # earlier tokens of the sequence in every slot
     vocabulary: int
     masks: npt.NDArray[np.uint32] | None = None
     biases: Mapping[int, float] = field(default_factory=dict)
@@ -96,26 +96,26 @@ class Draws:
 
 @dataclass(frozen=True)
 class Trial:
-    """Maths over numbers, the variant of the kernels that is to compute it, and how near it must come."""
+    """Ops on given inputs, the kernel variant to compute them, and the tolerance."""
 
     op: str
     what: str
     variant: str
     tuning: Tuning
-    says: Says
+    compute: Compute
     inputs: Mapping[str, Array]
     weights: Mapping[str, Stored] = field(default_factory=dict)
-    allowed: float = 1e-4  # of the largest number
+    allowed: float = 1e-4  # relative to the largest number
     past: Past | None = None
     draws: Draws | None = None
-    columns: tuple[int, ...] | None = None  # that count, of the result
-    main_memory: bool = False  # whether weights are there, where the device can read it
-    slots: int = 0  # of a cache of experts
+    columns: tuple[int, ...] | None = None  # columns of the result that are compared
+    main_memory: bool = False  # whether weights are in main memory, if the device can read it
+    slots: int = 0  # slots of an expert cache
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial. `error` is of the largest number; it is infinite where a number is missing."""
+    """The result of a trial. `error` is relative to the largest number; infinite if a number is missing."""
 
     op: str
     what: str
@@ -123,7 +123,7 @@ class Outcome:
     error: float
     allowed: float
     seconds: float
-    refusal: str = ""  # of the device, where it would not compile or run it
+    refusal: str = ""  # error message, if the device would not compile or run it
 
     def __str__(self) -> str:
         name = ", ".join(part for part in (self.op, self.what, self.variant) if part)
@@ -131,12 +131,12 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the device gave what numpy gives."""
+        """True if the device's result agrees with numpy's."""
         return not self.refusal and self.error <= self.allowed
 
 
 def run(device: Device, trial: Trial) -> Outcome:
-    """The trial on a device."""
+    """Runs a trial on a device."""
     try:
         plan, sampler_state = _recorded(device, trial)
         given = _given(trial)
@@ -154,7 +154,7 @@ def run(device: Device, trial: Trial) -> Outcome:
 
 
 def answer(device: Device, trial: Trial) -> Array:
-    """What the device gives."""
+    """Runs a trial on the device; returns the result."""
     plan, _sampler_state = _recorded(device, trial)
     given = _given(trial)
     plan.run(*given)
@@ -162,7 +162,7 @@ def answer(device: Device, trial: Trial) -> Array:
 
 
 def expected(trial: Trial) -> Array:
-    """What numpy says."""
+    """Runs a trial in numpy; returns the result."""
     past, draws = trial.past, trial.draws
     drawing = None
     if draws is not None:
@@ -176,12 +176,12 @@ def expected(trial: Trial) -> Array:
         {name: tuple(array.copy() for array in stored) for name, stored in past.caches.items()} if past else {},
         drawing,
     )
-    y: Array = trial.says(reference, _named(trial), **trial.inputs)
+    y: Array = trial.compute(reference, _named(trial), **trial.inputs)
     return y
 
 
 def apart(found: Array, wanted: Array) -> float:
-    """How far two results are from each other, by the largest number; whole numbers are equal or infinitely far."""
+    """Distance of two results relative to the largest number; for integers, 0 or infinite."""
     if wanted.dtype.kind != "f":
         return 0.0 if np.array_equal(found, wanted) else math.inf
     if not np.isfinite(found).all():
@@ -214,14 +214,14 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | Non
         more["max_outputs"] = rows
     recorder = Recorder(device, weights, rows, scratch, trial.tuning, **more)
     values = {name: recorder.input(name, array.dtype, array.shape) for name, array in trial.inputs.items()}
-    plan = recorder.finish({"y": trial.says(recorder, _named(trial), **values)})
+    plan = recorder.finish({"y": trial.compute(recorder, _named(trial), **values)})
     for buffer in scratch.buffers:
         device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
     return plan, sampler_state
 
 
 def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
-    """Rows, inputs, segments and outputs, as a plan takes them."""
+    """Rows, inputs, segments and outputs, in the form for a plan."""
     rows = len(next(iter(trial.inputs.values())))
     inputs = dict(trial.inputs)
     if trial.past is not None:
@@ -236,7 +236,7 @@ def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
 
 def _remember(sampler_state: "GpuSamplerState | HostSamplerState", draws: Draws) -> None:
     for slot in range(len(draws.rows)):
-        sampler_state.remember(slot, draws.said, int(draws.rows["window"][slot]), 1.0)
+        sampler_state.remember(slot, draws.earlier, int(draws.rows["window"][slot]), 1.0)
         sampler_state.bias(slot, draws.biases)
 
 

@@ -1,4 +1,4 @@
-"""What is fastest on a device: kernels by rows, then lanes, then how steps are cut, and how far they run ahead."""
+"""Finds the fastest settings for a device: kernels by rows, then lanes, then submit size and look-ahead."""
 
 from dataclasses import dataclass
 
@@ -11,26 +11,26 @@ from .bench import on_gpu
 from .search import Say, Tuner
 from .workload import Workload
 
-LADDERS, LANES = 0.7, 0.85  # of the time, until which products, and then lanes, may be tried
+LADDERS, LANES = 0.7, 0.85  # share of the time after which products, and then lanes, are no longer tried
 
 
 def pass_seconds(runner: GpuRunner, work: Workload, look_ahead: int | None = None) -> float:
-    """Of a whole workload, by our own clock."""
+    """Time of a whole workload, by the host's clock."""
     runner.chunk_size = max(work.chunk, work.batch)
     return on_gpu(runner, work, work.steps(), look_ahead).seconds
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a search goes."""
+    """The extent of a search."""
 
     seconds: float
     precision: str  # see candidates.PRECISIONS
-    chunk: int  # rows of a prompt's step, while kernels are tuned
-    chunks: tuple[int, ...]  # that are tried
-    decode: int  # tokens of a pass, where steps are tuned
-    batch: int  # sequences of a decode step, at most
-    depth: int  # that a decode step looks back over, where attention is tuned
+    chunk: int  # rows of a prefill step while kernels are tuned
+    chunks: tuple[int, ...]  # chunk sizes to try
+    decode: int  # tokens of a pass while steps are tuned
+    batch: int  # maximum sequences of a decode step
+    depth: int  # context of a decode step while attention is tuned
 
     @property
     def context(self) -> int:
@@ -39,7 +39,7 @@ class Limits:
 
     @classmethod
     def of(cls, device: Device, seconds: float, precision: str) -> "Limits":
-        """What minutes are enough for."""
+        """Limits for the available time."""
         if device.capabilities.software:
             return cls(seconds, precision, 64, (32, 64, 128, 256), 4, 8, 1000)
         return cls(seconds, precision, 512, (64, 128, 256, 512, 1024), 32, 32, 4000)
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search on one model gives."""
+    """The results of a search on one model."""
 
     tuning: Tuning
     chunk_size: int
@@ -58,14 +58,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the tuning that is tried: numbers, both ways of a switch, or else numbers of lanes."""
+    """A tuning value to try: numbers, both values of a switch, or else lane counts."""
 
     name: str
     what: str
-    work: str  # the workload that decides: decode, prompt, or far, which decodes after a context
+    work: str  # the workload to time: decode, prompt, or far (decode after a long context)
     tried: tuple[int, ...] = ()
-    models: tuple[str, ...] = ()  # only of models that have all of these
-    needs: str = ""  # only where this value is not 0
+    models: tuple[str, ...] = ()  # only for models with all of these
+    needs: str = ""  # only if this value is not 0
 
 
 CACHES, STATES = ("caches",), ("states",)
@@ -96,7 +96,7 @@ VALUES = (
 
 
 def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
-    """Kernels by rows, then lanes, then how steps are cut, and how far they run ahead of the host."""
+    """Tunes kernels by rows, then lanes, then submit size, and look-ahead."""
     tuner = Tuner(runner, file, seconds=limits.seconds, precision=limits.precision, say=say)
     has = {
         "states": bool(runner.model.states),
@@ -133,21 +133,21 @@ def _try_value(tuner: Tuner, value: Value, work: Workload) -> None:
 
 
 def _steps(tuner: Tuner, runner: GpuRunner, limits: Limits) -> Found:
-    """How steps are cut, and how far they run ahead of the host."""
+    """Tunes submit size and look-ahead."""
     longest = max(limits.chunks)
 
     def prefill(chunk: int) -> float:
         return pass_seconds(runner, Workload("pp", longest, 0, 1, chunk))
 
-    said = Workload("tg", limits.decode, 0, 1, 1)
+    decode = Workload("tg", limits.decode, 0, 1, 1)
 
     def cut(layers: int) -> float:
         runner.queue.layers_per_submit = layers
-        return pass_seconds(runner, said)
+        return pass_seconds(runner, decode)
 
     chunk = tuner.setting("chunk size", min(512, longest), limits.chunks, prefill)
     layers = tuner.setting("layers per submit", 0, (1, 2, 4, 8, 16), cut)
     runner.queue.layers_per_submit = layers
     most = runner.cache_config.look_ahead
-    ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 7, most), lambda n: pass_seconds(runner, said, n))
+    ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 7, most), lambda n: pass_seconds(runner, decode, n))
     return Found(tuner.tuning, chunk, layers, ahead, tuple(tuner.choices))

@@ -1,4 +1,4 @@
-"""What is measured: prompts, decodes and embeddings of given lengths, as batches of steps."""
+"""Workloads to measure: prompts, decodes and embeddings of given lengths, as lists of steps."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,30 +10,31 @@ from ..errors import BadInput
 from ..ops.batch import Batch
 from ..ops.memory import MAX_SEGMENTS
 
-FIRST_ID, LAST_ID = 3, 250  # token ids that every vocabulary has
-LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # of kinds, as llama-bench calls them
+FIRST_ID, LAST_ID = 3, 250  # token ids that exist in every vocabulary
+LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # llama-bench's names of the kinds
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A prompt read in chunks, tokens said one by one by several sequences, from a depth on, or texts that an encoder
-    embeds, each whole in a step.
+    """A prompt read in chunks, tokens decoded by several sequences from a depth on, or texts embedded by an encoder.
+
+    Each text is embedded whole, in a single step.
     """
 
     kind: str  # pp, tg or embed
-    tokens: int  # of each sequence
+    tokens: int  # per sequence
     depth: int
-    batch: int  # sequences
+    batch: int  # number of sequences
     chunk: int  # rows of a step
 
     @property
     def name(self) -> str:
-        """As llama-bench writes it: tg128 @ d512"""
+        """Name in llama-bench's format: tg128 @ d512"""
         return f"{LABELS[self.kind]}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
 
     @property
     def total(self) -> int:
-        """Tokens of all sequences."""
+        """Total tokens of all sequences."""
         return self.tokens * self.batch
 
     @property
@@ -43,16 +44,16 @@ class Workload:
 
     @property
     def end(self) -> int:
-        """Positions of a sequence when all is done."""
+        """Final number of positions of a sequence."""
         return self.depth + self.tokens
 
     def ids(self) -> list[list[int]]:
-        """What each sequence says; ids differ, so that rows choose experts of their own."""
+        """The ids of each sequence; they differ, so that rows choose different experts."""
         ids: list[list[int]] = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, (self.batch, self.tokens)).tolist()
         return ids
 
     def steps(self) -> list[Batch]:
-        """The batches, in order."""
+        """The steps as batches, in order."""
         ids = self.ids()
         if self.kind == "embed":
             starts = range(0, self.batch, self.together)
@@ -83,7 +84,7 @@ def workloads(
 
 
 def embeddings(prompts: Sequence[int], batches: Sequence[int], chunks: Sequence[int]) -> list[Workload]:
-    """Texts of every length by batch and chunk; a step has room for one text at least."""
+    """Texts of every length by batch and chunk; a step has room for at least one text."""
     works = [Workload("embed", p, 0, b, max(c, p)) for p, b, c in itertools.product(prompts, batches, chunks) if p]
     if not works:
         raise BadInput("nothing to measure: give a length of texts (-p) above 0")

@@ -23,7 +23,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
     """Sends a conversation to the replica that has it; any other request to a lightly loaded one."""
 
     def initialize_state(self, **_: Any) -> None:
-        """Ray calls it once."""
+        """Called once by Ray."""
         self._affinity: Affinity[str] = Affinity()
         self._draw = Random()
         self._reports: dict[str, Any] = {}  # by replica: the last reported prefixes

@@ -12,7 +12,7 @@ class Setup(Protocol):
 
     @property
     def config(self) -> ServerConfig:
-        """Its settings."""
+        """The settings of the server."""
 
     def service(self, device: str) -> Service:
         """Its models on a device, not loaded yet."""

@@ -30,7 +30,7 @@ ABSENT = {
 
 
 def routes(service: Service) -> list[Route]:
-    """All of them."""
+    """The routes that are refused."""
     return [
         Route(path, METHODS, Endpoint(service, FAMILY, partial(_absent, why)))
         for why, paths in ABSENT.items()

@@ -28,7 +28,7 @@ class Inbox:
         self._woken = False
 
     def put(self, answers: "Answers", index: int, item: Item) -> None:
-        """Called on any thread."""
+        """Queues an item. Any thread may call it."""
         self._items.append((answers, index, item))
         if not self._woken:
             self._woken = True
@@ -119,7 +119,7 @@ class Answer(Reading):
 
     @property
     def running(self) -> bool:
-        """Whether more may come."""
+        """True if more may come."""
         return self._reason == "running"
 
     def take(self, item: Item) -> Event | None:

@@ -61,7 +61,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def messages(service: Service, call: Call) -> Response:
-    """An answer to messages."""
+    """Answers messages."""
     fields = honoured(call, MESSAGES)
     name, stream = model_name(fields), wants_stream(fields)
     if "max_tokens" not in fields:

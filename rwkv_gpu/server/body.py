@@ -16,7 +16,7 @@ OFF_LOOP = 1 << 16  # bytes; a larger body is parsed on a thread
 
 
 class Disconnected(Exception):
-    """The client went away."""
+    """The client has disconnected."""
 
 
 async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) -> tuple[Json, int]:

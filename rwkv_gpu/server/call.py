@@ -44,7 +44,7 @@ class Call:
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     def failed(self, error: ApiError) -> None:
-        """Notes why it failed."""
+        """Records why the request failed."""
         self.fault = error
         self.notes |= {"outcome": "error", "error": error.message}
 

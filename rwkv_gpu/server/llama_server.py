@@ -43,7 +43,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def completion(service: Service, call: Call) -> Response:
-    """A text, continued."""
+    """Continues a text."""
     fields = honoured(call, LLAMA_COMPLETION)
     name, prompt = model_name(fields), fields.pop("prompt", None)
     if prompt is None:
@@ -122,7 +122,7 @@ def _piece(llm: LLM, token: int) -> str | list[int]:
 
 
 async def detokenize(service: Service, call: Call) -> Response:
-    """The text of tokens."""
+    """Decodes tokens to text."""
     tokens = call.body.get("tokens", [])
     if not isinstance(tokens, list):
         raise ApiError(400, f"tokens is {shown(tokens)}; it must be a list of token ids", param="tokens")

@@ -76,7 +76,7 @@ async def not_here(_service: Service, call: Call) -> Response:
 
 
 async def version(service: Service, _: Call) -> Response:
-    """Of this server."""
+    """The version of this server."""
     return Whole({"version": service.config.version})
 
 
@@ -153,7 +153,7 @@ async def show(service: Service, call: Call) -> Response:
 
 
 async def chat(service: Service, call: Call) -> Response:
-    """An answer to messages."""
+    """Answers messages."""
     fields = honoured(call, OLLAMA_CHAT)
     name = _name(service, call, fields)
     if not fields.get("messages"):
@@ -352,7 +352,7 @@ def _last(completion: Completion, began: float, loaded: float) -> Json:
 
 
 async def embed(service: Service, call: Call) -> Response:
-    """Vectors of texts."""
+    """Embeds texts."""
     fields = honoured(call, OLLAMA_EMBED)
     name, began = _name(service, call, fields), time.monotonic()
     if "input" not in fields:

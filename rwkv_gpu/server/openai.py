@@ -56,12 +56,12 @@ def routes(service: Service) -> list[Route]:
 
 
 async def models(service: Service, _: Call) -> Response:
-    """All models."""
+    """Lists all models."""
     return Whole({"object": "list", "data": [_described(one) for one in service.catalogue.models]})
 
 
 async def model(service: Service, call: Call) -> Response:
-    """One model."""
+    """Describes one model."""
     return Whole(_described(service.catalogue.find(call.path_params["name"])))
 
 
@@ -70,7 +70,7 @@ def _described(served: ServedModel) -> Json:
 
 
 async def chat_completions(service: Service, call: Call) -> Response:
-    """An answer to messages."""
+    """Answers messages."""
     messages, fields = chat_request(call)
 
     def prepare(llm: LLM, **given: Any) -> Prepared:
@@ -96,7 +96,7 @@ def chat_request(call: Call) -> tuple[Any, Json]:
 
 
 async def completions(service: Service, call: Call) -> Response:
-    """A text, continued."""
+    """Continues a text."""
     fields = honoured(call, COMPLETION)
     if "prompt" not in fields:
         raise ApiError(400, "prompt is missing; give a text, token ids, or a list of either", param="prompt")
@@ -121,7 +121,7 @@ def wants_stream(fields: Json) -> bool:
 
 
 async def embeddings(service: Service, call: Call) -> Response:
-    """Vectors of texts."""
+    """Embeds texts."""
     fields = honoured(call, EMBEDDING)
     name, form = model_name(fields), fields.get("encoding_format", "float")
     if "input" not in fields:

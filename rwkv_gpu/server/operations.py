@@ -17,7 +17,7 @@ from .service import Service
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes of operation."""
+    """The routes for operators."""
     endpoint = partial(Endpoint, service, FAMILY)
     return [
         get("/health", endpoint(health)),
@@ -119,6 +119,6 @@ async def slots(service: Service, _: Call) -> Response:
 
 
 async def metrics(service: Service, call: Call) -> Response:
-    """All counts, for Prometheus."""
+    """All metrics, in Prometheus format."""
     text, media_type = service.metrics.page(call.headers.get(b"accept", b"").decode("latin-1"))
     return Whole(text, media_type=media_type)

@@ -23,7 +23,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     parser: Any
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Handles a new connection."""
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_body = False
@@ -40,7 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes have come."""
+        """Handles received bytes."""
         if not self._in_body:
             self._head_bytes += len(data)
             if self._timer is None:

@@ -35,7 +35,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def stored(_service: Service, _call: Call) -> Response:
-    """Responses are not stored."""
+    """Refused: responses are not stored."""
     raise ApiError(501, "responses are not stored here; a stream with resumable can be read again at /v1/streams/ID")
 
 
@@ -117,7 +117,7 @@ class Numbered:
         self._number = 0
 
     def events(self, events: list[Event]) -> bytes:
-        """Some events."""
+        """Encodes several events."""
         return b"".join([self._event(f"response.{kind}", data) for kind, data in events])
 
     def _event(self, kind: str, data: Json) -> bytes:

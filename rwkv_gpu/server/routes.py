@@ -15,7 +15,7 @@ class Route:
 
 
 def get(path: str, endpoint: Endpoint) -> Route:
-    """A route that reads."""
+    """A GET route."""
     return Route(path, ("GET",), endpoint)
 
 

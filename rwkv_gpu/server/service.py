@@ -320,6 +320,6 @@ class Service:
             call.end(ApiError(503, "the server was shut down", code="shutting_down", retry_after=RETRY_AFTER))
 
     async def close(self) -> None:
-        """Ends everything."""
+        """Stops the threads, and closes all models."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self.catalogue.close()

@@ -50,7 +50,7 @@ class Recording:
         self._tell()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Ends the recording."""
         self.ended = True
         self._tell()
 

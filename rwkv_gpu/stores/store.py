@@ -115,7 +115,7 @@ class MemoryStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values."""
+        """Total size of all values."""
         return self._values.nbytes
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:

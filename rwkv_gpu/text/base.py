@@ -32,7 +32,7 @@ class Tokenizer(ABC):
         self._special = SpecialTokens(vocabulary, self._special_text)
 
     def __repr__(self) -> str:
-        """Its kind and size."""
+        """Kind and vocabulary size."""
         return f"<{type(self).__name__}: {self.vocab_size:,} tokens>"
 
     @abstractmethod

@@ -159,7 +159,7 @@ class Grammar:
         return words if accepting else _without(words, self._texts)
 
     def accept(self, token: int) -> None:
-        """A token was generated."""
+        """Advances by a generated token."""
         self._left -= 1
         if not self._after:
             self._session.accept(token, self._left)

@@ -119,7 +119,7 @@ class Closing:
         self._longer: dict[bytes, list[tuple[int, int]]] = {}
 
     def accept(self, token: int) -> None:
-        """A token was generated."""
+        """Advances by a generated token."""
         piece = self._kinds.tokens[token]
         self._within &= self._text.inside and b'"' not in piece and b"\\" not in piece
         self._text.feed(piece)

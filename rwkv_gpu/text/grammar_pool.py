@@ -115,7 +115,7 @@ class Session:
         return self._reply
 
     def answer(self, reply: Reply) -> None:
-        """The helper's reply came."""
+        """Handles the helper's reply."""
         with self._lock:
             self._reply = reply
             self._known.set()
@@ -271,7 +271,7 @@ class Pool:
         self._end = weakref.finalize(self, _stop, self._helpers, self._process)
 
     def session(self, source: Source, left: int) -> Session:
-        """Begins an answer."""
+        """Starts an answer."""
         return Session(self, source, left)
 
     def assign(self, session: Session) -> Helper:
@@ -290,7 +290,7 @@ class Pool:
             return helper
 
     def forget(self, helper: Helper) -> None:
-        """A process has ended."""
+        """Removes a process that has ended."""
         with self._lock, contextlib.suppress(ValueError):
             self._helpers.remove(helper)
 

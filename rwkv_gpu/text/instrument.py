@@ -25,7 +25,7 @@ class Generation(Extension):
     tags = {"generation"}  # noqa: RUF012  jinja2 requires a set
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The body."""
+        """Replaces the block by its body."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

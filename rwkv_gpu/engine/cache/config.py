@@ -94,7 +94,7 @@ class CacheConfig:
 
     @property
     def pages(self) -> int:
-        """Pages in all."""
+        """Pages of all sequences."""
         return -(-self.tokens // PAGE) if self.tokens else self.slots * self.max_pages
 
     @property
@@ -163,7 +163,7 @@ class CacheConfig:
         return page, sum(4 * int(np.prod(state.shape)) for state in states)
 
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
-        """Bytes of all layers."""
+        """Size of all layers."""
         pages = sum(len(cache.stored) * self.nbytes(cache) for cache in caches)
         return pages + sum(self.state_bytes(state) for state in states)
 

@@ -111,11 +111,11 @@ class PagedKVCache(ABC):
 
     @abstractmethod
     def _write_pages(self, cache: Cache, what: int, pages: range, parts: Array) -> None:
-        """The reverse."""
+        """Writes keys (0) or values (1) of consecutive pages."""
 
 
 class HostKVCache(PagedKVCache):
-    """Pages in numpy."""
+    """Pages in numpy arrays."""
 
     def __init__(self, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None) -> None:
         super().__init__(caches, config, tables)
@@ -196,7 +196,7 @@ def neighbours(pages: Sequence[int]) -> Iterator[range]:
 
 
 def whole(buffer: Buffer) -> Slice:
-    """All of a buffer."""
+    """A slice of the whole buffer."""
     return Slice(buffer, 0, buffer.nbytes)
 
 

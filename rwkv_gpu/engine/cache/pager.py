@@ -69,7 +69,7 @@ class PagePool:
 
     @property
     def pages(self) -> int:
-        """All of them."""
+        """Total number of pages."""
         return len(self._holders)
 
     @property

@@ -185,7 +185,7 @@ class PrefixCache:
             self._forget(self._found[key])
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes all entries."""
         while self.evict():
             pass
 

@@ -123,7 +123,7 @@ class SequenceStore:
         return most
 
     def forget(self, slot: int) -> None:
-        """Ends a sequence."""
+        """Removes a sequence."""
         self.truncate(slot, 0)
 
     def state(self, slot: int) -> int:

@@ -28,7 +28,7 @@ class Counts:
         self._tried[kind] = self._keep * self._tried[kind] + tried
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Resets the counts."""
         self._right, self._tried = [0.0] * len(CHANCES), [0.0] * len(CHANCES)
 
     def chance(self, kind: int, before: float) -> float:

@@ -82,7 +82,7 @@ class Measured:
         self._faded: dict[int, float] = {}
 
     def add(self, bucket: int, seconds: float) -> None:
-        """Another measurement."""
+        """Adds a measurement."""
         if bucket not in self._begun:
             self._begun.add(bucket)
             return

@@ -89,7 +89,7 @@ class DraftModel(Proposer):
         return self._draft(drafting) | {sequence: [] for sequence in reading}
 
     def close(self) -> None:
-        """Gives back all memory."""
+        """Frees all memory."""
         self._runner.close()
 
     # ---------------------------------------------------------------- inside

@@ -41,4 +41,4 @@ class Proposer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Gives back all memory."""
+        """Frees all memory."""

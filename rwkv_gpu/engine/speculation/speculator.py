@@ -108,7 +108,7 @@ class Speculator:
         return [0] * len(found)
 
     def close(self) -> None:
-        """Gives back all memory."""
+        """Frees all memory."""
         for proposer in self.proposers:
             proposer.close()
 

@@ -1,4 +1,4 @@
-"""What a device is tried by: every registered kernel with every part of every hole, as far as it can run them."""
+"""The trials of a device: every registered kernel with every variant of every hole that the device supports."""
 
 from collections.abc import Iterable, Iterator
 
@@ -23,7 +23,7 @@ CHOSEN = linear.CHOSEN
 
 
 def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
-    """All of them, the simplest first."""
+    """All trials, the simplest first."""
     yield from dense.cases(can)
     yield from linear.cases(can)
     yield from adapters.cases(can)
@@ -41,7 +41,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
 
 
 def quick(trials: Iterable[Trial]) -> Iterator[Trial]:
-    """Each case by one variant of its kernel, and each variant in one case."""
+    """Each case with one kernel variant, and each variant in one case."""
     cases, variants = set(), set()
     for trial in trials:
         case, variant = (trial.op, trial.what), (trial.op, trial.variant)

@@ -1,4 +1,7 @@
-"""Trials of LoRA adapters beside products: rows that mix them, in every way to reduce; as products of their own."""
+"""Trials of LoRA adapters fused with products.
+
+Rows that mix adapters, in every way to reduce; and as separate products.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -14,11 +17,11 @@ from ...ops.vocabulary import Rms
 from ..trials import Stored, Trial
 from .common import F32, normal
 
-COLUMNS = 24  # three adapters of eight: more fours than workgroups share out
+COLUMNS = 24  # three adapters of eight: more groups of four than workgroups divide evenly
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Of q and v, in a dispatch with k that has none; so few rows that every device has a kernel which adds to each."""
+    """Trials of q and v with adapters, in a dispatch with k without; few rows, so that every device has a kernel."""
     inputs = {"x": normal(4, 256), "scales": mixed_scales(4)}
     weights = {"gain": Stored.of(1 + normal(256) / 4)}
     for i, name in enumerate("qkv"):
@@ -42,7 +45,7 @@ def factors(name: str, rows: int, width: int, seed: int = 0, columns: int = COLU
 
 
 def mixed_scales(rows: int, columns: int = COLUMNS) -> npt.NDArray[np.float32]:
-    """What each row wants of each column: nothing, two adapters that are no neighbours, or one."""
+    """Scales of each column per row: none, two non-adjacent adapters, or one."""
     wanted = np.array([[0, 0, 0], [1, 0, -1], [0, 0.5, 0], [0, 0, 2]], np.float32)
     return np.repeat(wanted[np.arange(rows) % len(wanted)], columns // 3, axis=1)
 

@@ -1,4 +1,4 @@
-"""Trials of attention: prompts, decode near the start of a context and far into it, by head size and kind of cache."""
+"""Trials of attention: prompts, decode at the start of a context and far into it, by head size and cache format."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("q4", 128, 8),
 )  # cache, head, query heads
 
-UNLIKE = (1100, 3, 150)  # positions of the rows of a step, of which the first has more runs than the others
+UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more partitions than the others
 UNITS = "matrix units"
 CACHED = "turned norms, cached"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
@@ -51,7 +51,7 @@ BOTH_SIDES: dict[str, Option] = {
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Each way to decode: lanes that have keys of their own, and, where lanes can shuffle, lanes that share them."""
+    """Trials of each decode variant: a key per lane and, if lanes can shuffle, several lanes per key."""
     plain = default_tuning(can)
     ways = {"own keys": plain.changed(lanes_per_key=0, run_length=64)}
     if can.subgroup:
@@ -85,7 +85,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def unlike_rows() -> tuple[Batch, int]:
-    """A row of each of several sequences that are unlike in length, and the pages of all."""
+    """One row of each of several sequences of different lengths, and the total pages."""
     each = [-(-(position + 1) // PAGE) for position in UNLIKE]
     order = np.random.default_rng(1).permutation(sum(each) + 2).tolist()
     tables = {slot: order[sum(each[:slot]) : sum(each[: slot + 1])] for slot in range(len(each))}
@@ -93,7 +93,7 @@ def unlike_rows() -> tuple[Batch, int]:
 
 
 def _unlike(name: str, tuning: Tuning) -> Trial:
-    """Six heads by two of keys, of rows that are unlike."""
+    """Six query heads and two KV heads, with rows of different lengths."""
     heads, size, (batch, pages) = 6, 64, unlike_rows()
     cache, how = Cache("kv", 2, size), Attention(heads, Rope("neox", size, 10000.0), size**-0.5)
     past = [KV_FORMATS["f16"].store(normal(pages, PAGE, 2, size, seed=i)) for i in (1, 2)]
@@ -105,9 +105,9 @@ def _unlike(name: str, tuning: Tuning) -> Trial:
 
 
 def _surrounded(name: str, tuning: Tuning, step: str, start: int, *, on_units: bool) -> Trial:
-    """Decode with norms over all heads of q and k before it, and gates after it: attention does both on the way.
+    """Decode with norms over all heads of q and k before it, and gates after it, both fused into attention.
 
-    On matrix units it does not norm.
+    On matrix units, norms are not fused.
     """
     kind: KVType = "f16" if on_units else "f32"
     width, heads, size, pages = 64, 6, 32, -(-(start + 1) // PAGE)
@@ -118,15 +118,15 @@ def _surrounded(name: str, tuning: Tuning, step: str, start: int, *, on_units: b
     past = [KV_FORMATS[kind].store(normal(pages + 2, PAGE, 2, size, seed=i)) for i in (1, 2)]
     order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
 
-    def says(g: Any, w: Any, x: Any) -> Any:
+    def compute(g: Any, w: Any, x: Any) -> Any:
         q, k, v, gate = g.linears([x] * 4, [w[n] for n in rows], then=["none", "none", "none", "sigmoid"])
         if not on_units:
             q, k = (g.rms_norm(y, w[f"{n}_norm"], 1e-6) for n, y in (("q", q), ("k", k)))
         return g.mul(g.attention(q, k, v, cache, how), gate)
 
     return Trial(
-        "attention", f"{step}, {'normed whole, ' * (not on_units)}gated", name, tuning, says, {"x": normal(1, width)},
-        matrices | norms, (CLOSE if kind == "f32" else HALF_PAGES).result,
+        "attention", f"{step}, {'normed whole, ' * (not on_units)}gated", name, tuning, compute,
+        {"x": normal(1, width)}, matrices | norms, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0])]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip
 
@@ -144,14 +144,14 @@ def _trial(
     what: str = "",
     option: Option | None = None,
 ) -> Trial:
-    """With head norms, pairs are neighbours; without, they stand half of a head apart."""
+    """One trial. With head norms, rotary pairs are adjacent; without, half a head apart."""
     fmt, pages = KV_FORMATS[kind], -(-(start + count) // PAGE)
     cache, order = Cache("kv", 2, size), np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
     past = [fmt.store(normal(pages + 2, PAGE, 2, size, seed=i)) for i in (1, 2)]
     inputs = {n: normal(count, h * size, seed=i) for i, (n, h) in enumerate((("q", heads), ("k", 2), ("v", 2)))}
     rope = Rope("normal" if normed else "neox", size, 10000.0)
 
-    def says(g: Any, w: Any, q: Any, k: Any, v: Any) -> Any:
+    def compute(g: Any, w: Any, q: Any, k: Any, v: Any) -> Any:
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if normed else None
         how = Attention(heads, rope, size**-0.5, norms=norms)
         how = option(how, w) if option else how
@@ -162,7 +162,7 @@ def _trial(
     weights["sinks"] = Stored.of(normal(heads))
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
-        "attention", named, name, tuning, says, inputs,
+        "attention", named, name, tuning, compute, inputs,
         weights, (BLOCK_PAGES if fmt.quantised else CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Trials of what treats every row alike: element by element, rows of an embedding, norms."""
+"""Trials of ops that process rows independently: elementwise ops, embedding rows, norms."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from .common import F32, decode_batch, normal, read_on_units
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """All of them."""
+    """All trials of this module."""
     yield from _maps(can)
     yield from _embeddings(can)
     yield from _rows(can)
@@ -115,7 +115,7 @@ def _normed_sum(g: Any, w: Mapping[str, Any], x: Any) -> Any:
 
 
 def _rows(can: Capabilities) -> Iterator[Trial]:
-    """What reduces over rows, of widths that are read by fours and of others."""
+    """Reductions over rows, with widths that are multiples of four and others."""
     for (name, tuning), width in product(reductions(can).items(), (256, 257)):
         x, weights, what = normal(5, width) * 3 + 1, _norm(width), f"rows of {width}"
         how: dict[str, Any] = {"inputs": {"x": x}, "weights": weights, "allowed": EXACT.result}
@@ -137,14 +137,14 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         )  # fmt: skip
         if width == 256:
             again = Trial("rms_norm", f"{what}, normed again", name, tuning, _sum, **how)
-            yield from (replace(one, says=_normed_sum) for one in read_on_units(again, width, can))
+            yield from (replace(one, compute=_normed_sum) for one in read_on_units(again, width, can))
         yield Trial("excess", what, name, tuning, lambda g, _, x: g.excess(x, 0.7), {"x": x}, allowed=EXACT.result)
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})
 
 
 def streams(can: Capabilities) -> Iterator[Trial]:
-    """Of several residual streams."""
+    """Trials of several residual streams."""
     tuning, allowed = default_tuning(can), EXACT.result
     xs_of = {f"x{n}": normal(3, 132, seed=n) for n in range(4)}
 

@@ -1,4 +1,4 @@
-"""Trials of attention over latents, and of products by head."""
+"""Trials of latent attention, and of products per head."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Each way to see positions, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
+    """Trials of position encodings in both cache formats, norms of latents, and expert kernels on heads."""
     for name, tuning in reductions(can).items():
         yield _attention(name, tuning, "f32", "prefill", "neighbours")
     tuning = default_tuning(can).changed(run_length=64)
@@ -52,29 +52,29 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """One row far into its context, whose runs the product by head behind attention joins."""
+    """One row far into its context; the product per head after attention reduces its partitions."""
     attends = _attention(name, tuning, "f32", "long decode", "no rope")
 
-    def says(g: Any, w: Any, **inputs: Any) -> Any:
-        return g.head_linear(attends.says(g, w, **inputs), w["v_up"])
+    def compute(g: Any, w: Any, **inputs: Any) -> Any:
+        return g.head_linear(attends.compute(g, w, **inputs), w["v_up"])
 
     weights = {**attends.weights, "v_up": Stored.random(BY_NAME["Q8_0"], 6, 24, 32)}
-    return replace(attends, op="head_linear", what="long decode", says=says, weights=weights, allowed=allowed)
+    return replace(attends, op="head_linear", what="long decode", compute=compute, weights=weights, allowed=allowed)
 
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str) -> Trial:
-    """Six heads over latents of 48 dims, of which 16 rotate."""
+    """Six heads over latents of 48 dimensions, of which 16 are rotated."""
     heads, (batch, pages) = 6, _rows(step)
     latents = normal(pages, PAGE, 1, 48, seed=1).astype(KV_FORMATS[kind].dtype)
     widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}
 
-    def says(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
+    def compute(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
         rope, temperature = POSITIONS[position]
         how = LatentAttention(heads, rope, 0.2, w["norm"], 1e-6, temperature)
         return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how)
 
     return Trial(
-        "latent_attention", f"{step}, {kind}, {position}", name, tuning, says,
+        "latent_attention", f"{step}, {kind}, {position}", name, tuning, compute,
         {n: normal(batch.rows, width, seed=i) for i, (n, width) in enumerate(widths.items())},
         {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(batch, {}, {"kv": (latents,)}, kind),
@@ -82,7 +82,7 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
 
 
 def _rows(step: str) -> tuple[Batch, int]:
-    """Those of a step, and the pages of all."""
+    """The rows of a step, and the total pages."""
     if step not in STEPS:
         return unlike_rows()
     start, count = STEPS[step]

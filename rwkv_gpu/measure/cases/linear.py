@@ -1,4 +1,4 @@
-"""Trials of matrix products: each kernel in every format, then what may come before and after its sums."""
+"""Trials of matrix products: each kernel in every format, then with prologues and epilogues."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,13 +19,13 @@ from ..trials import Past, Stored, Trial
 from .adapters import COLUMNS, factors, mixed_scales
 from .common import BY_NAME, F32, SOME, decode_batch, normal
 
-CHOSEN = "as chosen"  # the variant of what is timed that the device would use
-MORE = 10  # times the tolerance of a plain product: activations and norms stretch what rounding did
-WIDE = 144  # columns of adapters, more than are columns of a matrix, too
+CHOSEN = "as chosen"  # variant name of timed trials that use the device's choice
+MORE = 10  # factor on the tolerance of a plain product: activations and norms amplify rounding
+WIDE = 144  # adapter columns, more than the matrix has
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Every configuration of every kernel."""
+    """Trials of every configuration of every kernel."""
     known = set()
     for name, (kernel, config) in gemm_trials(can).items():
         formats = formats_of(kernel)
@@ -46,7 +46,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def formats_of(kernel: GemmKernel) -> list[Format]:
-    """That its hole takes."""
+    """The formats that the kernel supports."""
     [hole] = [hole for hole in kernel.holes if hole.name == FORMAT.name]
     return [fmt for fmt in BY_NAME.values() if f"formats/{fmt.shader}" in hole.parts]
 
@@ -60,7 +60,7 @@ def _rows(config: GemmConfig) -> int:
 
 
 def _tolerance(config: GemmConfig, fmt: Format) -> float:
-    """That of the configuration; of float formats, a kernel that quantises x leaves x what it is."""
+    """The configuration's tolerance; for float formats, a kernel that quantises x leaves x unchanged."""
     exact = config.activations in BYTES and "packed" not in fmt.shared
     return EXACT.result if exact else config.tolerance.result
 
@@ -76,14 +76,14 @@ def _formats(can: Capabilities, name: str, config: GemmConfig, formats: list[For
 
 
 def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Bias, activation and residual; gate and up in pairs; rows that no vec4s fill."""
+    """Bias, activation and residual; gate and up in pairs; rows that are not multiples of four."""
     tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
     fusing = tuning.changed(adapter_rows=MANY)
-    for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
+    for normed in (False, True)[: 1 + config.reads_quantised]:  # the rows are also quantised in the dispatch of A x
         yield _adapted(name, fusing, fmt, rows, allowed, normed=normed)
     yield _adapted_pairs(name, fusing, fmt, rows, allowed)
-    if kernel.takes(ADAPTER_COLUMNS):  # but not of so many
+    if kernel.takes(ADAPTER_COLUMNS):  # but not with this many columns
         yield _adapted(name, fusing, fmt, rows, allowed, columns=WIDE)
         yield _adapted_pairs(name, fusing, fmt, rows, allowed, columns=WIDE)
     for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none"), ("none", 1)):
@@ -115,7 +115,7 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
 
 
 def _half(weight: Weight) -> Weight:
-    """The same with a scale of the matrix."""
+    """A copy with a scale for the whole matrix."""
     return replace(weight, scale=0.5)
 
 
@@ -129,34 +129,34 @@ def _adapted(
     normed: bool = False,
     columns: int = COLUMNS,
 ) -> Trial:
-    """Bias, what adapters give to some rows, and residual."""
+    """Bias, adapters on some rows, and residual."""
     w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70)), **factors("w", 70, 512, columns=columns)}
     w["gain"] = Stored.of((1 + normal(512) / 4) / 8)
     x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows, columns)}
     x["add"] = normal(rows, 70, seed=1)
 
-    def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any, add: Any) -> Any:
+    def compute(g: Any, w: Mapping[str, Any], x: Any, scales: Any, add: Any) -> Any:
         norm = Rms(w["gain"], 1e-6) if normed else None
         lows = g.adapter_down([x], [w["w.a"]], scales, norm=norm)
         return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add, norm=norm)], lows, [w["w.b"]], then=["none"])[0]
 
     what = f"{columns} columns, bias, add, {'normed, ' * normed}{rows} rows"
-    return Trial("adapter_up", what, name, tuning, says, x, w, allowed)
+    return Trial("adapter_up", what, name, tuning, compute, x, w, allowed)
 
 
 def _adapted_pairs(
     name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, *, columns: int = COLUMNS
 ) -> Trial:
-    """Gate and up whose rows alternate, with what adapters give to some rows of both."""
+    """Gate and up with alternating rows, with adapters on some rows of both."""
     w = {"w": Stored.random(fmt, 90, 512), **factors("w", 90, 512, columns=columns)}
     w["w.a2"] = factors("up", 90, 512, seed=2, columns=columns)["up.a"]
     x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows, columns)}
 
-    def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
+    def compute(g: Any, w: Mapping[str, Any], x: Any, scales: Any) -> Any:
         lows = g.adapter_down([x, x], [w["w.a"], w["w.a2"]], scales)
         return g.adapter_glu(x, w["w"], lows, w["w.b"], "silu")
 
-    return Trial("adapter_glu", f"{columns} columns, {rows} rows", name, tuning, says, x, w, allowed)
+    return Trial("adapter_glu", f"{columns} columns, {rows} rows", name, tuning, compute, x, w, allowed)
 
 
 def _one_format(kernel: GemmKernel) -> Format:
@@ -165,7 +165,7 @@ def _one_format(kernel: GemmKernel) -> Format:
 
 
 def _norms(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Norms on the way in."""
+    """Norm prologues."""
     tuning, allowed = _only(can, config), max(5 * config.tolerance.result, CLOSE.result)
     for fmt in formats_of(kernel):
         if fmt.name in SOME:
@@ -195,7 +195,7 @@ def _layer(width: int, fmt: Format) -> dict[str, Stored]:
 
 
 def _two_halves(g: Any, w: Mapping[str, Any], x: Any) -> Any:
-    """Products that norm, shift and mix what they read; one that adds x and saves the state; and the next norm."""
+    """Products with norm, token shift and mix prologues; one that adds x and saves the state; and the next norm."""
     with g.layer(0):
         a, b = g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], State("one", (512,)))
         early, late = g.linear(a, w["first"]), g.linear(b, w["second"])
@@ -206,7 +206,7 @@ def _two_halves(g: Any, w: Mapping[str, Any], x: Any) -> Any:
 
 
 def _token_shift(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Of one row, whose statistics the product before may emit, and of rows of several sequences."""
+    """Trials with one row, whose statistics the previous product may emit, and with rows of several sequences."""
     for rows in (1, 2):
         past = Past(decode_batch(rows), {"one": normal(rows, 512), "two": normal(rows, 512, seed=1)})
         tuning = _only(can, config).changed(fuses_token_shift=True, token_shift_rows=2)
@@ -217,7 +217,7 @@ def _token_shift(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
 
 
 def _convolution(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Trial:
-    """A gated convolution in the product that reads it; its state is read here and written there."""
+    """A gated convolution as a prologue of the product that reads it; its state is read and written."""
     state = State("past", (2, 512))
     vectors, w = {"taps": Stored.of(normal(3 * 512, seed=1))}, Stored.random(_one_format(kernel), 70, 512)
     past = Past(decode_batch(1).placed(states={0: (0, 1)}), {"past": normal(2, *state.shape, seed=2)})
@@ -229,7 +229,7 @@ def _convolution(can: Capabilities, name: str, kernel: GemmKernel, config: GemmC
 
 
 def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Products that read what another kernel emitted of the row."""
+    """Products that load row statistics emitted by another kernel."""
     emits = next((config for other, config in gemm_trials(can).values() if other is GEMV_SINGLE_PASS), None)
     if emits is not None and kernel not in (GEMV_INT, GEMV_SINGLE_PASS):
         sized = replace(emits, kernel="linear/gemv_int", prefetch_depth=1, max_workgroups=MANY)
@@ -242,9 +242,9 @@ def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: 
 
 
 def _saves_state(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
-    """Products of a kernel that add x and save the state, after others mixed it; several parts of columns, too."""
+    """Products that add x and save the state, after others mixed it; also with several column parts."""
     if kernel.fuses_norm and not config.reads_quantised:
-        return  # `_token_shift` has both
+        return  # `_token_shift` covers both
     reads, width, fmt = gemv(64, 8, 2, 2), 576, _one_format(kernel)
     vectors = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(2, width, seed=2)}
     weights = {n: Stored.of(a) for n, a in vectors.items()} | {"last": Stored.random(fmt, width, 512)}
@@ -302,22 +302,22 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
 
 
 def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
-    """Two products of several widths, neither whole stages of a kernel, that are added to one residual."""
+    """Two products of several widths, not multiples of a kernel's stage, added to one residual."""
     w = {"gain": Stored.of(1 + normal(256) / 4)}
     for i, (which, width) in enumerate({"first": 320, "last": 832}.items()):
         w |= {which: Stored.random(BY_NAME["Q8_0"], 256, width, seed=i)}
         w |= {f"{which}_gates": Stored.random(BY_NAME["Q8_0"], 2 * width, 256, seed=i)}
 
-    def says(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+    def compute(g: Any, w: Mapping[str, Any], x: Any) -> Any:
         first = g.linear(g.glu(x, w["first_gates"], "silu"), w["first"], add=x)
         y = g.linear(g.glu(x, w["last_gates"], "silu"), w["last"], add=first)
         return g.linear(y, w["last_gates"], norm=Rms(w["gain"], 1e-6))
 
-    return Trial("linear", "two sums joined", name, tuning, says, {"x": normal(1, 256)}, w, allowed)
+    return Trial("linear", "two sums joined", name, tuning, compute, {"x": normal(1, 256)}, w, allowed)
 
 
 def _columns(name: str, tuning: Tuning, rows: int, allowed: float) -> Iterator[Trial]:
-    """Adapters whose B are further columns of W: of matrices side by side, of gate and up, and of a sum."""
+    """Adapters whose B is stored as further columns of W: merged matrices, gate and up, and a sum."""
     w = {"gain": Stored.of((1 + normal(256) / 4) / 4)}
     for i, (which, high) in enumerate({"o": 256, "q": 96, "k": 96, "v": 96, "g": 512, "d": 256}.items()):
         w |= {which: Stored.random(BY_NAME["Q4_K"], high, 256, seed=i), **factors(which, high, 256, seed=i)}
@@ -343,7 +343,7 @@ def _columns(name: str, tuning: Tuning, rows: int, allowed: float) -> Iterator[T
 
 
 def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
-    """Matrices large enough to tell which kernel is fast: the one that is chosen, against all others."""
+    """Matrices large enough to compare the chosen kernel with all others."""
     for name, rows in product(SOME, (1, 64)):
         w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
         x = {"x": normal(rows, 2048)}

@@ -1,4 +1,4 @@
-"""Trials of weights in main memory: copied before they are used, and experts by way of a cache."""
+"""Trials of weights in main memory: copied before use, and experts through a cache."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +18,8 @@ EXPERTS, SLOTS = 8, 6
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Rows enough that weights are copied, and few rows over experts, of which some are chosen twice."""
-    tuning = default_tuning(replace(can, fragment=0))  # matrix units would round by more than copying is allowed
+    """Enough rows for weights to be copied, and few rows over experts, some of which are chosen twice."""
+    tuning = default_tuning(replace(can, fragment=0))  # matrix units would round by more than copying may
     matrix = {"blk.0.matrix.weight": Stored.random(BY_NAME["Q4_K"], 96, 256)}
     for rows in (1, 2 * DIRECT_ROWS):
         yield Trial(

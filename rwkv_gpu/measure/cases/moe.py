@@ -20,7 +20,7 @@ from .common import BY_NAME, F32, SOME, normal
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """All of them."""
+    """All trials of this module."""
     yield from _routes(can)
     yield from _groups(can)
     known = set()
@@ -37,7 +37,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def _gatings(w: Any) -> dict[str, Gating]:
-    """Every way from logits to experts."""
+    """Every way to choose experts from logits."""
     return {
         "softmax": Gating(4, normalise=True),
         "late softmax": Gating(4, "late_softmax", bias=w["bias"]),
@@ -49,7 +49,7 @@ def _gatings(w: Any) -> dict[str, Gating]:
 
 
 def _routes(can: Capabilities) -> Iterator[Trial]:
-    """Few experts, and more than are ranked at once, of which there are no groups."""
+    """Few experts, and more than are ranked at once; without groups."""
     for (name, tuning), part, count in product(reductions(can).items(), ("experts", "shares"), (64, 1030)):
         weights = {
             "router": Stored.of(normal(count, 48, seed=1)), "bias": Stored.of(normal(count, seed=2)),
@@ -64,7 +64,7 @@ def _routes(can: Capabilities) -> Iterator[Trial]:
 
 
 def _groups(can: Capabilities) -> Iterator[Trial]:
-    """Both of what is chosen."""
+    """Trials of both results of a grouped routing: expert ids and shares."""
     chosen = {"experts": np.arange(10, dtype=np.uint32).reshape(5, 2), "shares": normal(5, 2)}
     for part in chosen:
         yield Trial(
@@ -97,27 +97,27 @@ def _inputs(width: int = 256, rows: int = 9) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _says(normed: bool = False, added: bool = False) -> Any:
-    def says(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
+def _compute(normed: bool = False, added: bool = False) -> Any:
+    def compute(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
         routing, norm = Routing(experts, shares), Rms(w["gain"], 1e-6) if normed else None
         inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu", norm=norm)
         y = g.expert_sum(inner, w["down"], routing, add=add if added else None)
         return y if added else g.add(y, add)
 
-    return says
+    return compute
 
 
 def _products(can: Capabilities, name: str, config: ExpertConfig, fmt: Format, more: bool) -> Iterator[Trial]:
-    """As they are; normed on the way, and added to."""
+    """Plain products; with a norm prologue and a residual."""
     tuning = default_tuning(can).only_experts(config)
-    for what, says in {"": _says(), ", normed and added": _says(normed=True, added=True)}.items():
+    for what, compute in {"": _compute(), ", normed and added": _compute(normed=True, added=True)}.items():
         if more or not what:
             yield Trial(
                 "experts",
                 f"{fmt.name}{what}",
                 name,
                 tuning,
-                says,
+                compute,
                 _inputs(),
                 _experts(fmt, fmt),
                 config.tolerance.result,
@@ -127,17 +127,17 @@ def _products(can: Capabilities, name: str, config: ExpertConfig, fmt: Format, m
 def _ways(
     can: Capabilities, name: str, kernel: ExpertKernel, config: ExpertConfig, formats: list[Format]
 ) -> Iterator[Trial]:
-    """Gate and up in formats of their own; rows that no vec4s fill; experts that products rank by themselves."""
+    """Gate and up in different formats; rows that are not multiples of four; products that rank experts themselves."""
     tuning = default_tuning(can).only_experts(config)
     q8, q4 = BY_NAME["Q8_0"], BY_NAME["Q4_K"]
     yield Trial(
-        "experts", "gate and up apart", name, tuning, _says(), _inputs(), _experts(q8, q4), config.tolerance.result
+        "experts", "gate and up apart", name, tuning, _compute(), _inputs(), _experts(q8, q4), config.tolerance.result
     )
     if F32 in formats:
-        # Rows of gate and up have 90 columns, those of down as many rows as gate has.
+        # Rows of gate and up have 90 columns; those of down have as many as gate has rows.
         weights = _experts(F32, F32, 90) | {"down": Stored.random(F32, 5, 130, 90, seed=2)}
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
-        yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
+        yield Trial("experts", "rows of 90", name, tuning, _compute(), _inputs(90), weights, config.tolerance.result)
     by_subgroups = next((one for _, one in gemm_trials(can).values() if one.takes(UNIT_OF_ALL)), None)
     if by_subgroups and (config.fragment or config.kernel == "moe/expert_gemv_int"):
         weights = _experts(q4, q4) | {"down": Stored.random(q4, 5, 256, 256), "m": Stored.random(q8, 70, 256)}
@@ -146,12 +146,12 @@ def _ways(
             "experts", "normed next", name, tuning.only(by_subgroups), _normed_next, inputs, weights,
             10 * max(config.tolerance.result, by_subgroups.tolerance.result),
         )  # fmt: skip
-    for what, says in (
+    for what, compute in (
         ("biases, scales and clamps", _biased),
         ("halves, scaled", _scaled),
         ("without a gate", _ungated),
     ):
-        yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
+        yield Trial("experts", what, name, tuning, compute, _inputs(), _experts(q4, q4), config.tolerance.result)
     by_products = config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1
     if by_products or (config.tb > 1 and F32 in formats and can.subgroup_size):
         ranked = f"ranked by {'products' if by_products else 'what sorts'}"
@@ -190,8 +190,8 @@ def _ungated(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array
 
 
 def _ranked(what: str) -> Any:
-    def says(g: Any, w: Any, x: Array) -> Any:
+    def compute(g: Any, w: Any, x: Array) -> Any:
         routing = g.route(x, w["router"], replace(_gatings(w)[what], used=2))
         return g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)
 
-    return says
+    return compute

@@ -1,4 +1,4 @@
-"""Trials of recurrences other than RWKV-7's over ragged segments, in prefill and in decode."""
+"""Trials of recurrences other than RWKV-7's over ragged segments, in prefill and decode."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -20,7 +20,7 @@ HEADS, KEY_HEADS = 4, 2
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """All of them."""
+    """All trials of this module."""
     every = batches()
     prefill = every["prefill"]
     for (name, tuning), (step, batch) in product(reductions(can).items(), every.items()):
@@ -29,7 +29,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
-            for size in (32, 96):  # of a head that neighbours have, four numbers each, and of one that they have not
+            for size in (32, 96):  # head sizes with neighbouring rows of four numbers, and without
                 yield _convolved(name, tuning, size)
             for fmt in FLOATS:
                 yield _decay_lora(name, tuning.changed(lora_rows=4), batch, fmt.name)
@@ -45,7 +45,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 
 def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
-    """What mixes a row with the one before it."""
+    """Ops that mix a row with the previous one."""
     tuning, width, shift = next(iter(reductions(can).values())), 96, State("shift", (1, 96))
     weights = {"mix": Stored.of(normal(3, width))}
     for step, batch in every.items():
@@ -63,7 +63,7 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
             weights,
             EXACT.result,
         )
-        for rank in (5, 12):  # of rows that are whole vec4s or not
+        for rank in (5, 12):  # rows that are whole vec4s or not
             yield Trial(
                 "lerp", f"{step}, by rows of {rank}", "", tuning,
                 lambda g, w, x, before, low: g.lerp(x, before, w["mix"], low=low, up=w["up"])[2],
@@ -74,14 +74,14 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
 
 
 def _mixes_in_decode(can: Capabilities) -> Trial:
-    """A token shift whose row before is read from the state, by a product and by what mixes rows again."""
+    """A token shift whose previous row is read from the state, by a product and by another mix."""
     batch, width = decode_batch(1), 512
     weights = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(1, width, seed=2)}
     weights |= {"mixes": normal(2, width, seed=3), "up": normal(2 * width * 8, seed=4) / 8}
     stored = {n: Stored.of(a) for n, a in weights.items()} | {"down": Stored.random(F32, 16, width)}
     stored["last"] = Stored.random(F32, width, width, seed=1)
 
-    def says(g, w, /, x):  # type: ignore[no-untyped-def]
+    def compute(g, w, /, x):  # type: ignore[no-untyped-def]
         shift = State("previous", (width,))
         first, xx, before = g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift, rows=True)
         low = g.linear(first, w["down"], then="tanh")
@@ -91,12 +91,12 @@ def _mixes_in_decode(can: Capabilities) -> Trial:
     tuning = default_tuning(can).only(gemv(64, 8, 2, 2)).changed(fuses_token_shift=True, token_shift_rows=2)
     past = Past(batch, {"previous": normal(1, width)})
     return Trial(
-        "lerp", "within a token shift", "", tuning, says, {"x": normal(1, width, seed=5)}, stored, CLOSE.result, past
+        "lerp", "within a token shift", "", tuning, compute, {"x": normal(1, width, seed=5)}, stored, CLOSE.result, past
     )
 
 
 def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]:
-    """With a bonus and a norm, and with neither and fewer heads of keys."""
+    """With bonus and norm; and without both, with fewer key heads."""
     size = 32
     wkv, wide, narrow = State("wkv", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {"vectors": Stored.of(normal(3, wide))}
@@ -115,7 +115,7 @@ def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]
 
 
 def _decay_lora(name: str, tuning: Tuning, batch: Batch, format_name: str) -> Trial:
-    """Decode whose decay the recurrence makes from the first half of a LoRA."""
+    """Decode whose recurrence computes its decay from the first half of a LoRA."""
     size, rank = 32, 36
     wkv, wide = State("wkv", (HEADS, size, size)), HEADS * size
     inputs = {n: normal(batch.rows, wide, seed=i) for i, n in enumerate(("r", "k", "v", "gate"))}
@@ -123,16 +123,18 @@ def _decay_lora(name: str, tuning: Tuning, batch: Batch, format_name: str) -> Tr
     stored = {"vectors": Stored.of(normal(3, wide)), "bias": Stored.of(normal(wide, seed=4))}
     stored["up"] = Stored.random(BY_NAME[format_name], wide, rank)
 
-    def says(g, w, /, r, k, v, gate, low):  # type: ignore[no-untyped-def]
+    def compute(g, w, /, r, k, v, gate, low):  # type: ignore[no-untyped-def]
         decay = g.linear(low, w["up"], then="decay6", bias=w["bias"])
         return g.wkv6(r, decay, k, v, gate, wkv, vectors=w["vectors"], eps=64e-5)
 
     past = Past(batch, {"wkv": normal(4, *wkv.shape)})
-    return Trial("wkv6", f"decode with a LoRA, {format_name}", name, tuning, says, inputs, stored, CLOSE.result, past)
+    return Trial(
+        "wkv6", f"decode with a LoRA, {format_name}", name, tuning, compute, inputs, stored, CLOSE.result, past
+    )
 
 
 def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Iterator[Trial]:
-    """Decays by head and by channel, gates apart and in one tensor, both ways in which heads share keys."""
+    """Decays per head and per channel, separate and fused gates, both ways for heads to share keys."""
     state, wide, narrow = State("delta", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
     weights = {
         "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1), "rising": np.exp(normal(HEADS)),
@@ -153,7 +155,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
     }
     for what, (inputs, bias, keys, grouped, bound) in ways.items():
 
-        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, bound=bound, **x):  # type: ignore[no-untyped-def]
+        def compute(g, w, /, bias=bias, keys=keys, grouped=grouped, bound=bound, **x):  # type: ignore[no-untyped-def]
             rate = w["rising" if bound else "rate"]
             then: Activation = "sigmoid" if keys == HEADS else "silu"
             how = DeltaRule(keys, grouped, w[bias], rate, w["norm"], 1e-6, then, bound)
@@ -166,7 +168,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
             f"{step}, heads of {size}, {what}",
             name,
             tuning,
-            says,
+            compute,
             inputs,
             stored,
             CLOSE.result,
@@ -175,7 +177,7 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
 
 
 def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
-    """One decay for each head, from nearly none to nearly all."""
+    """One decay per head, from almost none to almost full."""
     size, decays = 32, (0.999, 0.9, 0.4, 1e-3)
     state = State("lightning", (HEADS, size, size))
     return Trial(
@@ -186,7 +188,7 @@ def _lightning(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
 
 
 def _convolved(name: str, tuning: Tuning, size: int) -> Trial:
-    """A decode step that computes the convolution before it, too; states are read here and written there."""
+    """A decode step that also computes the preceding convolution; states are read and written."""
     batch = decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
     wide, channels = HEADS * size, (2 * KEY_HEADS + HEADS) * size
     past, state = State("past", (3, channels)), State("delta", (HEADS, size, size))
@@ -195,14 +197,14 @@ def _convolved(name: str, tuning: Tuning, size: int) -> Trial:
         "taps": normal(channels * 4, seed=3),
     }  # fmt: skip
 
-    def says(g, w, /, qkv, gate, beta, decay):  # type: ignore[no-untyped-def]
+    def compute(g, w, /, qkv, gate, beta, decay):  # type: ignore[no-untyped-def]
         how = DeltaRule(KEY_HEADS, False, w["bias"], w["rate"], w["norm"], 1e-6, "silu")
         mixed = g.conv1d(qkv, w["taps"], past, then="silu")
         return g.gated_delta_rule([mixed], beta, decay, gate, how, state)
 
     widths = {"qkv": channels, "gate": wide, "beta": HEADS, "decay": HEADS}
     return Trial(
-        "gated_delta_rule", f"decode, heads of {size}, with a convolution", name, tuning, says,
+        "gated_delta_rule", f"decode, heads of {size}, with a convolution", name, tuning, compute,
         {n: normal(4, width, seed=4 + i) for i, (n, width) in enumerate(widths.items())},
         {n: Stored.of(array) for n, array in weights.items()}, CLOSE.result,
         Past(batch, {"past": normal(8, *past.shape, seed=8), "delta": normal(8, *state.shape, seed=9)}),

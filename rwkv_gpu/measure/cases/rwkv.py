@@ -1,4 +1,4 @@
-"""Trials of RWKV's ops over ragged segments, in prefill and in decode."""
+"""Trials of RWKV's ops over ragged segments, in prefill and decode."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -17,11 +17,11 @@ from ...ops.vocabulary import Mixed, State
 from ..trials import Array, Past, Stored, Trial
 from .common import BY_NAME, decode_batch, normal, ragged
 
-OUTER = "decay", "sigmoid", "none", "sigmoid"  # what becomes of the products of w, a, gate, v_gate
+OUTER = "decay", "sigmoid", "none", "sigmoid"  # activations of the products of w, a, gate, v_gate
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """All of them."""
+    """All trials of this module."""
     batches = {"prefill": ragged(), "decode": decode_batch(4), "one row": decode_batch(1)}
     for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
         yield _shift(name, tuning, step, batch)
@@ -29,7 +29,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from _time_mix(name, tuning, step, batch, size)
     for name, tuning in in_chunks(can).items():
         yield from _time_mix(name, tuning, "prefill", batches["prefill"], 64)
-    tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # one lane without subgroups
+    tuning = default_tuning(can).changed(state_lanes_per_row=8, lora_rows=4)  # a single lane without subgroups
     for step in ("decode", "one row"):
         yield from _time_mix("lanes share rows", tuning, step, batches[step], 64)
         for fmt in FLOATS:
@@ -61,7 +61,7 @@ def _mixed(rows: int, size: int) -> tuple[dict[str, Array], Array]:
 
 
 def _time_mix(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Iterator[Trial]:
-    """Of a later layer, and of the first without a gate."""
+    """Trials of a later layer, and of the first without a gate."""
     wkv = State("wkv", (3, size, size))
     inputs, vectors = _mixed(batch.rows, size)
     plain = {n: array for n, array in inputs.items() if n not in ("gate", "v_gate", "v_first")}
@@ -82,7 +82,7 @@ def _loras(name: str, tuning: Tuning, step: str, batch: Batch, format_name: str)
         weights[f"down{i}"] = Stored.random(BY_NAME[format_name], rank, width, seed=i)
         weights[f"up{i}"] = Stored.random(BY_NAME[format_name], width, rank, seed=i)
 
-    def says(g: Any, w: Any, x: Array, **rest: Array) -> Any:
+    def compute(g: Any, w: Any, x: Array, **rest: Array) -> Any:
         lows = g.linears([x] * 4, [w[f"down{i}"] for i in range(4)])
         bias = [w["bias"], w["bias"], None, w["bias"]]
         made = g.linears(lows, [w[f"up{i}"] for i in range(4)], then=OUTER, bias=bias)
@@ -91,12 +91,12 @@ def _loras(name: str, tuning: Tuning, step: str, batch: Batch, format_name: str)
 
     past = Past(batch, {"wkv": normal(4, 3, 64, 64)})
     return Trial(
-        "time_mix", f"{step} with LoRAs, {format_name}", name, tuning, says, inputs, weights, CLOSE.result, past
+        "time_mix", f"{step} with LoRAs, {format_name}", name, tuning, compute, inputs, weights, CLOSE.result, past
     )
 
 
 def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
-    """A token shift that writes what a product on matrix units reads as float16."""
+    """A token shift that writes float16 for a product on matrix units."""
     config = next((config for _, config in gemm_trials(can).values() if config.fragment), None)
     if config is None:
         return
@@ -113,7 +113,7 @@ def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
 
 
 def _quantised(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
-    """Norms and time mixes that write what a product reads as integers."""
+    """Norms and time mixes that write integers for a product."""
     config = next((config for _, config in gemm_trials(can).values() if config.reads_quantised), None)
     if config is None:
         return

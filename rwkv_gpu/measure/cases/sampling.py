@@ -1,4 +1,4 @@
-"""Trials of each common sampler, alone, and of ids that were sampled on the device."""
+"""Trials of each common sampler, and of ids sampled on the device."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -33,7 +33,7 @@ HOW = {"mask": "masked", "plain": "plain"}
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """Blocks joined by a dispatch of its own, and, where the device can, by the workgroup that is done last."""
+    """Blocks reduced by a separate dispatch and, if supported, by the last workgroup to finish."""
     for (name, tuning), joins in product(reductions(can).items(), (False, True)):
         if can.coherent or not joins:
             way = f"{name}{', last workgroup joins' * joins}"
@@ -45,12 +45,12 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 def _draws(sampler: str, settings: dict[str, Any], rows: int) -> Draws:
     masked = sampler == "mask"
-    said = np.random.default_rng(3).integers(0, VOCABULARY, 40).tolist()
+    earlier = np.random.default_rng(3).integers(0, VOCABULARY, 40).tolist()
     params = SamplingParams(**settings)
     draws = np.stack([draw_row(params, 11 + row, row, masked=masked) for row in range(rows)])
-    draws["tokens"] = len(said)
+    draws["tokens"] = len(earlier)
     words = np.random.default_rng(4).integers(0, 1 << 32, (rows, -(-VOCABULARY // 32)), np.uint32)
-    return Draws(draws, said, VOCABULARY, words if masked else None, params.logit_bias)
+    return Draws(draws, earlier, VOCABULARY, words if masked else None, params.logit_bias)
 
 
 def _trial(name: str, tuning: Tuning, sampler: str, settings: dict[str, Any]) -> Trial:
@@ -62,7 +62,7 @@ def _trial(name: str, tuning: Tuning, sampler: str, settings: dict[str, Any]) ->
 
 
 def _sampled_ids(name: str, tuning: Tuning) -> Iterator[Trial]:
-    """Rows of an embedding: of ids that the host gives, and of those that slots sampled last, 0 at first."""
+    """Embedding rows for ids from the host, and for ids last sampled in slots, initially 0."""
     ids: Array = np.array([7, FROM_SLOT, 3, FROM_SLOT | 2], np.uint32)
     weights = {n: Stored.of(normal(*shape, seed=i)) for i, (n, shape) in enumerate(
         {"w": (11, 256), "gain": (256,), "shift": (256,)}.items()

@@ -1,4 +1,4 @@
-"""Trials of convolutions and state space models over ragged segments, in prefill and in decode."""
+"""Trials of convolutions and state space models over ragged segments, in prefill and decode."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +17,11 @@ from .common import batches, decode_batch, normal, ragged, read_as_integers, rea
 HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
 ON_MATRIX_UNITS = ((4, 2, 64, 128), (3, 1, 32, 256))
 CHANNELS, COLUMNS = 150, 16
-CONVOLVED, FIRST, WIDE = 75, 6, 90  # channels of a convolution, the first of x's columns, and all
+CONVOLVED, FIRST, WIDE = 75, 6, 90  # channels of a convolution, its first column in x, and all columns
 
 
 def convolutions(can: Capabilities) -> Iterator[Trial]:
-    """Of a causal convolution by itself, gated or not."""
+    """Trials of a separate causal convolution, gated or not."""
     every = {"prefill": ragged(((3, 0, 9), (0, 5, 1), (1, 9, 3), (2, 1, 2))), "decode": decode_batch(4)}
     for width, (step, batch) in product((2, 4), every.items()):
         state = State("past", (width - 1, CONVOLVED))
@@ -48,7 +48,7 @@ def convolutions(can: Capabilities) -> Iterator[Trial]:
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
-    """All of them."""
+    """Trials of state space models."""
     by_token = default_tuning(can).changed(state_space_on_matrix_units=False)
     every = batches()
     for sizes, (step, batch) in product(HEADS, every.items()):
@@ -98,7 +98,7 @@ def _ssd(name: str, tuning: Tuning, sizes: tuple[int, int, int, int], step: str,
 
 
 def _convolved(can: Capabilities) -> Trial:
-    """A decode step that computes the convolution before it, too; states are read here and written there."""
+    """A decode step that also computes the preceding convolution; states are read and written."""
     heads, groups, size, columns = HEADS[0]
     batch = decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
     inner = heads * size
@@ -109,12 +109,12 @@ def _convolved(can: Capabilities) -> Trial:
         "taps": normal(channels * 4, seed=3) / 4, "added": normal(channels, seed=4),
     }  # fmt: skip
 
-    def says(g, w, /, projected):  # type: ignore[no-untyped-def]
+    def compute(g, w, /, projected):  # type: ignore[no-untyped-def]
         xbc = g.conv1d(projected, w["taps"], past, then="silu", bias=w["added"], first=inner)
         return g.ssd(xbc, projected, StateSpace(w["bias"], w["a"], w["d"]), state, groups=groups)
 
     return Trial(
-        "ssd", "decode, with a convolution", "", default_tuning(can), says,
+        "ssd", "decode, with a convolution", "", default_tuning(can), compute,
         {"projected": normal(4, inner + channels + heads, seed=5)},
         {n: Stored.of(array) for n, array in weights.items()}, CLOSE.result,
         Past(batch, {"past": normal(8, *past.shape, seed=6), "ssm": normal(8, *state.shape, seed=7)}),

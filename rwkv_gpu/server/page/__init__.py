@@ -32,7 +32,7 @@ class Page:
 
 
 def assemble() -> Page:
-    """The page."""
+    """Assembles the page."""
     style = _read("style.css")
     script = '\n"use strict";\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS)
     html = _read("index.html").replace("/* style.css */", style).replace("/* script */", script)

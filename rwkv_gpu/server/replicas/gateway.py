@@ -167,7 +167,7 @@ async def _send_health(pages: Sequence[Page], send: Send) -> None:
 
 
 async def send_json(send: Send, status: int, content: Any, retry_after: float | None = None) -> None:
-    """JSON as the response."""
+    """Sends JSON as the response."""
     more = [] if retry_after is None else [(b"retry-after", str(round(retry_after)).encode())]
     await send_whole(send, status, JSON, dumps(content), more)
 

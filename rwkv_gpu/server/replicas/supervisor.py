@@ -44,7 +44,7 @@ class Supervisor:
         self.processes: dict[int, Any] = {}  # by the number of the replica
 
     def start(self) -> None:
-        """Starts all."""
+        """Starts all processes."""
         for thread in self._threads:
             thread.start()
 

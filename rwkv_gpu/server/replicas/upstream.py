@@ -58,7 +58,7 @@ class Upstream:
 
     @property
     def status(self) -> int:
-        """Its status."""
+        """HTTP status of the response."""
         code: int = self._parser.get_status_code()
         return code
 
@@ -89,11 +89,11 @@ class Upstream:
     # Called by the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has come."""
+        """Handles a header."""
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """Handles the end of the head."""
         self.begun = True
 
     def on_body(self, piece: bytes) -> None:
@@ -101,7 +101,7 @@ class Upstream:
         self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """Handles the end of the body."""
         self.complete = True
 
 

@@ -130,7 +130,7 @@ def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
 
 
 def main_memory_lines(result: Fit) -> list[str]:
-    """What is in main memory, and its cost per step; empty if everything is on the GPU."""
+    """Describes the weights in main memory, and their cost per step; empty if everything is on the GPU."""
     if not result.host:
         return []
     free = "" if result.host_available is None else f" of {sized(result.host_available)} free"

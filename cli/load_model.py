@@ -43,10 +43,7 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
 
 
 def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
-    """Notes about a loaded model.
-
-    Whether it is the demo, what is not on the GPU, or stored differently than requested.
-    """
+    """Notes for the user: whether a model is the demo, partly off the GPU, or stored differently than requested."""
     if model == str(builtin_model()):
         size = f"{info.parameters / 1e6:.0f} M parameters"
         yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"

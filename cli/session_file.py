@@ -42,7 +42,7 @@ class SessionFile:
 
     @property
     def exists(self) -> bool:
-        """Whether the file exists."""
+        """True if the file exists."""
         return self._stamp is not None
 
     def load(self, llm: LLM) -> tuple[list[Chat], int]:

@@ -13,7 +13,7 @@ SHOW_CURSOR, NO_PASTE_MARKS, PLAIN = "\x1b[?25h", "\x1b[?2004l", "\x1b[0m"
 
 
 class Signals:
-    """What a signal does: ends the process at once, unless `on_signal` is set to another function."""
+    """Handles signals: they end the process at once, unless `on_signal` is set to another function."""
 
     def __init__(self) -> None:
         self.on_signal: Callable[[int], None] = self.leave

@@ -113,7 +113,7 @@ def repetitions(ids: npt.NDArray[np.int64], shortest: int, breakers: npt.NDArray
 def break_repetitions(logits: Floats, history: TokenHistory, params: SamplingParams) -> None:
     """Applies DRY in place.
 
-    X = x - multiplier · base^(n - allowed_length) for tokens that continue a repetition of n tokens.
+    x = x - multiplier · base^(n - allowed_length) for tokens that continue a repetition of n tokens.
     """
     ids = history.last(params.dry_last_n)
     breakers = np.array(sorted(params.dry_breakers), np.int64)

@@ -54,7 +54,7 @@ class Placement:
     def step_bytes(self) -> int:
         """Maximum bytes that a step of one token reads from main memory.
 
-        Matrices, and the experts used in each mixture.
+        These are matrices, and the experts used in each mixture.
         """
         whole = sum(_nbytes(p) for p in self.host if not p.is_experts and p.name not in EMBEDDINGS)
         chosen = sum(self.used * _nbytes(p) // p.shape[0] for p in self.host if p.is_experts)

@@ -71,7 +71,7 @@ class Request:
 
 
 class Update(NamedTuple):
-    """What happened to one request since its last update."""
+    """The changes of a request since its last update."""
 
     id: int
     sampled: tuple[Sampled, ...]  # new tokens, in order; a stop id is not among them

@@ -147,9 +147,9 @@ class Sampler:
         return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
 
     def _draw_mirostat(self, x: Logits) -> int:
-        """Mirostat v2.
+        """Samples by mirostat v2.
 
-        Drop tokens with a surprise above mu, draw, and move mu by the deviation of the surprise from tau.
+        It drops tokens with a surprise above mu, draws, and moves mu by the deviation of the surprise from tau.
         """
         scaled = scale(x, self.params.temperature)
         kept = surprising(scaled, self._mu)

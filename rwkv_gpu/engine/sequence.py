@@ -159,7 +159,7 @@ class TokenSequence:
     def samples_in_order(self) -> bool:
         """True if the row of a token can only be sampled after the rows before it.
 
-        A device samples all rows at once.
+        A device samples all rows at once, so then the host must sample.
         """
         return self.request.grammar is not None or penalises(self.request.params)
 
@@ -192,9 +192,9 @@ class TokenSequence:
         self.rows_right = right
 
     def start_work(self, executor: Executor, *, token: int | None = None, logits: Logits | None = None) -> None:
-        """Starts host work.
+        """Starts work on a host thread.
 
-        Sampling from the logits of rows, and feeding the sampled tokens, or `token`, to the grammar.
+        It samples from the logits of rows, and feeds the sampled tokens, or `token`, to the grammar.
         """
         self.work = executor.submit(self._compute, token, logits)
 

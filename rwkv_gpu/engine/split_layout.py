@@ -360,9 +360,9 @@ def default_context(
 def extras_of(
     model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], config: CacheConfig, companions: Companions
 ) -> list[dict[str, int]]:
-    """What each device stores in addition to the model.
+    """Sizes of what each device stores in addition to the model.
 
-    Adapter factors of its part, and on the last the draft model.
+    Each device stores the adapter factors of its part; the last one also stores the draft model.
     """
     values = companions.adapters.factors(model)[1]
     extras = []

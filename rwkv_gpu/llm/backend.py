@@ -1,4 +1,4 @@
-"""What chats and replies need of a loaded model. A protocol, implemented by `LLM`, that avoids an import cycle."""
+"""The protocol of a loaded model for chats and replies. `LLM` implements it; it avoids an import cycle."""
 
 from collections import deque
 from collections.abc import Callable

@@ -47,7 +47,7 @@ class Stats:
 
 @dataclass(frozen=True, repr=False)
 class Completion:
-    """What a model generated."""
+    """The result of a generation."""
 
     text: str
     tokens: tuple[int, ...]

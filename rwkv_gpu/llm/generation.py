@@ -52,7 +52,7 @@ class Reading:
 
     @property
     def completion(self) -> Completion:
-        """What was read so far; after the last event, the whole answer."""
+        """The answer as far as it was read; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
         return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())

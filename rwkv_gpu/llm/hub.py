@@ -12,7 +12,7 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Hub:
-    """Where `load` gets models whose path is a name on the hub.
+    """The source of models for `load` when the path is a name on the hub.
 
     `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
     models. `progress` gets the name of a file, the bytes received, and the total.

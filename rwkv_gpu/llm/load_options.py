@@ -105,7 +105,7 @@ class Files:
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Where a model runs, and how its steps are built there."""
+    """The devices of a model, and how its steps are built there."""
 
     names: Sequence[str] = ("auto",)  # one device, or several that run the model together
     split: Split = None  # shares of the layers by device; None decides by memory and speed
@@ -124,7 +124,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """Where chat states are stored outside this process, and the key and tenant that separate them."""
+    """The external store of chat states, and the key and tenant that separate them."""
 
     store: Name | Store | None = None
     key: bytes | None = None

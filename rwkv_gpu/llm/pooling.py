@@ -67,7 +67,7 @@ class Pooling:
 
     @classmethod
     def of(cls, file: GGUFFile, *, encoder: bool) -> "Pooling":
-        """As the file specifies; by default the mean."""
+        """Reads the pooling of a file; the default is the mean."""
         arch = file.str("general.architecture")
         kind = file.int(f"{arch}.pooling_type", NONE, RANK, default=MEAN)
         if kind != RANK:
@@ -127,7 +127,7 @@ class Pool:
 def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str) -> list[int]:
     """Builds the input of a ranking model.
 
-    The file's template, or [BOS] query [EOS] [SEP] document [EOS] as far as defined.
+    It is the file's template, or [BOS] query [EOS] [SEP] document [EOS], with the tokens that the file defines.
     """
     template = metadata.get(RANK_TEMPLATE)
     if isinstance(template, str):

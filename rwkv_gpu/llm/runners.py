@@ -32,7 +32,7 @@ class Opened:
 
     @property
     def companions(self) -> Companions:
-        """What shares a device with the model."""
+        """Adapters and draft model that share a device with the model."""
         return Companions(self.adapters, self.drafts.model)
 
 

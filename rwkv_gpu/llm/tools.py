@@ -88,7 +88,7 @@ class Tools:
         return Form("lark", f"start: {rest}\n{rules}"), opening
 
     def _in_channels(self, tokenizer: Tokenizer) -> tuple[Form, str | None]:
-        """A grammar for Harmony.
+        """The grammar of an answer in the Harmony format.
 
         A call is its own message to a function, and ends the answer; reasoning may come before.
         """
@@ -131,7 +131,7 @@ class Tools:
     def _tagged(self, name: str) -> str:
         """Rules for calls with arguments as XML elements.
 
-        Fixes their names and order, and the types of their values.
+        They fix the names and order of arguments, and the types of their values.
         """
         rules, calls = [], []
         for n, (tool, schema) in enumerate(self.schemas.items()):
@@ -250,7 +250,7 @@ class Calling:
 def describe_tools(messages: Sequence[Mapping[str, object]], tools: Tools) -> list[dict[str, Any]]:
     """Rewrites messages for a template without tool support.
 
-    A system message lists the tools, results become user messages.
+    A system message lists the tools, and results become user messages.
     """
     text = INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools.given))
     told: list[dict[str, Any]] = []
@@ -308,7 +308,7 @@ def _checked(tool: Any, where: str) -> dict[str, Any]:
 
 
 def _choice(choice: Any, names: Sequence[str]) -> tuple[bool, str | None]:
-    """Whether a call is required, and of which tool."""
+    """Parses tool_choice: whether a call is required, and of which tool."""
     if choice in (None, "auto", "none"):
         return False, None
     if not names:

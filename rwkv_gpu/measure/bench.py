@@ -227,7 +227,7 @@ def rewind(runner: Runner, work: Workload) -> None:
 
 
 def spans(step: Batch) -> list[tuple[int, int]]:
-    """Where each sequence starts in a step, and its number of rows."""
+    """The start of each sequence in a step, and its number of rows."""
     return [(segment.start, segment.count) for segment in step.segments]
 
 

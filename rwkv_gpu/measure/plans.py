@@ -83,7 +83,7 @@ class RecordedStep:
         return sum(row.nbytes for row in self.dispatches)
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON-compatible data."""
+        """Converts the step to JSON-compatible data."""
         return {
             "passes": [vars(row) for row in self.passes],
             "dispatches": [vars(row) for row in self.dispatches],

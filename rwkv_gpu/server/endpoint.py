@@ -107,7 +107,7 @@ class Endpoint:
         await write(self._family.error_event(error, call.id))
 
     def _recorded(self, call: Call, response: Stream) -> Stream:
-        """The same stream, which continues after its client disconnects and can be read again."""
+        """Makes a stream resumable: it continues after its client disconnects, and can be read again."""
         recording = self._service.streams.open(call.owner, call.stop, response.media_type)
         call.detached = True
         call.task = self._service.background(self._record(call, response, recording))

@@ -31,7 +31,7 @@ class Histogram:
         self._sum += value * times
 
     def family(self, name: str, text: str) -> Any:
-        """As a Prometheus metric, with cumulative counts."""
+        """Converts it to a Prometheus metric, with cumulative counts."""
         total, buckets = 0, []
         for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
             total += count

@@ -92,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def _head_without_offer(self) -> bytes:
         """The received head without its Upgrade header, and a new parser for it.
 
-        The old one considers the request finished.
+        The old parser considers the request finished.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         self.parser = httptools.HttpRequestParser(self)
@@ -143,7 +143,7 @@ def http_server(
 ) -> uvicorn.Server:
     """Creates a uvicorn server with these limits, without the parts that our runner handles.
 
-    Signals, logs, lifespan.
+    These are signals, logs and the lifespan protocol.
     """
     config = uvicorn.Config(
         app,

@@ -14,7 +14,7 @@ class Exceeded(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a template may use. Each byte of its input raises the first two limits."""
+    """Limits of a template. Each byte of its input raises the first two."""
 
     value: int = 1 << 20  # bytes of one value, and of the whole output; plus 4 per byte of input
     work: int = 1 << 26  # total bytes created, where a step counts as 64; plus 64 per byte of input

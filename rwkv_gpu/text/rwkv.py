@@ -62,9 +62,9 @@ class RwkvTokenizer(Tokenizer):
 
 
 def unescape(text: str) -> bytes:
-    """The bytes of a token written with Python escapes.
+    """Decodes a token written with Python escapes.
 
-    \\t, \\n, \\r, \\xHH; any other escaped character means itself.
+    These are \\t, \\n, \\r and \\xHH; any other escaped character means itself.
     """
     if "\\" not in text:
         return text.encode()

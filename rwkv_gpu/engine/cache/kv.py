@@ -62,7 +62,7 @@ class PagedKVCache(ABC):
     def read(self, slot: int) -> dict[str, Array]:
         """Reads a sequence's keys and values as stored, [L, KV, width] each.
 
-        With a window, only positions still seen.
+        For layers with a window, it reads only positions that later rows see.
         """
         length = self.pager.length(slot)
         arrays = {}

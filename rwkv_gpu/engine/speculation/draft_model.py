@@ -65,7 +65,7 @@ class DraftModel(Proposer):
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         """Drafts up to the wanted number of tokens for each.
 
-        None if the draft model first had to read more of the text.
+        A sequence gets no draft if the draft model first had to read more of its text.
         """
         rows = self._runner.chunk_size
         self.steps, self.read = 0, False  # `read`: whether more was read than the tokens after the last drafts

@@ -41,7 +41,7 @@ class SpeculationGate:
     ) -> None:
         """Turns drafts on or off before a step of `sequences` sequences.
 
-        Off if no draft `pays` even if all tokens are right.
+        Drafts are off if none `pays`, even with all tokens right.
         """
         if self.always or not drafting:
             return

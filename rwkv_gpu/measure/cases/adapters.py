@@ -1,6 +1,6 @@
 """Trials of LoRA adapters fused with products.
 
-Rows that mix adapters, in every way to reduce; and as separate products.
+They cover rows that mix adapters, in every way to reduce, and adapters as separate products.
 """
 
 from collections.abc import Iterator, Mapping

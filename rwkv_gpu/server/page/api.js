@@ -1,4 +1,4 @@
-// The server: plain requests, and answers that stream. A stream that is lost is resumed by its id.
+// The server API: plain requests, and streamed answers. A lost stream is resumed by its id.
 const GONE = ["shutting_down", "engine_lost"]; // codes of errors within a stream after which the server will answer again
 
 class ApiError extends Error {
@@ -27,7 +27,7 @@ async function request(path, { method = "GET", body, signal } = {}) {
     const { error } = await response.json();
     message = typeof error === "string" ? error : (error?.message ?? message);
   } catch {
-    // not JSON: the status says enough
+    // not JSON: the status is enough
   }
   throw new ApiError(message, response.status, Number(response.headers.get("Retry-After")) || null);
 }
@@ -57,18 +57,18 @@ async function* events(response) {
 
 const LATE = 3000; // milliseconds in which the server may name a stream that was stopped meanwhile
 
-// Milliseconds before each try to resume: five minutes in all, in which a server can be started again.
+// Milliseconds before each attempt to resume: five minutes in total, in which a server can be restarted.
 const RETRIES = [500, 1000, 2000, 4000, ...Array(37).fill(8000)];
 const pause = (milliseconds, signal) => new Promise((resolve, reject) => {
   const timer = setTimeout(resolve, milliseconds);
   signal.addEventListener("abort", () => (clearTimeout(timer), reject(new DOMException("stopped", "AbortError"))), { once: true });
 });
 
-// The server no longer has a stream: it was started again, or the connection was lost for too long.
+// The server no longer has a stream: it was restarted, or the connection was lost for too long.
 class StreamGone extends ApiError {}
 
-// Streams an answer into `take(chunk)`. `stream` is {id, at}, kept with the message so that a reload can go on.
-// `again` asks for the rest of an answer: that is tried for as long as a lost connection.
+// Streams an answer into `take(chunk)`. `stream` is {id, at}, stored with the message so that a reload can resume.
+// `again` requests the rest of an answer, with the same retries as a lost connection.
 async function streamAnswer({ body, stream, take, begun, waiting, signal }) {
   let response = null;
   for (let busy = 0, lost = 0; ; ) {
@@ -105,8 +105,8 @@ async function streamAnswer({ body, stream, take, begun, waiting, signal }) {
   }
 }
 
-// The response to a request for an answer. Where that is stopped before the server has named the stream, the stream is
-// stopped as soon as it has a name: a closed connection alone would leave it running for a while.
+// The response to a request for an answer. If it is stopped before the server has named the stream, the stream is stopped
+// as soon as it has a name: closing the connection alone would leave it running for a while.
 async function opened(body, signal) {
   const connection = new AbortController();
   const response = request("/v1/chat/completions", { method: "POST", body, signal: connection.signal });
@@ -123,7 +123,7 @@ async function opened(body, signal) {
   return Promise.race([response, stopped]);
 }
 
-// Ends an answer on the server, even if the connection to it is gone.
+// Stops an answer on the server, even without a connection to it.
 function stopStream(stream) {
   if (stream?.id) request(`/v1/streams/${stream.id}`, { method: "DELETE" }).catch(() => {});
 }

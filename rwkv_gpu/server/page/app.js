@@ -1,4 +1,4 @@
-// The page: conversations at the left, the one in view, and answers on their way, which go on while another is in view.
+// The page: the list of conversations, the one in view, and running answers, which continue while another is in view.
 const SAVE_EVERY = 1000; // milliseconds while an answer streams
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
@@ -67,7 +67,7 @@ function download(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-// The copy of a conversation that this page works on: in view, or with an answer on its way.
+// The copy of a conversation that this page works on: in view, or with a running answer.
 function loaded(id) {
   if (state.current.id === id) return state.current;
   return [...running.values()].find((one) => one.conversation.id === id)?.conversation;
@@ -116,7 +116,7 @@ function drawConversation() {
   toEnd();
 }
 
-// Shows the branch in view; views of messages that stay are kept.
+// Shows the branch in view; keeps the views of unchanged messages.
 function drawMessages() {
   const path = pathTo(state.current, state.current.leaf);
   const wanted = path.map((node) => {
@@ -216,7 +216,7 @@ function bodyFor(conversation, parent, continued) {
   return body;
 }
 
-// Asks for an answer to a message: a new one next to existing answers, or the rest of one.
+// Requests an answer to a message: a new one next to existing answers, or the rest of one.
 function answer(conversation, parent, continued = null) {
   const body = bodyFor(conversation, parent, continued);
   const node = continued ?? addNode(conversation, parent, "assistant", "", { thinking: "" });
@@ -225,7 +225,7 @@ function answer(conversation, parent, continued = null) {
   follow(conversation, node, body);
 }
 
-// Goes on with an answer whose page was closed. Only one tab does; another takes over when that one is closed.
+// Continues an answer whose page was closed. Only one tab does; another takes over when that one is closed.
 async function resume(conversation, node) {
   if (!node.stream.id) return interrupted(conversation, node, "The page was closed before the answer began.");
   if (!navigator.locks) return follow(conversation, node, null);
@@ -293,8 +293,8 @@ function retry(conversation, node, body) {
   return follow(conversation, node, body);
 }
 
-// The server has lost an answer, as when it was started again. What came of it stays, and the rest is asked for.
-// Thoughts and calls of tools cannot be continued: then what came stays as a version, and a new answer begins.
+// The server has lost an answer, for example by a restart. The received part stays, and the rest is requested. Reasoning
+// and tool calls cannot be continued: then the received part stays as a version, and a new answer begins.
 function goOnAnew(conversation, node) {
   let next = node;
   if (node.thinking || node.tools) {
@@ -307,7 +307,7 @@ function goOnAnew(conversation, node) {
   return retry(conversation, next, bodyFor(conversation, next.parent, next.content ? next : null));
 }
 
-// Shows how far the model of an answer is loaded, as long as the answer has not begun.
+// Shows the progress of loading an answer's model, until the answer begins.
 function showLoading(model, isWaiting, show) {
   return setInterval(async () => {
     const found = isWaiting() && (await loadingModels().catch(() => [])).find((one) => !model || one.id === model);
@@ -315,7 +315,7 @@ function showLoading(model, isWaiting, show) {
   }, 700);
 }
 
-// One chunk of an answer.
+// Handles a chunk of an answer.
 function taken(node, chunk, timing) {
   node.waiting = undefined;
   const progress = chunk.prompt_progress;
@@ -352,7 +352,7 @@ function addToolCall(node, part) {
   node.tools = calls;
 }
 
-// The end is stored before it is shown: a reload that follows at once finds it.
+// The end is stored before it is shown, so that an immediate reload finds it.
 async function ended(conversation, node, timing) {
   Object.assign(node, NOT_RUNNING);
   conversation.updated = Date.now();
@@ -532,7 +532,7 @@ function editLast(event) {
   views.get(last.id)?.edit();
 }
 
-// Another tab has stored a conversation: the list follows, and so does the one in view unless it is answered here.
+// Another tab has stored a conversation: updates the list, and the one in view unless it is being answered here.
 async function changedElsewhere({ data }) {
   if (data.removed) {
     store.removed.add(data.id);
@@ -564,7 +564,7 @@ async function loadProps() {
 const loadingModels = async () => ((await fetch(local("/health")).then((response) => response.json())).models ?? []).filter((model) => model.state === "loading");
 const loadingText = ({ id, loaded_bytes: done, total_bytes: total }) => (total ? `${id}: ${Math.floor((100 * done) / total)}%` : id);
 
-// Waits until the server can answer, and shows how far a model is loaded.
+// Waits until the server can answer, and shows the progress of loading a model.
 async function connect() {
   for (;;) {
     try {

@@ -1,4 +1,4 @@
-// Elements. Text becomes text nodes: nothing that a model or a file says is ever parsed as HTML.
+// Elements. Text becomes text nodes: output of a model or file is never parsed as HTML.
 const SVG = "http://www.w3.org/2000/svg";
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
@@ -23,7 +23,7 @@ function filled(node, attributes, children) {
   return node;
 }
 
-// Makes these the children of a box. Those that stay are not moved: a moved one would flicker and lose the focus.
+// Makes these the children of a box. Unchanged ones are not moved: a moved one would flicker and lose the focus.
 function setChildren(box, wanted) {
   const kept = new Set(wanted);
   for (const child of [...box.children]) if (!kept.has(child)) child.remove();
@@ -32,7 +32,7 @@ function setChildren(box, wanted) {
 
 const labelOf = (node) => node.getAttribute("aria-label") ?? node.textContent;
 
-// Redraws the items of a box. The focus stays on the control that had it, or goes to the nearest one that is left.
+// Redraws the items of a box. The focus stays on its control, or moves to the nearest remaining one.
 function keepFocus(box, draw) {
   const before = box.contains(document.activeElement) ? document.activeElement : null;
   const item = before?.closest("[data-id]");
@@ -45,12 +45,12 @@ function keepFocus(box, draw) {
   next.focus({ preventScroll: true });
 }
 
-// A table of names that finds what was put in and nothing else: of other objects "constructor" is a key, too.
+// A table without a prototype: in other objects "constructor" is a key, too.
 const named = (entries) => Object.assign(Object.create(null), entries);
 
 const byId = (id) => document.getElementById(id);
 
-// http, https and mailto; whatever else a link says, it is no link.
+// http, https and mailto; anything else does not become a link.
 function safeUrl(text) {
   try {
     const url = new URL(text);

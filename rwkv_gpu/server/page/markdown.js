@@ -1,4 +1,4 @@
-// Markdown to elements: what GitHub has, less HTML, images and footnotes; with TeX between $, $$, \( and \[.
+// Markdown to elements: GitHub's, without HTML, images and footnotes; with TeX between $, $$, \( and \[.
 // Each pattern is linear: no two parts of one can take the same characters.
 const FENCE = /^( {0,3})(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:\s+([^]*))?$/;
@@ -9,7 +9,7 @@ const DELIMITER = /^:?-+:?$/;
 const MATH_OPEN = /^ {0,3}(\$\$|\\\[)(.*)$/;
 const NESTED = 12; // lists and quotations within each other
 
-// The text in pieces that are rendered on their own: while text streams in, only the last one changes.
+// Splits the text into pieces that are rendered separately: while text streams in, only the last one changes.
 function pieces(text) {
   const found = [];
   let lines = [];
@@ -31,7 +31,7 @@ function pieces(text) {
   return lines.length ? [...found, lines.join("\n")] : found;
 }
 
-// What must close before a piece can end: a fence of code, or TeX on lines of its own.
+// What must close before a piece can end: a code fence, or TeX on separate lines.
 function fenceAfter(open, line) {
   if (open) return closes(open, line) ? null : open;
   const code = line.match(FENCE);
@@ -76,7 +76,7 @@ function block(lines, at, depth) {
   return paragraph(lines, at, depth);
 }
 
-// Without the signs that may close a heading.
+// Removes the signs that may close a heading.
 function headingText(text) {
   let end = text.trimEnd().length;
   while (text[end - 1] === "#") end--;
@@ -123,7 +123,7 @@ async function copied(button, text) {
   setTimeout(() => (button.textContent = before), 1200);
 }
 
-// Without a secure context browsers have no clipboard for pages: then a selection is copied.
+// Without a secure context, browsers offer no clipboard to pages: then a selection is copied.
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -211,7 +211,7 @@ function table(lines, at) {
   return [el("div", { class: "table", tabindex: "0" }, el("table", {}, el("thead", {}, line("th", heads)), el("tbody", {}, body))), end];
 }
 
-// What may begin something within a line; all else is text.
+// What may begin an inline element; everything else is text.
 const SPECIAL = /\\[\s\S]|`+|\$|!?\[|<(?=[a-z]+:)|https?:\/\/|\*\*|__|~~|\*|_|(?<! ) {2,}\n/g;
 const DEEP = 16; // spans within each other
 const FARTHEST = 4000; // characters to the end of a span
@@ -238,7 +238,7 @@ function inline(text, depth = 0) {
   return nodes.filter((node) => node !== "");
 }
 
-// The node that begins here and where it ends, or nothing: then it is text.
+// The node that begins here and its end, or nothing: then it is text.
 function span(text, at, mark, depth) {
   const after = at + mark.length;
   if (mark[0] === "\\") return escaped(text, at, mark);

@@ -1,11 +1,11 @@
-// TeX, as models write it, to MathML. What is not known stays as it was written.
+// Converts TeX, as models write it, to MathML. Unknown commands stay as written.
 const LETTERS = "alpha α beta β gamma γ delta δ epsilon ϵ varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi ϕ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Upsilon Υ Phi Φ Psi Ψ Omega Ω infty ∞ partial ∂ nabla ∇ hbar ℏ ell ℓ Re ℜ Im ℑ aleph ℵ emptyset ∅ varnothing ∅ imath ı top ⊤ bot ⊥ angle ∠ degree °";
 const OPERATORS = "pm ± mp ∓ times × div ÷ cdot ⋅ ast ∗ star ⋆ circ ∘ bullet ∙ leq ≤ le ≤ geq ≥ ge ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ simeq ≃ cong ≅ propto ∝ ll ≪ gg ≫ in ∈ notin ∉ ni ∋ subset ⊂ subseteq ⊆ supset ⊃ supseteq ⊇ cup ∪ cap ∩ setminus ∖ wedge ∧ land ∧ vee ∨ lor ∨ neg ¬ lnot ¬ forall ∀ exists ∃ to → rightarrow → leftarrow ← Rightarrow ⇒ Leftarrow ⇐ leftrightarrow ↔ Leftrightarrow ⇔ iff ⇔ implies ⟹ mapsto ↦ longrightarrow ⟶ uparrow ↑ downarrow ↓ oplus ⊕ otimes ⊗ odot ⊙ perp ⊥ parallel ∥ mid ∣ ldots … dots … cdots ⋯ vdots ⋮ ddots ⋱ prime ′ langle ⟨ rangle ⟩ lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ vert | Vert ‖ colon : therefore ∴ because ∵";
 const BIG = "sum ∑ prod ∏ coprod ∐ int ∫ iint ∬ iiint ∭ oint ∮ bigcup ⋃ bigcap ⋂ bigoplus ⨁ bigotimes ⨂ lim lim max max min min sup sup inf inf limsup limsup liminf liminf argmax argmax argmin argmin";
 const FUNCTIONS = new Set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp det dim ker gcd deg arg hom Pr mod bmod".split(" "));
 const ACCENTS = named({ hat: "^", widehat: "^", bar: "¯", overline: "¯", vec: "→", tilde: "~", widetilde: "~", dot: "˙", ddot: "¨", overbrace: "⏞", underline: "_", underbrace: "⏟" });
 const SPACES = named({ ",": ".17em", ":": ".22em", ";": ".28em", "!": "-.17em", " ": ".28em", quad: "1em", qquad: "2em" });
-// Where the capitals of a font begin in Unicode; those that were there before lie elsewhere.
+// Where the capitals of a font begin in Unicode; some letters have older code points elsewhere.
 const FONTS = named({ mathbf: 0x1d400, boldsymbol: 0x1d400, bm: 0x1d400, mathbb: 0x1d538, mathcal: 0x1d49c, mathscr: 0x1d49c, mathfrak: 0x1d504 });
 const ELSEWHERE = { 0x1d538: "CℂHℍNℕPℙQℚRℝZℤ", 0x1d49c: "BℬEℰFℱHℋIℐLℒMℳRℛ", 0x1d504: "CℭHℌIℑRℜZℨ" };
 const PLAIN = new Set(["mathrm", "text", "textrm", "textbf", "textit", "operatorname", "mathsf", "mathtt", "mbox"]);
@@ -32,7 +32,7 @@ function stray(reader) {
   return reader.at < reader.tokens.length ? [m("mtext", {}, reader.tokens[reader.at++])] : [];
 }
 
-// Nodes until a token ends them; the token itself is left.
+// Parses nodes until a token ends them; the token itself is left.
 function sequence(reader, ends) {
   const nodes = [];
   while (reader.at < reader.tokens.length) {
@@ -57,7 +57,7 @@ function scripts(reader, base) {
   return m(tag, {}, base, found._, found["^"]);
 }
 
-// What one command or script takes: a group, or one token.
+// The argument of a command or script: a group, or one token.
 function argument(reader) {
   while (reader.tokens[reader.at]?.trim() === "") reader.at++;
   if (reader.at >= reader.tokens.length) return m("mrow", {});

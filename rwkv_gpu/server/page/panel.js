@@ -1,4 +1,4 @@
-// A look behind: what the server says of itself in /props, /slots and /metrics.
+// The panel with the server's state, from /props, /slots and /metrics.
 const POLL = 1000; // milliseconds
 const POINTS = 60;
 const STATES = { queued: "waits", prompt: "reads its prompt", generating: "generates" };
@@ -63,7 +63,7 @@ class Panel {
     this.node.replaceChildren(...[el("dl", {}, facts), this.requests(slots), this.line()].filter(Boolean));
   }
 
-  // What runs and waits, one line each.
+  // Running and waiting requests, one line each.
   requests(slots) {
     const lines = slots.map(({ state, model, n_prompt_tokens: prompt, n_decoded: decoded, seconds }) =>
       [STATES[state] ?? state, model, prompt && `prompt of ${number(prompt)} tokens`, decoded && `${number(decoded)} tokens generated`, `${Math.round(seconds)} s`].filter(Boolean).join(" · "));

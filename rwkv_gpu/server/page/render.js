@@ -1,4 +1,4 @@
-// Messages on the screen. Each message has a view that is updated in place, so that nothing flickers while text streams.
+// Messages on the screen. Each has a view that is updated in place, so that nothing flickers while text streams.
 class MarkdownView {
   constructor() {
     this.node = el("div", { class: "markdown" });
@@ -16,7 +16,7 @@ class MarkdownView {
   }
 }
 
-// Calls `draw` once a frame at most, and less often where drawing takes long.
+// Calls `draw` at most once per frame, and less often if drawing is slow.
 class Drawing {
   constructor(draw) {
     this.draw = draw;
@@ -35,7 +35,7 @@ class Drawing {
     });
   }
 
-  // At the next chance, even where one is due already.
+  // Draws at the next chance, even if a draw is already due.
   later() {
     if (this.waiting) this.again = true;
     this.soon();

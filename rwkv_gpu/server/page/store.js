@@ -1,4 +1,4 @@
-// Conversations, in the browser's own database. A conversation is a tree of messages; `leaf` ends the branch in view.
+// Conversations in the browser's database. A conversation is a tree of messages; `leaf` ends the branch in view.
 const DATABASE = "rwkv-gpu";
 const CHANGES = "BroadcastChannel" in window ? new BroadcastChannel(DATABASE) : null;
 
@@ -11,7 +11,7 @@ const asked = (request) => new Promise((resolve, reject) => {
 class Store {
   removed = new Set(); // ids
 
-  // Where a browser forbids its database, as in some private windows, conversations last until the page is closed.
+  // If a browser forbids its database, as in some private windows, conversations last until the page is closed.
   async open() {
     this.memory = new Map();
     try {
@@ -73,7 +73,7 @@ function pathTo(conversation, id) {
 
 const childrenOf = (conversation, parent) => Object.values(conversation.nodes).filter((node) => node.parent === parent).sort((a, b) => a.created - b.created);
 
-// The end of the branch that goes on from a message by its newest answers.
+// The end of the branch that continues a message by its newest answers.
 function lastLeaf(conversation, id) {
   for (let next = childrenOf(conversation, id); next.length; next = childrenOf(conversation, id)) id = next.at(-1).id;
   return id;
@@ -88,7 +88,7 @@ function removeBranch(conversation, id) {
   if (gone.includes(conversation.leaf)) conversation.leaf = siblings.length ? lastLeaf(conversation, siblings.at(-1).id) : parent;
 }
 
-// What was exported is checked before it is stored: it may come from anywhere.
+// An imported conversation is checked before it is stored: it may come from anywhere.
 function imported(data) {
   const list = Array.isArray(data) ? data : Array.isArray(data?.conversations) ? data.conversations : [data];
   return list.map((one) => {
@@ -135,7 +135,7 @@ function asMarkdown(conversation) {
   return `${parts.join("\n\n")}\n`;
 }
 
-// A message as the model gets it: its attachments come first, each in a fence that its text cannot close.
+// A message in the form for the model: attachments first, each in a fence that its text cannot close.
 function fullText(node) {
   const files = (node.attachments ?? []).map((file) => {
     const longest = (file.text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);

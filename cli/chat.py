@@ -30,7 +30,7 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temp
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
-@model_arguments("[QUESTION]...")
+@model_arguments("[QUESTION]...", asks=True)
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
 @shared("system")
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
@@ -48,7 +48,8 @@ def command(
     """Chat with MODEL, or with the built-in model.
 
     With a QUESTION, or with text on standard input, print the answer and exit. In the chat, /help lists the commands.
-    The first argument is the model if it ends in .gguf, begins with hf.co/, is `builtin` or is a path that exists.
+    The first argument is the model if it is a path that exists, or has the form of a name or a path: model.gguf,
+    qwen3:4b, hf.co/OWNER/NAME, `builtin`. Ask a question of that form with -p.
     """
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)

@@ -13,7 +13,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 
-from .model_name import BUILTIN, FileName, ModelName, looks_like_model
+from .model_name import BUILTIN, FileName, ModelName, could_be_model, looks_like_model
 from .page import PREFIX, Grouped, variable
 
 Command = Callable[..., Any]
@@ -208,12 +208,13 @@ def counts_option(
 
 
 def model_arguments(
-    *others: str, default: str | None = BUILTIN, instead: str | None = None
+    *others: str, default: str | None = BUILTIN, instead: str | None = None, asks: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
-    [TEXT]... is any number. If the option `instead` is given, no argument follows the model.
+    [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the arguments
+    are a question, and a first one in the form of a model's name is a model: an unknown name is an error.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
@@ -226,7 +227,7 @@ def model_arguments(
         elif len(required) == len(others):
             is_model = len(words) > len(others) or looks_like_model(first[0], exists=False)
         else:
-            is_model = looks_like_model(first[0])
+            is_model = could_be_model(first[0]) if asks else looks_like_model(first[0])
         model, rest = (first[0], words[1:]) if is_model else (None, words)
         if len(rest) < len(required):
             raise click.UsageError(f"Missing argument '{required[len(rest)]}'.")

@@ -175,6 +175,35 @@ def test_a_template_without_chat_is_refused_rather_than_ignored():
     assert "--chat" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["chat", "run"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["llama3.2"], "no model 'llama3.2': `rwkv-gpu pull"),
+        (["qwen3:0.6b"], "no model 'qwen3:0.6b': `rwkv-gpu pull"),
+        (["Qwen/Qwen3-0.6B-GGUF", "hi"], "for the one on the hub give hf.co/Qwen/Qwen3-0.6B-GGUF"),
+        (["./models/none", "hi"], "none: cannot be opened"),
+    ],
+)
+def test_an_unknown_model_is_an_error_and_no_question(command, words, message):
+    result = run(command, *words, *GREEDY)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_name_near_that_of_a_pulled_model_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
+    pulled = tmp_path / "models" / "Qwen" / "Qwen3-4B-GGUF" / "Qwen3-4B-Q4_K_M.gguf"
+    pulled.parent.mkdir(parents=True)
+    pulled.write_bytes(b"GGUF")
+    assert "did you mean Qwen3-4B?" in run("chat", "qwen3-4", *GREEDY).stderr
+
+
+@pytest.mark.parametrize("question", ["hello", "what/why?", "2+2=4", "the sea"])
+def test_words_are_a_question(question):
+    assert run("chat", question, "-n", 1, *GREEDY).exit_code == 0
+
+
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--chat"]])
 def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
     result = run("generate", MODEL, "-p", "hello", "-n", 3, "--template" if "--chat" in arguments else "--device",

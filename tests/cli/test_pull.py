@@ -69,7 +69,7 @@ def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
         (["pull", "hf.co/owner/name:Q8_0"], "owner/name has no file of Q8_0"),
         (["pull", "nonsense"], "names no model of the hub"),
         (["rm", "nothing"], "nothing is no model of `rwkv-gpu list`"),
-        (["info", "nothing:Q4_K_M", "--device", "cpu"], "No such file or directory"),
+        (["info", "nothing:Q4_K_M", "--device", "cpu"], "no model 'nothing:Q4_K_M'"),
     ],
 )
 def test_what_is_not_there_is_one_line_and_exit_code_2(run, arguments, message):

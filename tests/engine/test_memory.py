@@ -4,7 +4,7 @@ import pytest
 
 from rwkv_gpu.engine.adapters import Adapters, adapters_of
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.fit import Beside, fit
+from rwkv_gpu.engine.fit import Companions, fit
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
@@ -39,7 +39,7 @@ def test_the_peak_is_it_with_adapters_too(adapter, tmp_path):
     options = {"slots": 8, "chunk_size": 64, "context": 1024, "cache_bytes": 64 << 20}
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, Device(adapter) as device:
         adapters, model = opened_with(tmp_path, file)
-        promised = fit(device, file, model, Beside(adapters), **options)
+        promised = fit(device, file, model, Companions(adapters), **options)
         assert promised.adapters > 0.04 * promised.needed  # more than the tolerance
         peak = peak_of(Engine(GpuRunner(device, file, model, adapters=adapters, **options)), device)
         assert abs(peak / promised.needed - 1) < 0.03, (dict(device.memory()), promised)
@@ -51,7 +51,7 @@ def test_what_stays_on_a_device_is_it_with_a_draft_model_too(adapter, tmp_path):
     with GGUFFile.open(path) as file, Device(adapter) as device:
         adapters, model = opened_with(tmp_path, file)
         with drafts_of(DraftOptions(path=path, tokens=3), file, model) as drafts:
-            promised = fit(device, file, model, Beside(adapters, drafts.model), **options)
+            promised = fit(device, file, model, Companions(adapters, drafts.model), **options)
             small = GpuRunner(device, *drafts.model, slots=2, context=256, chunk_size=64, cache_bytes=0).fit
             assert not device.memory()
             runner = GpuRunner(device, file, model, adapters=adapters, draft=drafts.model, **options)

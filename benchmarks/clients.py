@@ -44,7 +44,7 @@ class Load:
     """Streams at a time, with one answer each, or in a steady load one after the other."""
 
     streams: int
-    tokens: int  # of an answer; in a steady load about so many
+    tokens: int  # per answer; under a steady load the average
     seconds: float = 0.0  # of a steady load
 
     def answers(self, stream: int) -> Iterator[tuple[int, float]]:

@@ -1,12 +1,12 @@
-"""Matrix kernels of every shape and format: microseconds, GB/s of weights and GFLOP/s of a dispatch
-that waits for the one before, beside the rates at which the device reads memory, and multiplies and adds in registers.
+"""Times matrix kernels of every shape and format: microseconds, GB/s of weights and GFLOP/s of a dispatch that waits
+for the one before, compared with the device's memory bandwidth and its rate of multiply-adds in registers.
 
     python -m benchmarks.linear [--device NAME] [--out 2560 --width 2560] [--formats Q4_K,F16] [--rows 1,64]
         [--matrix-units] [--kernels gemm_matrix,skinny_gemm]
 
 A plan multiplies one x by many copies of a matrix, more than a cache holds, each after the other; plans are submitted
-back to back until the GPU's clocks are up. The best of all rounds. --apart gives each product an output of its own,
-so that dispatches may overlap: what is left of the time is throughput, and the difference is what waiting costs.
+back to back until the GPU's clocks are up. The best round counts. --apart gives each product a separate output, so
+that dispatches may overlap: this time shows the throughput, and the difference is the cost of waiting.
 """
 
 import time

@@ -80,7 +80,7 @@ def decode(ids: list, start: int) -> list:
 
 
 def texts(ids: list, together: int) -> list:
-    """So many whole texts in a step, each a sequence; an embedding of every token, of which pooling makes one."""
+    """Steps of `together` whole texts, each a sequence; each token has an embedding, and pooling combines them."""
     some = [ids[at : at + together] for at in range(0, len(ids), together)]
     return [Step([(id, i, s, True) for s, text in enumerate(each) for i, id in enumerate(text)]) for each in some]
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# llama.cpp beside us on a GPU, one model after another, in under nine minutes: a table for each, the most telling rows first.
+# Compares llama.cpp with us on a GPU, one model after another, in under nine minutes: a table per model, most important rows first.
 #     PEERS="CUDA=python3:/tmp/cuda Vulkan=python3:/tmp/vulkan" benchmarks/peer_session.sh DEVICE [FOLDER] | tee report.md
-# FOLDER keeps the tables and what was said beside them. MATRIX_UNITS="on off" measures us with matrix units and without.
+# FOLDER keeps the tables and the logs. MATRIX_UNITS="on off" measures us with matrix units and without.
 # MODELS narrows what is measured, LIMIT is the seconds of all, REPEATS the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.9 GB. A part that hangs is
 # ended at its own limit, and its rows until then stay.
 set -u

@@ -64,9 +64,9 @@ def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list
 def measure(sides: list[Ours | Peer], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
     """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
 
-    First each makes its kernels, in a pass that nobody counts, and then all work for `settle` seconds more: clocks go
-    down while nothing but a compiler works. Each comes warm to a pass: from one process to another a device loses some
-    milliseconds, which are more of a pass the faster it is.
+    First each compiles its kernels, in a pass that is not counted, and then all work for `settle` seconds more, because
+    clocks drop while only a compiler runs. Each side is warm when its pass begins: a device loses some milliseconds
+    when it switches processes, which matters more the faster it is.
     """
     lap(sides, work, prepare=True)
     spent = 0.0

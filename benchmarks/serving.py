@@ -8,7 +8,7 @@ library (asyncio, in this process) and over HTTP (clients in another process). W
 llama-server answer in turns, each started as its users start it, with as many sequences as streams. Debian has
 llama-server in the package llama.cpp (`debian_packages.sh FOLDER llama.cpp` unpacks it).
 
-All streams begin at once, unless `--steady` has each ask again soon after its answer ends, for so many seconds. Then
+All streams begin at once, unless `--steady SECONDS` has each ask again soon after its answer ends, for that time. Then
 answers have lengths from 1 token to twice `--tokens`, and requests arrive spread; the first of a stream is not timed.
 """
 

@@ -1,7 +1,7 @@
-"""The codebooks of IQ formats: each entry stands for 8 weights (or 4, in IQ3 formats) that lie together.
+"""The codebooks of IQ formats: each entry stands for 8 consecutive weights (or 4, in IQ3 formats).
 
-A file has the numbers of entries only. Kernels look them up in a table that stands beside the planes of each matrix:
-16 bits an entry, 2 (or 4) of them for a weight, the number of its value among those that the format knows.
+A file contains only indices of entries. Kernels look them up in a table stored after the planes of each matrix: 16 bits
+per entry, with 2 (or 4) bits per weight, the index of its value among those of the format.
 """
 
 from functools import cache

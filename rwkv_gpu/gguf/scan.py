@@ -59,7 +59,7 @@ class TensorInfo:
         return math.prod(shape) // (self.shape[-1] if len(self.shape) > 1 else 1)
 
     def rows(self, first: int, count: int) -> "TensorInfo":
-        """So many rows of a matrix [M, K], or of a tensor [..., K] row by row, as a tensor of its own."""
+        """A range of rows of a matrix [M, K], or of a tensor [..., K] taken as rows, as a separate tensor."""
         nbytes = self.nbytes // math.prod(self.shape[:-1] or self.shape)
         shape = (count, *self.shape[1:][-1:])
         return replace(self, shape=shape, offset=self.offset + first * nbytes, nbytes=count * nbytes)

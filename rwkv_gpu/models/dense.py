@@ -315,7 +315,7 @@ class DenseFile:
         )
 
     def norm(self, form: Form, name: str, size: int = 0) -> AnyNorm:
-        """A norm of the residual stream, or of so many numbers."""
+        """A norm over the residual stream, or over `size` numbers."""
         kind, size = LayerNorm if form.layer_norms else _rms, size or self.hyper.width
         if not form.norm_weights:
             return kind(None, None, self.hyper.eps)

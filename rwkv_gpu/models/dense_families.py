@@ -114,7 +114,7 @@ def gemma3(source: DenseFile) -> Form:
 
 
 def _by_width(source: DenseFile, largest: int) -> float | None:
-    """The scale of scores of the 27B model, which has so many layers; None for the others."""
+    """The scale of scores in the 27B model, recognised by its `largest` layers; None for other models."""
     hyper = source.hyper
     return (hyper.width / hyper.heads[0]) ** -0.5 if hyper.layers == largest else None
 

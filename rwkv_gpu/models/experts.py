@@ -12,7 +12,7 @@ from .dense import take_gates
 from .tensors import Tensors
 from .transformer import gates
 
-MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
+MOST_EXPERTS, MOST_USED = 1024, 64  # limits of the kernels that rank experts, and of their registers
 SHARED = "_shexp"  # what the names of its tensors end in
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # as expert_gating_func has them
 

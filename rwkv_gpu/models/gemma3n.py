@@ -1,4 +1,4 @@
-"""Gemma 3n: four residual streams (AltUp), of which layers compute one and predict the rest; a low-rank branch beside
+"""Gemma 3n: four residual streams (AltUp), of which layers compute one and predict the rest; a low-rank branch next to
 attention (LAuReL); embeddings by layer, and layers that read the keys and values of others, as in Gemma 4.
 """
 
@@ -49,7 +49,7 @@ class AltUp:
 
 @dataclass(frozen=True)
 class Laurel:
-    """A branch of low rank beside attention."""
+    """A low-rank branch parallel to attention."""
 
     down: Weight  # [R, D]
     up: Weight  # [D, R]

@@ -1,5 +1,5 @@
 """Gemma 4: Gemma 3's layers with heads of two sizes; the small models have embeddings by layer and layers that read the
-keys and values of others, the 26B model has experts beside a dense feed-forward.
+keys and values of others, the 26B model has experts and a dense feed-forward.
 
 Full layers turn a quarter of a head, window layers all of it. Values are normed without weight. Where a layer has no
 matrix of values, its values are its keys before their norm.

@@ -75,7 +75,7 @@ def arctic(source: DenseFile) -> Form:
 
 
 def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
-    """Grok 1 and 2: norms before and after each branch, caps, and in Grok 2 a dense feed-forward beside the experts.
+    """Grok 1 and 2: norms before and after each branch, caps, in Grok 2 a dense feed-forward parallel to the experts.
 
     Files of Grok 1 may lack the numbers, which are its own then. llama.cpp reads two keys that it does not use: the cap
     of routers, and the position from which on queries have a larger scale.

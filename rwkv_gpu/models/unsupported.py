@@ -12,7 +12,7 @@ SOUND = "a decoder of sound, and this program generates text"
 DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "clip": ("a model of text beside it: it is an encoder of images",),
+    "clip": ("a text model to go with it: it is an encoder of images",),
     "chameleon": ("a mask of the tokens of images",),
     "hrm_text": ("two stacks of layers that are run in turns",),
     "cogvlm": ("matrices of their own for images",),

@@ -1,4 +1,4 @@
-"""Activation quantisation: which rows a product wants as integers, and which nodes can write them so."""
+"""Activation quantisation: the quantised rows that products need, and the nodes that can write them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,28 +36,28 @@ from .values import Quantised, Value
 from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
-MOST_COLUMNS = 128  # of all adapters, that are columns of a matrix: eight of rank 16, of which a batch may want one
-BUFFERS = 9  # that is bound by what writes integers beside floats
+MOST_COLUMNS = 128  # maximum adapter columns appended to a matrix: eight adapters of rank 16
+BUFFERS = 9  # storage buffers of a kernel that writes integers in addition to floats
 ATTENTION_BUFFERS = 14
-# What float16 of whose row nobody knows the largest are multiples of: 2^16 times as much is the most. Residuals, which
-# are normed, may begin small; answers of attention and products of gate and up are added to them.
+# Units of float16 rows whose maximum is not available; the largest number is 2^16 units. Residuals, which are normed,
+# may be small; results of attention and of gate times up are added to them.
 UNIT, UNIT_TO_NORM = 8.0, 2.0
-RECURRENCE_BUFFERS = 10  # where that is a recurrence
+RECURRENCE_BUFFERS = 10  # the same for recurrences
 
 Recurrence = TimeMix | Ssd | GatedDeltaRule | Wkv6
 
 
 @dataclass(frozen=True)
 class Quantisable:
-    """What a node can write as integers beside floats."""
+    """The values that a node can also write quantised."""
 
-    widths: Mapping[int, int]  # of each of its values, by where it starts in their stack, in floats
-    size: int = 0  # of an integer, in bytes, where only one will do
-    rounds: bool = False  # whether it can write them as float16 with a power of two for each row, too
+    widths: Mapping[int, int]  # width of each value, by its start in their stack, in floats
+    size: int = 0  # bytes of an integer, if only one size is supported
+    rounds: bool = False  # whether it can also write float16 with a power of two for each row
 
 
 def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None:
-    """Whether a node can write its values as integers, too."""
+    """The values that a node can also write as integers; None if it cannot."""
     op = node.op
     if node.rows == 1 or target.can.max_storage_buffers < BUFFERS:
         return None
@@ -75,7 +75,7 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
 
 
 def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
-    """Whether each workgroup of a recurrence, where each sequence has one row, has whole chunks of its answer."""
+    """Whether each workgroup of a recurrence has whole chunks of its result, in decode."""
     if isinstance(op, TimeMix):
         return takes_one_row(op, graph.shape, target)
     can = target.can
@@ -88,7 +88,7 @@ def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
 
 
 def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
-    """Whether each workgroup of a product has whole chunks of the columns that it writes."""
+    """Whether each workgroup of a product writes whole chunks of columns."""
     [product, *others] = op.products
     plain = not (others or op.merges or product.bias) and op.only(ReadQuantised, Scale)
     if op.config is None or not plain or not whole(op, target):
@@ -102,7 +102,7 @@ def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
 
 
 def quantise_for(op: Gemm, rows: int) -> Quantise:
-    """What a product whose kernel reads quantised rows wants."""
+    """The quantisation that a product needs if its kernel reads quantised rows."""
     assert op.config is not None
     norms = op.find(NormRows)
     norm = norms.how if norms else None
@@ -122,9 +122,9 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
 
 
 def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Quantised:
-    """Where each x lies as float16, in fours: rows of whole steps of 64 columns, then an exponent for each row.
+    """The layout of each x as float16, in vec4s: rows padded to 64 columns, then an exponent for each row.
 
-    With the side of a fragment, as fragments of so many rows, by columns.
+    With a fragment side, the layout is by fragments and columns, for `rows` rows.
     """
     starts, end = {}, 0
     padded = fragments_of(rows, fragment) * fragment if fragment else rows
@@ -135,19 +135,19 @@ def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Qua
 
 
 def each(x: Value) -> int:
-    """Rows of x for a row of the step, as products with experts make them."""
+    """The number of rows of x per row of the step: results of products with experts have one per choice."""
     return x.shape[1] if len(x.shape) > 2 else 1
 
 
 def rounding_for(op: ExpertProducts | ExpertSum, rows: int) -> Quantise:
-    """What products with experts want that multiply float16 on matrix units."""
+    """The rounding that products with experts on matrix units need."""
     widths = {0: op.x.shape[-1]}
     norm = op.norm if isinstance(op, ExpertProducts) else None
     return Quantise(op.x, tuple(widths.items()), rounded_rows(widths, rows * each(op.x)), norm)
 
 
 def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> bool:
-    """Whether a node that sees no whole rows can write its only value as float16 in units, for a norm if need be."""
+    """Whether a node can also write its only value as float16 in a unit, before an optional norm."""
     op, norm = node.op, wanted.norm
     if norm and norm.weight is None:
         return False
@@ -174,20 +174,20 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
 
 
 def rounds_normed(op: Norm, norm: Rms | None) -> bool:
-    """Whether a norm can write its rows as float16, too, for another that comes next."""
+    """Whether a norm can also write its rows as float16, after an optional second norm."""
     plain = isinstance(op.how, Rms) and not op.quantises and op.y.shape[1] % MATRIX_STEP == 0
     return plain and norm is not None and norm.weight is not None
 
 
 def _heads_round(op: HeadLinear, rows: int, target: Target) -> bool:
-    """Whether a product by head can write its rows as float16: it is of matrix units, and fours are of one head."""
+    """Whether a per-head product can also write float16: it is on matrix units, and no vec4 spans two heads."""
     units = all(head_config(one, rows, target).fragment for one in matrices_of(op.weight, target))
     whole_fours = op.weight.shape[1] % 4 == 0 and op.y.shape[1] % MATRIX_STEP == 0
     return units and whole_fours and target.can.max_storage_buffers >= BUFFERS and not op.quantises
 
 
 def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, target: Target) -> bool:
-    """Whether products with experts can write their rows as float16, and their sum for the norm that comes next."""
+    """Whether products with experts, or their sum before a norm, can also be written as float16."""
     able = op.y.shape[-1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= BUFFERS and not op.quantises
     if isinstance(op, ExpertProducts):
         return able and wanted.norm is None and wanted.out.by_rows and multiplies_rounded(op, rows, target)
@@ -198,25 +198,25 @@ def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, 
 
 
 def _sums_by_fragments(config: ExpertConfig, can: Capabilities) -> bool:
-    """Whether workgroups that multiply and sum have whole fragments of columns, which they can meet for."""
+    """Whether workgroups that multiply and sum have whole fragments of columns, as sums of squares require."""
     able = config.kernel == "moe/expert_gemv_int" and PART_NEEDS[NEXT_OF_BLOCK].met(can)
     return able and config.block % can.fragment == 0
 
 
 def reads_units(op: Op, norm: Rms | None) -> bool:
-    """Whether a product can multiply float16 in units, and norm them if need be."""
+    """Whether an op can read float16 rows in a unit, and apply an optional norm."""
     if isinstance(op, ExpertProducts | ExpertSum):
         return norm is None
     return isinstance(op, Gemm) and op.config is not None and op.config.takes(UNIT_OF_ALL)
 
 
 def multiplies_columns(config: GemmConfig) -> bool:
-    """Whether a kernel takes B of adapters as further columns, and whole rows of float16: that of prompts."""
+    """Whether a kernel for prompts accepts B of adapters as further columns, with float16 rows."""
     return config.takes(ADAPTER_COLUMNS) and config.entry.x_order == "rows"
 
 
 def rounded_in_units(wanted: Quantise, rows: int, fragment: int) -> Quantised:
-    """Where an x lies as float16 in units: in rows or fragments. Behind what is normed next are sums of squares."""
+    """The layout of x as float16 in a unit, by rows or fragments; before a norm, sums of squares follow."""
     width, rows, norm = wanted.x.shape[-1], rows * each(wanted.x), wanted.norm
     padded = rows if wanted.out.by_rows else fragments_of(rows, fragment) * fragment
     words = padded * (width // 2 + (width // fragment if norm else 0))
@@ -225,5 +225,5 @@ def rounded_in_units(wanted: Quantise, rows: int, fragment: int) -> Quantised:
 
 
 def x_start(op: Gemm, index: int) -> int:
-    """Where the x of a product starts in what the dispatch binds, in floats: one x is bound by itself, else a stack."""
+    """The start of a product's x in its binding, in floats: a single x is bound alone, several as a stack."""
     return op.products[index].x.offset // 4 if len(op.products) > 1 else 0

@@ -1,6 +1,6 @@
-// LoRA adapters: products without them, and where their outputs lie.
+// Parts for LoRA adapters.
 
-//# alone: Products read x as it is: nothing is done beside A x.
+//# alone: Products read x unquantised: the dispatch of A x does nothing else.
 const BESIDE = 0u;
 const PADDED = 0u;
 
@@ -14,11 +14,11 @@ alias AdapterColumns = u32;
 fn ask_adapters(_step: u32, _lane: u32) -> AdapterColumns { return 0u; }
 fn stage_adapters(_asked: AdapterColumns, _lane: u32) {}
 
-//# outputs: Where products find what adapters add to their rows
+//# outputs: The table of a product's adapters
 struct AdapterOutput {
-    first: u32,     // row among those of all matrices
+    first: u32,     // first row, counted over all matrices
     adapted: u32,   // whether it has adapters
-    b: u32,         // where B starts, as the kernel binds it
+    b: u32,         // start of B in its binding
     low: u32,
     second: u32,    // that of rows 1, 3, 5 ..., where two matrices alternate
 }
@@ -33,7 +33,7 @@ fn output_of(i: u32) -> AdapterOutput {
     return own;
 }
 
-//# low/in_unit: low in units of x, which is not normed here: products on matrix units, which want it so, norm their sums.
+//# low/in_unit: low in units of an x that is not normed here: products on matrix units need it so, and norm their sums.
 const FINDS_COLUMNS = 0u;
 const ROOTED = false;
 
@@ -42,7 +42,7 @@ fn low_scale(_squares: f32) -> f32 { return 1.0 / LOW_UNIT; }
 fn put_columns(_t: u32, _first: f32, _end: f32) {}
 
 //# low/normed
-// low of x as it is, or normed, and which columns each row has of s, so that whoever adds B low goes through no others.
+// low of x with an optional norm, and the range of nonzero columns of s of each row, so that B low skips all others.
 // needs norm: root
 const FINDS_COLUMNS = 1u;
 const ROOTED = NORMED;

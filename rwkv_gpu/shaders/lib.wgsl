@@ -7,7 +7,7 @@ fn activation(which: u32, y: f32) -> f32 {
         case RELU2: { return max(y, 0.0) * max(y, 0.0); }
         case SILU: { return y / (1.0 + exp(-y)); }
         case SIGMOID: { return 1.0 / (1.0 + exp(-y)); }
-        // Some drivers' tanh overflows past 44; from 10 on it is 1 to the last bit anyway.
+        // Some drivers' tanh overflows past 44; from 10 on, tanh is 1 in float32.
         case TANH: { return tanh(clamp(y, -10.0, 10.0)); }
         case DECAY: { return exp(-0.606531 / (1.0 + exp(-y))); }
         case DECAY6: { return exp(-exp(min(y, 80.0))); }
@@ -20,7 +20,7 @@ fn activation(which: u32, y: f32) -> f32 {
     }
 }
 
-//# dot16: Products of 16 signed bytes of x with as many of W, onto a sum.
+//# dot16: Adds the dot product of 16 signed bytes of x and W to a sum.
 fn dot16(sum: i32, x: vec4u, q: vec4u) -> i32 {
     let half = dot4I8Packed(x.y, q.y) + (dot4I8Packed(x.x, q.x) + sum);
     return dot4I8Packed(x.w, q.w) + (dot4I8Packed(x.z, q.z) + half);
@@ -30,11 +30,11 @@ fn dot16(sum: i32, x: vec4u, q: vec4u) -> i32 {
 fn softplus(x: f32) -> f32 { return select(log(1.0 + exp(x)), x, x > 20.0); }
 
 //# store_quantised
-// Integers as products find them in memory, an x after the other: BY_ROWS, [QUANTISED_ROWS, PLANES, K / 32] vec4s, else [K / 32, PLANES, QUANTISED_ROWS].
+// Stores integers in the layout that products read, one x after the other: BY_ROWS, [QUANTISED_ROWS, PLANES, K / 32] vec4s, else [K / 32, PLANES, QUANTISED_ROWS].
 // needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four; sum: group_sum
-const PLANES = 2u * BYTES + 1u;         // two for each byte of an integer, the lowest first, then (scale, sums)
+const PLANES = 2u * BYTES + 1u;         // two per byte of an integer, the lowest byte first, then (scale, sums)
 
-// Lays down columns 4 e .. 4 e + 4 of row t of an x of some chunks. Eight lanes beside each other have one.
+// Stores columns 4 e .. 4 e + 4 of row t of an x. Eight neighbouring lanes store one chunk.
 fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm: f32, valid: bool) {
     let far = select(QUANTISED_ROWS, chunks, BY_ROWS == 1u);      // between planes of a chunk
     let most = most_of(values);
@@ -58,12 +58,12 @@ fn store_quantised(values: vec4f, start: u32, t: u32, e: u32, chunks: u32, norm:
     }
 }
 
-//# last_workgroup: Which of several workgroups is done last: it goes on with what the others wrote, and none waits.
-@group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // workgroups, by place; again 0 at the end
+//# last_workgroup: Detects the last of several workgroups to finish, which continues with the results of all; none waits.
+@group(0) @binding(20) var<storage, read_write> done: array<atomic<u32>>;       // counts of finished workgroups; reset to 0
 
-var<workgroup> is_last: vec4u;      // of 16 bytes, as loads of fragments want multiples of 16
+var<workgroup> is_last: vec4u;      // 16 bytes, as loads of fragments need multiples of 16
 
-// Counts a workgroup as done, of `count` that share a place, and says in `is_last` whether it is the last one.
+// Counts a workgroup of `count` as finished, and sets `is_last` if it is the last one.
 fn count_done(place: u32, count: u32, lane: u32) {
     workgroupBarrier();
     storageBarrier();

@@ -1,4 +1,4 @@
-// Rows of x for products, in a dispatch of their own; the columns of one matrix or of two.
+// Kernels that quantise rows of x for products, and parts that locate columns and blocks of matrices.
 
 //# quantise_rows
 // x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
@@ -13,10 +13,10 @@ fn run(group: u32, lane: u32) { beside(group, lane); }
 fn run(group: u32, lane: u32) { beside(group, lane); }
 
 //# columns/joined
-// The columns of two matrices of as many rows, one after the other, and so those of their x: W x + V z is [W V] · [x; z].
-// Of the table, the first matrix has the columns of both. SEAM: chunks of 32 columns of W. BEHIND_SEAM: of V.
+// The columns of two matrices W and V with equal rows, and of their inputs, joined: W x + V z = [W V] · [x; z].
+// In the table, the first matrix has the columns of both. SEAM: chunks of 32 columns of W. BEHIND_SEAM: of V.
 
-// The number of a chunk in its matrix, whose planes are those that are read from now on.
+// The number of a chunk in its own matrix; later reads use the planes of that matrix.
 fn chunk_of_row(row: u32, chunk: u32, _chunks: u32) -> u32 {
     let of_v = chunk >= SEAM;
     plane = select(table.matrix[0].planes, table.matrix[1].planes, of_v);
@@ -24,12 +24,12 @@ fn chunk_of_row(row: u32, chunk: u32, _chunks: u32) -> u32 {
 }
 
 //# columns/single: The columns of one matrix.
-const SEAM = 0u;        // chunks in front of another one
+const SEAM = 0u;        // there is no second matrix
 
-// The number of a chunk of 32 columns of a row of W, where a row has so many.
+// The number of a chunk of 32 columns of a row of W, given the number of chunks per row.
 fn chunk_of_row(row: u32, chunk: u32, chunks: u32) -> u32 { return row * chunks + chunk; }
 
-//# block: The rows of a matrix and of x that a workgroup on matrix units has, and which part of the columns.
+//# block: The rows of a matrix and of x, and the part of the columns, of a workgroup on matrix units.
 // needs table: matrix_of
 var<private> matrix: Matrix;
 var<private> row0: u32;
@@ -43,5 +43,5 @@ fn find_block(group: u32) {
     row0 = (block - matrix.block) * R;
 }
 
-// Whether there are a row of W and a row of x at these places of its own.
+// Whether the workgroup's rows of these numbers exist in W and in x.
 fn is_inside(m: u32, t: u32) -> bool { return t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts; }

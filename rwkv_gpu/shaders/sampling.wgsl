@@ -55,7 +55,7 @@ fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _whole: Whole, _lane: u32) ->
 
 //# order: Logits as whole numbers of the same order.
 const LOWEST = -3.3e38;         // of what is possible
-const GUESS = 12.0;             // what is less likely by so many nats seldom stays
+const GUESS = 12.0;             // nats: tokens less likely than the best by more seldom stay
 
 fn order(x: f32) -> u32 {
     let bits = select(bitcast<u32>(x), 0u, x == 0.0);

@@ -36,7 +36,7 @@ class Result:
     biases: tuple[Weight, ...] = ()
     scales: tuple[Weight, ...] = ()  # of the sums
     scale: Value | None = None  # of x, by choice
-    quantises: Quantised | None = None  # what it writes beside y
+    quantises: Quantised | None = None  # y as integers or float16, written in addition
     operands: dict[str, Operand] = field(default_factory=dict)
 
     @property
@@ -225,7 +225,7 @@ def _x(
     rows: int,
     norm: Rms | None,
 ) -> Links:
-    """How weights are decoded and so many rows of x are read: as floats, normed, or as float16."""
+    """The parts that decode weights and read `rows` rows of x: as floats, normed, or as float16."""
     links = Links([*matrices.format_parts(floats=config.norms)], {"INPUT_STRIDE": matrices.width})
     if config.fragment:
         unit = op.quantised_x.unit if op.quantised_x else 0.0

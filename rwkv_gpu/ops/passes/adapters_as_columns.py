@@ -1,4 +1,4 @@
-"""On matrix units, B of LoRA adapters are further columns of W, and A x further columns of x.
+"""On matrix units, appends B of LoRA adapters to the columns of W, and A x to the columns of x.
 
     before
         %0 = quantise(x)
@@ -14,13 +14,12 @@
         %8, %9 = adapter_down(%1, %3)  [gate.a up.a]  +norm  +columns
         %7 = gemm(%2, %8, %9)  [gate_up]  +subgroup_gemm  +quantised_x  +adapters  +columns
 
-What a product adds to its sums, it waits for when they are there. Its first columns it asks for together with those of
-W, and multiplies them while these are on their way. The product norms both, so A x is of an x that is not normed.
+A product would wait for B (A x) after its sums are complete. As columns, adapters are loaded together with the first
+columns of W, and multiplied while later ones load. The product norms both, so A x is computed from x before the norm.
+In prompts, A x is also a product on matrix units, with the unit of the rows that both read.
 
-In prompts A x is a product on matrix units, too, in the units of the rows that both read.
-
-Condition: a product that adds them is one of `subgroup_gemm` or `line_gemm` and reads rows of float16 in a unit, or all
-are of `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
+Condition: a product with adapters uses `subgroup_gemm` or `line_gemm` and reads rows of float16 in a unit, or all such
+products use `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
 """
 
 from dataclasses import replace
@@ -38,7 +37,7 @@ from ..values import Value, stack
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Products that bind A x as columns, and the nodes that write it so."""
+    """Rewrites products, and the nodes that write A x for them. Returns the number of rewritten nodes."""
     fired = 0
     for node in list(graph.nodes):
         op = node.op
@@ -80,7 +79,7 @@ def _in_batches(graph: Graph, node: Node, op: AdapterDown, products: Products) -
 
 
 def _unit(gemm: Gemm, *, normed: bool) -> float:
-    """That of the x which a product reads and norms as asked; else 0."""
+    """The unit of the float16 rows that a product reads, if it norms them as required; else 0."""
     read = gemm.find(ReadQuantised)
     if read is None or not reads_units(gemm, None):
         return 0.0
@@ -93,7 +92,7 @@ def _lows(gemm: Gemm) -> list[Value]:
 
 
 def _part(op: AdapterDown, which: list[int]) -> AdapterDown:
-    """A x of some of the factors."""
+    """The op for some of the factors."""
     xs, lows = (tuple(every[i] for i in which) for every in (op.xs, op.lows))
     return replace(op, xs=xs, factors=tuple(op.factors[i] for i in which), lows=lows)
 
@@ -106,7 +105,7 @@ def _as_columns(gemm: Gemm, moved: dict[Value, Value]) -> Gemm:
 
 
 def _in_prompts(graph: Graph, node: Node, op: AdapterDown, products: Products, target: Target) -> bool:
-    """A product of all A instead, right before the first product that reads the same rows of x."""
+    """Replaces the node by a product with all A, just before the first product that reads the same rows of x."""
     made = _many_rows(op, list(products.values()), target)
     if made is None:
         return False
@@ -118,7 +117,7 @@ def _in_prompts(graph: Graph, node: Node, op: AdapterDown, products: Products, t
 
 
 def _many_rows(op: AdapterDown, products: list[Gemm], target: Target) -> Gemm | None:
-    """A product of all A that reads the same rows as the others, in whose units it leaves its sums."""
+    """A product with all A that reads the same rows as the others, and writes sums in their unit."""
     read, config = products[0].find(ReadQuantised) if products else None, _tile_of_factors(target)
     if read is None or config is None or len(op.xs) > MATRICES:
         return None
@@ -132,7 +131,7 @@ def _many_rows(op: AdapterDown, products: list[Gemm], target: Target) -> Gemm | 
 
 
 def _tile_of_factors(target: Target) -> GemmConfig | None:
-    """Few columns of A and many of x: a fragment for each workgroup, whose subgroups share out the columns of x."""
+    """A tile for A, which has few rows: one fragment per workgroup, whose subgroups divide the columns of x."""
     can = target.can
     tiles = (MatrixTile(1, 1, 1, 1, along_k, columns=64 * along_k) for along_k in (8, 4, 2, 1))
     configs = (gemm_matrix(can.fragment, can.subgroup_size, tile) for tile in tiles if can.fragment)

@@ -1,4 +1,4 @@
-"""LoRA adapters of many rows are products of their own.
+"""With many rows, LoRA adapters become separate products.
 
     before
         %0 = gemm(x)  [s]
@@ -15,10 +15,10 @@
         %5 = gemm(%1, %3)  [q.b]
         %6 = gemm(%2, %4)  [v.b]
 
-Gate and up in pairs are one matrix whose product has nothing to add to: there its kernel adds B (A x) in any step, as
-in `adapters_into_products`.
+For gated pairs, the sums before the gate are not available as a value. Their kernel adds B (A x) in steps of any size,
+as in `adapters_into_products`.
 
-Condition: none; it takes what `adapters_into_products` has left. Cannot be left out.
+Condition: none; it applies to all adapters that remain after `adapters_into_products`. This pass is required.
 """
 
 from ..graph import Graph, Node
@@ -30,7 +30,7 @@ from .adapters_into_products import fuse
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Each factor becomes a product."""
+    """Turns each factor into a product. Returns the number of replaced nodes."""
     fired = 0
     for node in list(graph.nodes):
         if isinstance(node.op, AdapterUp) and node.op.pairs:
@@ -61,7 +61,7 @@ def _down(graph: Graph, node: Node, op: AdapterDown) -> None:
 
 
 def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
-    """Of one matrix; what comes after the sum are ops by element, the last of which makes y."""
+    """Replaces one matrix of an op by a product, followed by elementwise ops, the last of which writes y."""
     steps: list[tuple[str, tuple[Value, ...], tuple[float, ...]]] = []
     if one.then != "none":
         steps = [(one.then, (), ())] + [("scale", (), (op.scale,))] * (op.scale != 1.0)

@@ -1,4 +1,4 @@
-"""Products of few rows add what LoRA adapters give to each row.
+"""Fuses LoRA adapters into products of few rows.
 
     before
         %0 = gemm(x)  [s]
@@ -11,12 +11,12 @@
         %1, %2, %7 = adapter_down(x, %0)  [q.a v.a]
         %5, %6 = gemm(x, %1, %2, %7)  [q v]  +adapters
 
-One dispatch makes A x of all matrices that read one x, only for rows that have such an adapter. The kernel of the
-product adds B (A x) in the place of a bias, over the columns that a row has. So no matrix costs dispatches of its own.
-Of gate and up, whose rows alternate, the rows of B do, too.
+One dispatch computes A x for all matrices that read the same x, only for rows with such an adapter. The kernel of the
+product adds B (A x) like a bias, over the columns that a row uses. So there is no additional dispatch per matrix. For
+gate and up with alternating rows, the rows of B alternate too.
 
-Condition: at most `Tuning.fusion.adapter_rows` rows, or any where `adapters_as_columns` follows, of whole vec4s;
-nothing else reads the product; and the device binds all of it.
+Condition: at most `Tuning.fusion.adapter_rows` rows, or any number if `adapters_as_columns` follows, of whole vec4s;
+nothing else reads the product; and the device has enough bindings.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ from ..target import Target
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The sums are gone: products make them."""
+    """Moves the sums into the products. Returns the number of moves."""
     fired = 0
     for node in list(graph.nodes):
         if isinstance(node.op, AdapterUp) and (
@@ -43,7 +43,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether B of many rows will be further columns of W: see `adapters_as_columns`."""
+    """Whether `adapters_as_columns` will apply to a step of many rows."""
     assert isinstance(node.op, AdapterUp)
     makers = [gemm_op(graph.writer(one.x)) for one in node.op.products]
     few = all(one.factor is None or one.factor.shape[1] <= MOST_COLUMNS for one in node.op.products)
@@ -51,7 +51,7 @@ def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
 
 
 def fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:
-    """Whether products add now what a node adds to them."""
+    """Moves the sums of a node into its products. Returns whether that was possible."""
     downs = {graph.writer(low) for one in op.products for low in one.lows}
     makers = dict.fromkeys(graph.writer(one.x) for one in op.products)
     if len(downs) != 1:
@@ -80,7 +80,7 @@ def _in_one_dispatch(graph: Graph, op: AdapterDown, up: Node, target: Target) ->
 def _adding(
     graph: Graph, up: Node, op: AdapterUp, maker: Node | None, down: AdapterDown, target: Target
 ) -> Gemm | None:
-    """The product that makes what is adapted, with all that comes after it."""
+    """The product with its adapters, activation, scale and residual fused; None if that is impossible."""
     gemm = gemm_op(maker)
     adapted = {one.x: one for one in op.products}
     if gemm is None or gemm.has(GatePairs) or any(one.y not in adapted for one in gemm.products):

@@ -1,4 +1,4 @@
-"""Rules that move a convolution into the op that reads it, and results to where a stack wants them."""
+"""Rules that fuse a convolution into its reader, and that write results directly into a stack."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def _write(pair: Pair[Conv1d | GroupNorm | Map | ResizeHeads, Copy]) -> None:
 
 WRITE_INTO_STACK: Rule[Conv1d | GroupNorm | Map | ResizeHeads, Copy] = Rule(
     "write_into_stack",
-    """Convolutions, norms by groups, resized heads, and what is made by element go where a kernel reads it.
+    """Convolutions, group norms, resized heads and elementwise ops write directly into the stack that a kernel reads.
 
     before
         %0 = conv1d(x)  [q]  state q
@@ -54,7 +54,7 @@ WRITE_INTO_STACK: Rule[Conv1d | GroupNorm | Map | ResizeHeads, Copy] = Rule(
 
 
 def _known(pair: Pair[Conv1d, GatedDeltaRule | Ssd]) -> bool:
-    """Mamba-2's is over columns of the projection; that of a delta net is over all columns of its own x."""
+    """Whether the convolution is over the kernel's input: columns of a projection (Mamba-2), or all columns."""
     conv, op = pair.producer, pair.consumer
     if isinstance(op, Ssd):
         return conv.x is op.projected and not conv.gated
@@ -67,7 +67,7 @@ def _binds_taps(pair: Pair[Conv1d, GatedDeltaRule | Ssd]) -> bool:
 
 CONVOLUTION_INTO_RECURRENCE: Rule[Conv1d, GatedDeltaRule | Ssd] = Rule(
     "convolution_into_recurrence",
-    """A recurrence that decodes computes the convolution before it: a delta net, or Mamba-2's.
+    """In decode, a delta net or Mamba-2's recurrence computes the convolution before it.
 
     before
         %0 = conv1d(x)  [taps]  state past
@@ -78,7 +78,7 @@ CONVOLUTION_INTO_RECURRENCE: Rule[Conv1d, GatedDeltaRule | Ssd] = Rule(
         %1, %2, %3 = gemm(x)  [beta decay gate]
         %4 = gated_delta_rule(x, %1, %2, %3)  [taps]  state delta  state past  +conv1d
 
-    The step writes other states than it reads, as every step of the engine does.
+    The step does not write the states that it reads, as is the case for every step of the engine.
     """,
     producer=Conv1d,
     consumer=(GatedDeltaRule, Ssd),
@@ -117,7 +117,7 @@ def _kernel_convolves(pair: Pair[Conv1d, Gemm]) -> bool:
 
 CONVOLUTION_INTO_PRODUCT: Rule[Conv1d, Gemm] = Rule(
     "convolution_into_product",
-    """A product convolves the row that it reads: the gated convolution of LFM2.
+    """A product convolves the row that it reads, for the gated convolution of LFM2.
 
     before
         %0 = gemm(x)  [in]
@@ -128,8 +128,8 @@ CONVOLUTION_INTO_PRODUCT: Rule[Conv1d, Gemm] = Rule(
         %0 = gemm(x)  [in]
         %2 = gemm(%0, x)  [out]  state past  +conv1d
 
-    Every workgroup convolves the row while it stages it, and the first one replaces the state. A dispatch of its own
-    would do little more than begin. The step writes another state than it reads, as every step of the engine does.
+    Every workgroup convolves the row while it stages it, and the first one replaces the state. A separate dispatch
+    would be mostly overhead. The step does not write the state that it reads; this holds for every step of the engine.
     """,
     producer=Conv1d,
     consumer=Gemm,

@@ -1,4 +1,4 @@
-"""The time mix of few rows computes the second halves of LoRAs itself.
+"""Fuses the second halves of LoRAs into the time mix, for few rows.
 
     before
         %0, %1, %2 = gemm(x)  [receptance key value]
@@ -12,10 +12,10 @@
         %11 = time_mix(%0, %1, %2, %3, %4, %5, %6, x)  [w2 a2 gate2 v_gate2]  state wkv  +lora
 
 A head needs only its own channels of w, a and the gates, and the matrices are narrow. So each workgroup of the time mix
-computes them, while it waits for its state. RWKV-6 has w alone.
+computes them while it waits for its state. RWKV-6 has only w.
 
-Condition: each sequence has one row and there are few; one product without adapters makes all of w, a and the gates,
-and only the time mix reads them; the matrices are floats, and narrow enough to stay in registers.
+Condition: each sequence has one row and there are few rows; one product without adapters makes w, a and all gates, and
+only the time mix reads them; the matrices are floats, and narrow enough to stay in registers.
 """
 
 from dataclasses import replace
@@ -29,12 +29,12 @@ from ..rwkv import FLOATS_IN_16_BYTES, FusedLora, decode_spread, takes_one_row
 from ..target import Target
 from ..values import Value
 
-WIDEST = 512  # columns of such a matrix
-MOST_LOADS = 24 * 512  # of 16 bytes by a workgroup at once: more do not stay in registers
+WIDEST = 512  # maximum columns of such a matrix
+MOST_LOADS = 24 * 512  # maximum 16-byte loads of a workgroup at once: more would not stay in registers
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The product is gone; the time mix holds it."""
+    """Moves each such product into its time mix. Returns the number of moves."""
     fired = 0
     for node in list(graph.nodes):
         op = node.op

@@ -1,4 +1,4 @@
-"""The first products with experts choose the experts themselves.
+"""Fuses the choice of experts into the first products with experts.
 
     before
         %0 = gemm(x)  [router]
@@ -11,11 +11,11 @@
         %3, %1, %2 = expert_products(x, %0)  [gate up]  +route
         %4 = expert_sum(%3, %1, %2)  [down]
 
-Choosing is little work for few choices, and a dispatch for it alone would keep the whole device waiting.
+For few rows the choice is little work, and a separate dispatch for it would leave most of the device idle.
 
-Condition: the products are the first to read the choice, take choices as they come, and their subgroups have the logits
-of all experts in registers. An expert is chosen by its own logit: there are no groups, and scores that a bias is added
-to are no softmax. The input is not scaled by the shares, which nobody has yet.
+Condition: the products are the first to read the choice, use unsorted choices, and their subgroups hold the logits of
+all experts in registers. An expert's score depends on its own logit only: there are no groups, and scores with a
+selection bias are not a softmax. The input is not scaled by the shares, which are not known yet.
 """
 
 from dataclasses import replace
@@ -25,11 +25,11 @@ from ..moe import products_config, subgroups_rank
 from ..nodes import ExpertProducts, Route
 from ..target import Target
 
-BUFFERS = 6  # that such products bind: W, x, y, the logits, and the two of the choice
+BUFFERS = 6  # storage buffers of such products: W, x, y, logits, experts and shares
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The route is gone; the products with experts hold it."""
+    """Moves each route into the products with experts. Returns the number of moves."""
     fired = 0
     for node in list(graph.nodes) if target.tuning.fusion.fuses_routing else []:
         if not isinstance(node.op, Route):

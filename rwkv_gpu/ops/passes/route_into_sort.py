@@ -1,4 +1,4 @@
-"""What sorts choices of experts makes them as well.
+"""Fuses the choice of experts into the op that sorts the choices.
 
     before
         %0 = gemm(x)  [router]
@@ -13,10 +13,10 @@
         %5 = expert_products(x, %1, %3, %4)  [gate up]
         %6 = expert_sum(%5, %1, %2, %3, %4)  [down]
 
-One workgroup does both: each of its subgroups chooses for a row or two, and nobody waits for another dispatch.
+One workgroup does both: each of its subgroups chooses for one or two rows, which saves a dispatch.
 
-Condition: nothing reads a choice before it is sorted. Subgroups have the logits of all experts in registers, and an
-expert is chosen by its own logit, as in `route_into_experts`. The workgroup has a subgroup for every other row.
+Condition: nothing reads a choice before it is sorted. Subgroups hold the logits of all experts in registers, and an
+expert's score depends on its own logit only, as in `route_into_experts`. There is a subgroup for every two rows.
 """
 
 from dataclasses import replace
@@ -27,11 +27,11 @@ from ..nodes import Route, SortChoices
 from ..target import Target
 
 ROWS_OF_A_SUBGROUP = 2
-BUFFERS = 5  # the logits, the two of the choice, and the two of the order
+BUFFERS = 5  # storage buffers: logits, experts, shares, order and tiles
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The route is gone; what sorts the choices holds it."""
+    """Moves each route into the op that sorts its choices. Returns the number of moves."""
     fired = 0
     for node in list(graph.nodes) if target.tuning.fusion.fuses_routing else []:
         if not isinstance(node.op, Route) or not _ranks(node, node.op, target):
@@ -45,7 +45,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _comes_first(graph: Graph, node: Node, route: Route) -> bool:
-    """Whether a node comes before all that read the shares."""
+    """Whether a node comes before all readers of the shares."""
     return all(node.order < reader.order for reader in graph.readers(route.routing.shares))
 
 

@@ -1,4 +1,4 @@
-"""A product emits statistics of the row that it writes, for products that norm it.
+"""A product emits statistics of its result row, for products that norm it.
 
     before
         %0, %1 = gemm(x)  [value]  reads previous  +gemv_int  +token_shift  +store_normed
@@ -12,8 +12,8 @@
         %3, %4 = gemm(%2, %6)  [key]  reads next  +gemv_int  +token_shift  +store_normed  +row_statistics_in
         %5 = gemm(%3, %2, %4)  [output]  writes next  +gemv_int  +save_state
 
-Every workgroup that norms a row must know its mean and deviation. It puts them together from parts that the workgroups
-before have emitted, instead of reading the row and waiting at a barrier.
+Every workgroup that norms a row needs its mean and deviation. It combines them from the statistics that the producer's
+workgroups emitted, instead of reading the row and waiting at a barrier.
 
 Condition: steps of one row; the kernel that makes the row is `gemv_int` or `gemv_single_pass`, with one block of rows
 for each workgroup; and products after it norm the row in their prologue.
@@ -31,7 +31,7 @@ from ..vocabulary import LayerNorm
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The product that makes a row emits, and those that norm it read that."""
+    """Makes producers of rows emit statistics, and readers load them. Returns the number of producers."""
     fired = 0
     for node in list(graph.nodes) if graph.shape.one_row else []:
         gemm = gemm_op(node)
@@ -60,7 +60,7 @@ def _norms(reader: Node, y: Value) -> bool:
 
 
 def _emitted(gemm: Gemm, target: Target) -> RowStatistics | None:
-    """What the kernel of a product can emit of its row."""
+    """The statistics that the kernel of a product can emit; None if it cannot."""
     if gemm.config is None or gemm.has(GatePairs, QuantiseResult) or gemm.merges or not whole(gemm, target):
         return None
     config, _ = fit(gemm, gemm.config, target)

@@ -1,4 +1,4 @@
-"""Rules that move a scale, or a multiplication by another value, into the op that makes what is multiplied."""
+"""Rules that fuse a scale, or a multiplication by another value, into the producer of the multiplied value."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from ..nodes.epilogue import AddResidual, Multiply, Scale
 from ..vocabulary import Rms
 from .rule import ALONE, Pair, Rule
 
-GATED_ATTENTION_BUFFERS = 12  # that attention binds at most, with a gate
+GATED_ATTENTION_BUFFERS = 12  # maximum storage buffers of attention with a gate
 
 
 def _scale_norm(pair: Pair[Norm, Map]) -> None:
@@ -18,7 +18,7 @@ def _scale_norm(pair: Pair[Norm, Map]) -> None:
 
 SCALE_INTO_NORM: Rule[Norm, Map] = Rule(
     "scale_into_norm",
-    """A norm scales what it gives.
+    """A norm scales its result.
 
     before
         %0 = gemm(x)  [down]
@@ -29,7 +29,7 @@ SCALE_INTO_NORM: Rule[Norm, Map] = Rule(
         %0 = gemm(x)  [down]
         %2 = norm(%0, x)  [gain]
 
-    Gemma 4 scales what each layer gives, and its layers end with a norm.
+    Gemma 4 scales the result of each layer, and its layers end with a norm.
     """,
     producer=Norm,
     consumer=Map,
@@ -51,7 +51,7 @@ def _multiply(pair: Pair[Gemm, ScaleRows]) -> None:
 
 SCALE_INTO_PRODUCT: Rule[Gemm, ScaleRows] = Rule(
     "scale_into_product",
-    """A product multiplies its result by another one's, by element, and adds to that.
+    """A product multiplies its result by another value, by element, and then adds a residual.
 
     before
         %0, %1 = gemm(x)  [key receptance]
@@ -62,7 +62,7 @@ SCALE_INTO_PRODUCT: Rule[Gemm, ScaleRows] = Rule(
         %0, %1 = gemm(x)  [key receptance]
         %3 = gemm(%0, %1, x)  [value]  +scaled
 
-    The channel mix of RWKV-6 ends so. The product that then adds x can do more: see `token_shift_into_products`.
+    The channel mix of RWKV-6 ends like this. The product that adds x can do more: see `token_shift_into_products`.
     """,
     producer=Gemm,
     consumer=ScaleRows,
@@ -86,7 +86,7 @@ def _gate_attention(pair: Pair[Attend, Map]) -> None:
 
 GATE_INTO_ATTENTION: Rule[Attend, Map] = Rule(
     "gate_into_attention",
-    """Attention multiplies its answer by a gate.
+    """Attention multiplies its result by a gate.
 
     before
         %0, %1, %2, %3 = gemm(x)  [q k v gate]
@@ -117,7 +117,7 @@ def _gate_sum(pair: Pair[ScaleRows, ExpertSum]) -> None:
 
 GATE_INTO_EXPERT_SUM: Rule[ScaleRows, ExpertSum] = Rule(
     "gate_into_expert_sum",
-    """The sum over experts adds the answer of a shared expert times its gate.
+    """The sum over experts adds the result of a shared expert times its gate.
 
     before
         %0 = gemm(x)  [first]

@@ -1,4 +1,4 @@
-"""Choices of experts are sorted once for all products of a layer.
+"""Sorts the choices of experts once for all products of a layer.
 
     before
         %0 = gemm(x)  [router]
@@ -13,8 +13,8 @@
         %3 = expert_products(x, %1, %5, %6)  [gate up]
         %4 = expert_sum(%3, %1, %2, %5, %6)  [down]
 
-Condition: products with experts whose kernels take several choices of one expert at a time. Those that take as many
-share the order.
+Condition: products with experts whose kernels process several choices of one expert at a time. Products with the same
+number of choices share the order.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ from ..values import Value
 
 
 def run(graph: Graph, target: Target) -> int:
-    """Products read an order that a node before the first of them makes."""
+    """Inserts a sort before the first of the products, and makes all of them read it. Returns the number of sorts."""
     made: dict[tuple[Value, int], SortChoices] = {}
     for node in list(graph.nodes):
         op = node.op

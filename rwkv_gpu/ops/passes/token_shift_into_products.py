@@ -1,4 +1,4 @@
-"""Products norm, shift and mix x while they read it; the product that then adds x saves the state.
+"""Fuses a token shift into the products that read it; a later product that adds x saves the state.
 
     before
         %0, %1 = token_shift(x)  [gain]  state previous
@@ -9,12 +9,12 @@
         %2, %3, %5 = gemm(x)  [receptance key]  reads previous  +token_shift  +store_normed
         %4 = gemm(%2, x, %5)  [output]  writes previous  +save_state
 
-Few rows are normed faster by every workgroup that reads them than by a dispatch of their own. The first product also
-stores the normed row. The state may change only when all have read it, so a later product saves it. What mixes the
-row with the one before it once more (RWKV-6) reads the row that is stored and the state.
+With few rows it is faster if every workgroup norms the rows that it reads than to norm them in a separate dispatch. The
+first product also stores the normed row. The state may change only after all products have read it, so a later product
+saves it. An op that mixes both rows once more (RWKV-6) reads the stored row and the state.
 
-Condition: each sequence has one row and there are few; every reader is a product whose kernel sees whole rows, or mixes
-what is stored by then; a later product adds x; and between them nobody else reads or writes the state.
+Condition: each sequence has one row and there are few rows; every reader is a product whose kernel sees whole rows, or
+mixes the stored row; a later product adds x; and no other node between them reads or writes the state.
 """
 
 from dataclasses import replace
@@ -27,12 +27,12 @@ from ..nodes.prologue import ShiftTokens
 from ..target import Target
 from ..values import Value
 
-GRAIN = 64  # floats that a row is a multiple of: then the parts of its stack lie as the rows of `mix` do
-MOST_GROUPS = 300  # workgroups that may each norm and mix several rows anew
+GRAIN = 64  # a row must be a multiple of this, so that parts of its stack have the layout of the rows of `mix`
+MOST_GROUPS = 300  # maximum number of workgroups that each norm and mix several rows
 
 
 def run(graph: Graph, target: Target) -> int:
-    """The token shift is gone; its readers and a product after them do its work."""
+    """Moves each token shift into its readers and a later product. Returns the number of moves."""
     if not target.tuning.fusion.fuses_token_shift:
         return 0
     shape = graph.shape
@@ -64,7 +64,7 @@ def _fuse(graph: Graph, target: Target, node: Node, op: TokenShift) -> bool:
 
 
 def _reading_x(reader: Node, op: TokenShift, normed: Value, first: bool, target: Target) -> Gemm | Lerp | None:
-    """What a reader becomes, if it can do without what the token shift makes."""
+    """The reader with the token shift fused into it; None if that is impossible."""
     if isinstance(reader.op, Lerp) and not first:
         same = (reader.op.x, reader.op.before) == op.ys[op.mix.shape[0] :]
         return replace(reader.op, x=normed, before=op.state) if same and reader.op.mixes_few_rows else None
@@ -72,7 +72,7 @@ def _reading_x(reader: Node, op: TokenShift, normed: Value, first: bool, target:
 
 
 def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Target) -> Gemm | None:
-    """The product with the token shift in its prologue, if its kernel can do that."""
+    """The product with the token shift in its prologue; None if its kernel does not support that."""
     gemm, mixed = gemm_op(reader), op.ys[: op.mix.shape[0]]
     if gemm is None or gemm.prologue or gemm.has(GatePairs) or any(one.x not in mixed for one in gemm.products):
         return None
@@ -85,7 +85,7 @@ def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Ta
 
 
 def _saver(graph: Graph, node: Node, op: TokenShift, readers: list[Node]) -> Node | None:
-    """The product that adds x after all readers, if nothing else touches the state before."""
+    """The product after all readers that adds x; None if something else touches the state before it."""
     last = readers[-1]
     for adder in graph.readers(op.x):
         gemm = gemm_op(adder)

@@ -1,9 +1,9 @@
-// W | B and x | low: what adapters add are further columns of W and of x
+// W | B and x | low: adapters as further columns of W and of x
 //
-// COLUMNS_OF_TILE at a time for each of TILES, of which LANES_OF_TILE lanes have one, with ROWS_OF_TILE rows of W: B where W
-// is staged, low where x is. Where two matrices alternate, one half of these columns are of the first and the other of the
-// second, and each row of B has zeros in the half that is not its own. low is in units of x, over LOW_SCALE as float16, and
-// B is multiplied by it.
+// A step has COLUMNS_OF_TILE columns for each of TILES tiles of ROWS_OF_TILE rows of W; LANES_OF_TILE lanes have a tile. B is
+// staged in place of W, low in place of x. For alternating matrices, half of these columns are of the first matrix and half
+// of the second, and a row of B has zeros in the other half. low is in units of x, divided by LOW_SCALE to fit float16, and
+// B is multiplied by LOW_SCALE.
 // needs adapters/outputs: output_of; lib/matrix_units/halves: halves
 // needs linear/line_gemm: first_row_of_tile, lane_of_tile, place_in_w, place_in_x, tile_of
 @group(0) @binding(16) var<storage, read> b: array<vec4u>;      // eight float16 each: of each matrix [M, B_STRIDE]
@@ -28,7 +28,7 @@ struct AdapterColumns {
 // What a lane stages of a step; zeros beyond the last column.
 fn ask_adapters(step_at: u32, lane: u32) -> AdapterColumns {
     let own = output_of(matrix.bias);
-    let here = own.adapted == 1u && part == 0u;     // where columns are cut into parts, the first has these, too
+    let here = own.adapted == 1u && part == 0u;     // if columns are split into parts, the first part has these
     var asked: AdapterColumns;
     for (var n = 0u; n < B_LOADS; n++) {
         let e = n * LANES_OF_TILE + lane_of_tile(lane);

@@ -1,6 +1,6 @@
-// low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups for a row t of each matrix share out its columns r
+// low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups per row t and matrix divide its columns r
 //
-// Columns whose s is zero are not multiplied. Workgroups before these may round the same x for the products that add it.
+// Columns whose s is zero are skipped. The first workgroups may quantise the same x, for the products that add the result.
 // needs beside: beside; lanes: reduce_add, reduce_add4, reduce_max, reduce_min; low: low_scale, put_columns
 // needs norm: gained; rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
@@ -27,14 +27,14 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let share = (group - BESIDE) / ROWS;
-    if share < FINDS_COLUMNS {        // apart from the others, which would wait for it
+    if share < FINDS_COLUMNS {        // a separate workgroup, so that the others need not wait for it
         find_columns(t, lane);
         return;
     }
     let own = INPUTS[(share - FINDS_COLUMNS) / SHARES];
     let first = (share - FINDS_COLUMNS) % SHARES;
     var wanted: array<vec4f, FOURS>;
-    for (var n = 0u; n < FOURS; n++) {      // all are asked for at once
+    for (var n = 0u; n < FOURS; n++) {      // all loads are issued at once
         wanted[n] = scales[t * COLUMN_FOURS + min(first + n * SHARES, COLUMN_FOURS - 1u)];
     }
     for (var n = 0u; n < FOURS; n++) {
@@ -49,7 +49,7 @@ fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
     let to = own.low + t * COLUMN_FOURS + c;
     if all(wanted == vec4f()) {
         if lane == 0u {
-            low[to] = vec4f();      // it may lie between columns that the row has
+            low[to] = vec4f();      // it may be between nonzero columns of the row
         }
         return;
     }
@@ -87,7 +87,7 @@ fn dot8(weights: vec4u, first: vec4f, second: vec4f) -> f32 {
     return dot(near, first) + dot(far, second);
 }
 
-// The first column that row t has and the end of those, in fours.
+// The range of nonzero columns of row t, in vec4s.
 fn find_columns(t: u32, lane: u32) {
     var first = COLUMN_FOURS;
     var end = 0.0;

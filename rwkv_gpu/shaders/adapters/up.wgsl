@@ -1,17 +1,17 @@
-// bias + B_i · low_i[t]: what adapters add to a row of x, in the place of a bias
+// bias + B_i · low_i[t]: the output of adapters for a row, used in place of a bias
 // needs adapters/outputs: output_of
 @group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
 @group(0) @binding(16) var<storage, read> b: array<vec2u>;      // four float16 each: of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, R / 4], then [T] the columns of a row
 
-const AHEAD = 4u;   // fours of columns that are asked for at once: adapters of rank 16 have as many
+const AHEAD = 4u;   // vec4s of columns that are loaded at once: an adapter of rank 16 has as many
 
 fn bias_at(i: u32, t: u32) -> f32 {
     let own = output_of(i);
     return bias[i] + next_sum(own, i, t, u32(low[COLUMNS_AT + t].x));
 }
 
-// What columns give beyond the first AHEAD fours that a row has. Whoever asks early asks for no more than those.
+// The sum over columns beyond the first AHEAD vec4s of a row. Early loads cover only those first ones.
 fn bias_rest(i: u32, t: u32) -> f32 {
     let own = output_of(i);
     let columns = low[COLUMNS_AT + t];
@@ -22,7 +22,7 @@ fn bias_rest(i: u32, t: u32) -> f32 {
     return sum;
 }
 
-// AHEAD fours of columns from one on, without a branch, so that they are asked for at once.
+// The sum over AHEAD vec4s of columns from one on, without a branch, so that all loads are issued at once.
 fn next_sum(own: AdapterOutput, i: u32, t: u32, first: u32) -> f32 {
     let end = own.adapted * min(u32(low[COLUMNS_AT + t].y), COLUMN_FOURS);
     var sum = 0.0;

@@ -1,7 +1,7 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode: a workgroup for row t, SHARED heads h of one KV head, a run of the context
 //
 // LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
-// softmax of their own: nobody waits for anybody, and what comes next is loaded meanwhile. They meet once, at the end. The
+// softmax of their own: none waits for another, and the next keys are loaded meanwhile. They meet once, at the end. The
 // row's own key and value are not read back from their page: the first group of the last run starts from them.
 //
 // A group has SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each number sums the scores of
@@ -26,7 +26,7 @@ const SIDE_LANES = LANES_PER_KEY / SIDES;
 const SIDE_KEYS = PREFETCH / SIDES;
 const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup sees at a time
 const PAGED = PAGE % BLOCK == 0u;               // whether they lie in one page
-const AHEAD = CHUNKS == 1u && RAW_WORDS <= 4u;   // whether registers hold the next block beside this one
+const AHEAD = CHUNKS == 1u && RAW_WORDS <= 4u;   // whether registers also hold the next block
 const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
@@ -38,7 +38,7 @@ const ROUNDS = (HEADS * N4 + WG - 1u) / WG;
 const WHOLE_TABLE = MAX_PAGES <= WG;            // whether a lane for each has all pages of the row
 const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                           // the maximum of nothing
-const HIDDEN = -2e38;                           // a score that counts for nothing, even beside that
+const HIDDEN = -2e38;                           // the score of a hidden position: negligible even compared with that
 
 const_assert N8 % LANES_PER_KEY == 0u;
 const_assert SUBGROUP % LANES_PER_KEY == 0u;

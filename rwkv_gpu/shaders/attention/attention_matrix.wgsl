@@ -40,7 +40,7 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // queries a
 var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each tile [key, query]
 var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
-// Of 16 bytes, as loads of fragments want the tiles beside them to begin at multiples of 16.
+// Padded to 16 bytes, as loads of fragments need the following tiles to begin at multiples of 16.
 var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, and the end
 var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 

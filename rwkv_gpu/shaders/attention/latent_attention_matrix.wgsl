@@ -57,7 +57,7 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at fi
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
-// Multiples of 16 bytes, as loads of fragments want the tiles beside them to begin at such.
+// Padded to multiples of 16 bytes, as loads of fragments need the following tiles to begin at such.
 var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS, the end, and the queries
 var<workgroup> grown: vec4u;                // the end of the last block of keys at which a reference was replaced
 var<workgroup> page_table: array<u32, (select(1u, MAX_PAGES, WHOLE_TABLE) + 3u) / 4u * 4u>;

@@ -1,6 +1,6 @@
 // How a workgroup of decode shares out heads of 2, 3 or 4 packs.
 
-//# pack_2: Two heads beside each other.
+//# pack_2: Two heads side by side.
 alias Pack = mat2x4f;   // a vec4 of each
 alias Each = vec2f;     // a number of each
 const PACK = 2u;
@@ -24,7 +24,7 @@ fn store_sums(x: Pack, i: u32) {
     sums[i + N4] = x[1];
 }
 
-//# pack_3: Three heads beside each other.
+//# pack_3: Three heads side by side.
 alias Pack = mat3x4f;   // a vec4 of each
 alias Each = vec3f;     // a number of each
 const PACK = 3u;
@@ -53,7 +53,7 @@ fn store_sums(x: Pack, i: u32) {
     sums[i + 2u * N4] = x[2];
 }
 
-//# pack_4: Four heads beside each other.
+//# pack_4: Four heads side by side.
 alias Pack = mat4x4f;   // a vec4 of each
 alias Each = vec4f;     // a number of each
 const PACK = 4u;

@@ -1,6 +1,6 @@
 // Runs of the context: how many a row has, and which.
 
-//# even: How many runs of the context a row has at most, which sees so many positions: all rows have as many.
+//# even: The number of runs of the context of a row, which is the same for all rows.
 fn most_runs(_length: u32) -> u32 { return RUNS; }
 
 //# even_runs: The row and the number of a run, by its number of all: each row has RUNS.
@@ -10,7 +10,7 @@ fn run_at(index: u32, _lane: u32) -> vec2u { return vec2u(index / RUNS, index % 
 // The row and the number of a run, by its number of all: EVEN of each of STEP_ROWS rows, and behind them the further ones of long
 // rows. Beyond the rows where there is none.
 // needs attention/runs/shared_out: is_unlike, most_runs
-var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // of 16 bytes each four, as fragments lie beside them
+var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // padded to 16 bytes, as fragments follow it
 
 fn run_at(index: u32, lane: u32) -> vec2u {
     var found = vec2u(index / EVEN, index % EVEN);
@@ -35,8 +35,8 @@ fn run_at(index: u32, lane: u32) -> vec2u {
 }
 
 //# shared_out
-// How many runs of the context a row has at most, which sees so many positions: EVEN. Where rows are so unlike that others would
-// wait for a long one, that one has more, up to RUNS: its share, by positions, of EXTRA runs.
+// The number of runs of the context of a row that sees `length` positions: EVEN, unless rows have very different lengths. Then a
+// long row, which others would wait for, has more, up to RUNS: its share by positions of EXTRA runs.
 const_assert EVEN > 0u && EVEN < RUNS && EXTRA > 0u;
 
 fn most_runs(length: u32) -> u32 {

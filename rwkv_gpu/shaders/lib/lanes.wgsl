@@ -1,4 +1,4 @@
-// Lanes without reductions, and those of one subgroup.
+// Entry points of kernels without reductions, and reductions within one subgroup.
 
 //# broadcast: Every lane's value to all lanes of a subgroup of 8.
 fn spread(v: vec4f) -> array<vec4f, 8> {
@@ -7,7 +7,7 @@ fn spread(v: vec4f) -> array<vec4f, 8> {
     );
 }
 
-//# one_subgroup: Entry and reductions: a workgroup is a single subgroup, so no barrier is needed.
+//# one_subgroup: Entry point and reductions for workgroups that are a single subgroup, without barriers.
 // needs kernel: run; lib/step: flat
 @compute @workgroup_size(WG)
 fn main(
@@ -28,7 +28,7 @@ fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f { return subgroupAdd(v); }
 fn reduce_add4(v: vec4f, lane: u32) -> vec4f { return subgroupAdd(v); }
 
-//# plain: Entry: workgroups of WG lanes that share nothing.
+//# plain: Entry point for workgroups of WG lanes without reductions.
 // needs kernel: run; lib/step: flat
 @compute @workgroup_size(WG)
 fn main(
@@ -39,7 +39,7 @@ fn main(
     run(flat(group, groups), lane);
 }
 
-//# products: Adds the products of a chunk of R rows of W, which a lane has to itself, with row t of x.
+//# products: Adds the products of a chunk of a lane's own R rows of W with row t of x.
 fn add_products(
     acc: ptr<function, array<f32, R * TB>>,
     q: ptr<function, array<array<vec4f, RUN / 4u>, R * PARTS>>,

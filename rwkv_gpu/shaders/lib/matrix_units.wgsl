@@ -1,20 +1,20 @@
 // Parts of products on matrix units: decoded weights, rows of float16, sums and barriers.
 
-//# halves: Four float16 of two words, as which they are loaded
+//# halves: Four float16 from two words, the form in which they are loaded
 //
-// NVIDIA's compiler takes vectors of float16 apart right where it loads them, and so waits for them there, however much later
-// they are wanted. Words it leaves alone.
+// NVIDIA's compiler unpacks vectors of float16 right after their load, and so waits for it even if they are needed much
+// later. It does not do so with words.
 fn halves(words: vec2u) -> vec4<f16> {
     return vec4<f16>(vec2<f16>(unpack2x16float(words.x)), vec2<f16>(unpack2x16float(words.y)));
 }
 
-//# in_units: Numbers on their way to float16 of whom nobody knows the largest of their row: all are multiples of UNIT
+//# in_units: Rounding to float16 with a fixed unit UNIT, for rows whose maximum is not available
 //
-// From 2^-14 to 2^16 units all bits of float16 are kept. What is smaller loses 2^-25 units at most, and what is larger
-// becomes the largest: neither is seen in what a model computes, whose sums are of many such numbers.
+// Numbers from 2^-14 to 2^16 units keep the full precision of float16. Smaller ones lose at most 2^-25 units, and larger
+// ones are clamped. Neither has a visible effect, as a model sums many such numbers.
 const LARGEST_HALF = 65504.0;
 
-// The word of a number and of that two lanes further: four neighbouring lanes have a four, of which the first two write two each.
+// The word of this lane's number and that of the lane two further. Four neighbouring lanes hold a vec4; the first two write it.
 fn word_of_two(value: f32) -> u32 {
     let own = in_units(vec4f(value)).x;
     return pack2x16float(vec2f(own, subgroupShuffleXor(own, 2u)));
@@ -22,11 +22,11 @@ fn word_of_two(value: f32) -> u32 {
 
 fn in_units(values: vec4f) -> vec4f { return clamp(values / UNIT, vec4f(-LARGEST_HALF), vec4f(LARGEST_HALF)); }
 
-//# of_bytes: Four weights d · q + m as float16, of bytes q without a sign, in the order of `round_rows`: 0, 2, 1, 3
+//# of_bytes: Four weights d · q + m as float16, from unsigned bytes q, in the order of `round_rows`: 0, 2, 1, 3
 //
-// A byte q in the low bits of the float16 1024 makes 1024 + q: no conversion, and two weights at a time. To the compiler that
-// float is no constant (`step.rows` is below 2^31): NVIDIA's has one instruction for `&` and `|` where the one takes a constant
-// and the other a register, and needs two where both take constants.
+// A byte q in the low bits of the float16 1024 gives 1024 + q, without conversion, for two weights at a time. The float must
+// not be a constant to the compiler (`step.rows` is below 2^31): NVIDIA has a single instruction for `&` and `|` if one has
+// a constant and the other a register as operand, and needs two if both have constants.
 fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
     let exponent = 0x64006400u | (step.rows >> 31u);
     let even = vec2<f16>(unpack2x16float((four & 0x00ff00ffu) | exponent));
@@ -37,8 +37,8 @@ fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
 
 //# of_e2m1: The weights of a run of MXFP4 as float16, in the order of `round_rows`: of each four 0, 2, 1, 3
 //
-// A number of 4 bits is one of 16 but for its bias: its sign, exponent and mantissa go where those of a float16 lie, which
-// is then 2^14 times as small. Scales are of twice the number.
+// A 4-bit float differs from float16 only in its exponent bias: its sign, exponent and mantissa are moved to their places in
+// a float16, which is then too small by 2^14. Scales are for twice the number.
 fn weights_of(raw: Raw, _i: u32, scale: vec2f) -> array<vec4<f16>, 8> {
     let by = vec4<f16>(f16(2.0 * scale.x));
     var found: array<vec4<f16>, 8>;
@@ -56,7 +56,7 @@ fn four_of(even: u32, even_signs: u32, odd: u32, odd_signs: u32) -> vec4<f16> {
     return vec4<f16>(evens, odds) * vec4<f16>(f16(16384.0));
 }
 
-//# of_floats: Four weights d · q + m as float16, of float formats, in the order of `round_rows`: 0, 2, 1, 3
+//# of_floats: Four weights d · q + m as float16, from float formats, in the order of `round_rows`: 0, 2, 1, 3
 // needs format: floats
 fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
     return vec4<f16>(fma(vec4f(scale.x), floats(four).xzyw, vec4f(scale.y)));
@@ -71,9 +71,9 @@ fn four_of(raw: Raw, i: u32, four: u32, scale: vec2f) -> vec4<f16> {
 
 //# of_nibbles: Four weights d · n + m of a run as float16, in the order of `round_rows`: 0, 2, 1, 3
 //
-// n is 4 bits of raw.x, byte j of which is n[j] | n[j+16] << 4. In the low bits of the float16 1024 it makes 1024 + n, in
-// the next four of 64 it makes 64 + n: no byte has to be taken apart, and two weights are decoded at a time. To the compiler
-// these floats are no constants (`step.rows` is below 2^31), as in `of_bytes`.
+// n is 4 bits of raw.x, byte j of which is n[j] | n[j+16] << 4. In the low bits of the float16 1024 it gives 1024 + n, and in
+// the next four bits of 64 it gives 64 + n: bytes need not be split, and two weights are decoded at a time. As in `of_bytes`,
+// these floats must not be constants to the compiler (`step.rows` is below 2^31).
 fn four_of(raw: Raw, _i: u32, four: u32, scale: vec2f) -> vec4<f16> {
     let high = four >= 4u;
     let mask = select(0x000f000fu, 0x00f000f0u, high);
@@ -85,9 +85,9 @@ fn four_of(raw: Raw, _i: u32, four: u32, scale: vec2f) -> vec4<f16> {
     return fma(vec4<f16>(f16(scale.x)), n, vec4<f16>(f16(scale.y)));
 }
 
-//# of_signed_bytes: Four weights d · q + m as float16, of bytes q with a sign, in the order of `round_rows`: 0, 2, 1, 3
+//# of_signed_bytes: Four weights d · q + m as float16, from signed bytes q, in the order of `round_rows`: 0, 2, 1, 3
 //
-// As `of_bytes`, of q + 128.
+// As `of_bytes`, with q + 128.
 fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
     let bytes = four ^ 0x80808080u;
     let exponent = 0x64006400u | (step.rows >> 31u);
@@ -98,12 +98,12 @@ fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
 }
 
 //# rounded
-// Rows of x as float16 with a power of two for each, as matrix units multiply them: how they are rounded, where they lie
+// The rounding and the layout of rows of x as float16 for matrix units, with a power of two for each row
 //
-// The power takes the largest of a row to 2^14 or just below, so that nothing overflows, and what is lost below is less than
-// 2^-38 of it. Of each four columns, the second and the third change places: decoding bytes yields them so. Four columns
-// lie in rows, or, with FRAGMENTS, by steps of 64 columns, of so many times S rows each, where fours of the first half and of
-// the second alternate, as `skinny_gemm_matrix` has them. Exponents follow.
+// The power scales the largest of a row to at most 2^14, so that nothing overflows; rounding loses less than 2^-38 of it. In
+// each four columns, the second and the third are swapped, because decoding bytes yields weights in that order. Without
+// FRAGMENTS the layout is by rows. With it, it is by steps of 64 columns of FRAGMENTS · S rows each, where vec4s of the first
+// half and of the second alternate, as in `skinny_gemm_matrix`. Exponents follow.
 const LARGEST_EXPONENT = 14;
 
 fn exponent_of(most: f32) -> i32 { return frexp(max(most, 1e-30)).exp - LARGEST_EXPONENT; }
@@ -112,7 +112,7 @@ fn halves_of(values: vec4f) -> vec2u { return vec2u(pack2x16float(values.xz), pa
 
 fn halves_of_exponent(exponent: i32) -> vec2u { return vec2u(pack2x16float(vec2f(f32(exponent), 0.0)), 0u); }
 
-// Four e of row t, of rows of so many.
+// The place of vec4 e of row t, in rows of `padded` vec4s.
 fn place_of_four(t: u32, e: u32, padded: u32) -> u32 {
     let column = e % 8u * 2u + e / 8u % 2u;
     return select((e / 16u * FRAGMENTS * S + t) * 16u + column, t * padded + e, FRAGMENTS == 0u);
@@ -123,23 +123,23 @@ fn place_of_exponent(t: u32, padded: u32) -> u32 {
 }
 
 //# subgroup_barrier
-// Lanes of a subgroup wait for each other, and see what each has written to workgroup memory: other subgroups go their own
-// way. naga 29 writes a barrier that orders only memory which Vulkan does not have, so that NVIDIA's driver must do more than it
-// is asked for, as it did on an H200. Mesa's do not: they may move loads and stores across it.
+// Synchronises the lanes of a subgroup, including their writes to workgroup memory, independently of other subgroups. naga 29
+// emits a barrier that orders only memory which Vulkan does not have, so it works only if the driver does more than required.
+// NVIDIA's did on an H200. Mesa's do not: they may move loads and stores across it.
 fn meet() { subgroupBarrier(); }
 
-//# sums_left: What has become of sums is not written otherwise.
+//# sums_left: Results are not also written as float16.
 fn keep(_m: u32, _t: u32, _there: bool) {}
 
-//# sums_of_workgroup: A workgroup has all columns of its rows: what its subgroups have found is all there is.
+//# sums_of_workgroup: A workgroup has all columns of its rows, so the sums of its subgroups are complete.
 // needs lib/matrix_units/sums: own_sums
 fn last_of_all(_first: u32, _lane: u32) -> u32 { return 1u; }
 
 fn sums_at(n: u32) -> vec2f { return own_sums(n); }
 
 //# sums_rounded
-// What has become of sums, `stored` of the epilogue, is also written as float16. Four neighbouring lanes have four columns,
-// of which the first two write two each.
+// Results, `stored` of the epilogue, are also written as float16. Four neighbouring lanes have four columns; the first two
+// lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
 @group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, without exponents
 
@@ -155,7 +155,7 @@ fn keep(m: u32, t: u32, there: bool) {
 }
 
 //# sums_to_norm
-// What has become of sums, `stored` of the epilogue, is normed next: it is written as float16, too, with `gain` of the norm.
+// Results, `stored` of the epilogue, that are normed next are also written as float16, multiplied by `gain` of the norm.
 // needs lib/matrix_units/to_norm: keep_to_norm
 const_assert WG % S == 0u && PER_OUT == 1u;
 
@@ -164,7 +164,7 @@ fn keep(m: u32, t: u32, there: bool) {
     keep_to_norm(stored, gain, t0 + t, row0 + m, matrix.rows, valid);
 }
 
-//# tile_of_subgroup: Each subgroup has a tile of W, with 32 columns; those that share out columns have an x each.
+//# tile_of_subgroup: Each subgroup has its own tile of W of 32 columns; subgroups that divide columns have separate x.
 // needs linear/line_gemm: x_tile_of
 const TILES = ALONG_K;
 const COLUMNS_OF_TILE = 32u;
@@ -177,7 +177,7 @@ fn first_row_of_tile() -> u32 { return own0; }
 fn place_in_w(r: u32, four: u32) -> u32 { return own_tile + r * STRIDE + four; }
 fn place_in_x(tile: u32, t: u32, four: u32) -> u32 { return x_tile_of(tile) + t * X_STRIDE + four; }
 
-//# tile_of_workgroup: All subgroups of a workgroup have one tile of W, and one of x.
+//# tile_of_workgroup: The subgroups of a workgroup share one tile of W and one of x.
 // needs lib/matrix_units/tile: place_of
 const TILES = 1u;
 const COLUMNS_OF_TILE = COLUMNS;
@@ -191,14 +191,14 @@ fn place_in_w(r: u32, four: u32) -> u32 { return place_of(R, r, four); }
 fn place_in_x(_tile: u32, t: u32, four: u32) -> u32 { return place_of(TB, t, four); }
 
 //# to_norm
-// Rows that are normed next, as float16: times the gain of that norm, and behind them the sum of squares of each S columns.
-// Four neighbouring lanes have four columns, of which the first two write two each.
+// Rows before a norm as float16: multiplied by the gain, and followed by the sums of squares of each S columns.
+// Four neighbouring lanes have four columns; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
 @group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, with squares for exponents
 
 const_assert S % 4u == 0u && FRAGMENTS > 0u;
 
-// What a lane has for column m of row t, of rows of so many.
+// Writes a lane's number for column m of row t.
 fn keep_to_norm(value: f32, gain: f32, t: u32, m: u32, columns: u32, there: bool) {
     let word = word_of_two(value * gain);
     var squares = value * value;
@@ -222,7 +222,7 @@ fn find_scales(lane: u32) {
 
 fn settle_scales(_lane: u32) {}
 
-//# unit_of_row: Each row of float16 has a power of two, which lies behind the rows.
+//# unit_of_row: Each row of float16 has a power of two, stored after the rows.
 fn find_scales(lane: u32) {
     let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
     for (var r = lane; r < TB; r += WG) {
@@ -235,5 +235,5 @@ fn find_scales(lane: u32) {
 fn settle_scales(_lane: u32) {}
 
 //# workgroup_barrier
-// Lanes of a subgroup wait for each other, and see what each has written to workgroup memory; so do those of all subgroups.
+// Synchronises the lanes of a subgroup, including their writes to workgroup memory, by a barrier of the whole workgroup.
 fn meet() { workgroupBarrier(); }

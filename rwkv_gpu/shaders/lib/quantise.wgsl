@@ -1,10 +1,10 @@
-// Floats as integers of BYTES signed bytes, 32 columns of a row to a scale, by eight lanes beside each other.
+// Quantises floats to integers of BYTES signed bytes, 32 columns of a row per scale, by eight neighbouring lanes.
 const LARGEST = array<f32, 3>(0.0, 127.0, 32639.0)[BYTES];
-const ROUNDER = 12582912.0;             // 1.5 · 2^23: what is added to it lies in its lowest bits as an integer
+const ROUNDER = 12582912.0;             // 1.5 · 2^23: adding a number to it puts the rounded integer in its lowest bits
 
 const_assert BYTES == 1u || BYTES == 2u;
 
-// The largest of 32 columns. As integers their sizes compare alike, and NaN is the largest.
+// The largest magnitude of 32 columns. Compared as integers the order is the same, and NaN is the largest.
 fn most_of(values: vec4f) -> f32 {
     let sizes = bitcast<vec4u>(values) & vec4u(0x7fffffffu);
     var most = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
@@ -21,16 +21,16 @@ fn bits_of(values: vec4f, most: f32) -> vec4u {
 
 fn sum_of_four(bits: vec4u) -> f32 { return f32(bitcast<i32>(bits.x + bits.y + bits.z + bits.w)); }
 
-// The lowest bytes, and what is left, as they have a sign.
+// The lowest bytes, and the remainder, as the bytes are signed.
 fn bytes_of(v: vec4u) -> u32 {
     return (v.x & 255u) | ((v.y & 255u) << 8u) | ((v.z & 255u) << 16u) | (v.w << 24u);
 }
 
 fn rest_of(v: vec4u) -> vec4u { return (v + vec4u(128u)) >> vec4u(8u); }
 
-// Of four lanes beside each other, the first gets their low words and the second their high ones, so that one lane writes a
-// whole vector: WGSL lets a write to a component write the others, too. Lanes exchange what the other needs, as a
-// processor does one shuffle at a time.
+// Of four neighbouring lanes, the first gets their low words and the second their high ones, so that one lane writes a whole
+// vector: in WGSL a write to a component may also write the others. Both exchange in the same shuffle, as a processor does
+// one shuffle at a time.
 fn words_of_four(low: u32, high: u32, lane: u32) -> vec4u {
     let odd = lane % 2u == 1u;
     let other = subgroupShuffleXor(select(high, low, odd), 1u);

@@ -1,4 +1,4 @@
-// Rows of x.
+// Parts that read rows of x.
 
 //# scalar: Rows of x of any width: x4 is x[start + k .. start + k + 4], zero from k = width on.
 @group(0) @binding(2) var<storage, read> x: array<f32>;         // [T, K]

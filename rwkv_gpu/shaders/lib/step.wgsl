@@ -1,11 +1,11 @@
-// What changes from one replay to the next.
+// The data of a step, which changes from one replay to the next.
 struct Step {
-    rows: u32,      // T; a plan is launched for its bucket, and what lies beyond returns early
+    rows: u32,      // T; a plan is launched for `bucket` rows, and the rest returns early
     segments: u32,  // sequences that the rows belong to
-    outputs: u32,   // R, rows whose logits are asked for
-    bucket: u32,    // rows that the plan is made for
-    positions: u32, // of all sequences, with these rows
-    longest: u32,   // of the longest
+    outputs: u32,   // R, rows whose logits are needed
+    bucket: u32,    // maximum rows of the plan
+    positions: u32, // total positions of all sequences, including these rows
+    longest: u32,   // positions of the longest sequence
 }
 
 @group(0) @binding(0) var<uniform> step: Step;
@@ -17,12 +17,12 @@ struct Segment {
     start: u32,     // position of the first; at 0 the sequence has no state yet
     source: u32,    // the state that is read
     written: u32,   // the state that is written, maybe the same
-    kept: u32,      // states that are written on the way, after the first rows; 0, or one for each row but the last
-    early: vec4u,   // these states
+    kept: u32,      // number of intermediate states to save, one after each row except the last; or 0
+    early: vec4u,   // the numbers of these states
     late: vec4u,
 }
 
-// The state after one of the rows whose states are kept.
+// The number of the state saved after one of the rows.
 fn kept_state(segment: Segment, row: u32) -> u32 {
     if row < 4u {
         return segment.early[row];
@@ -30,12 +30,12 @@ fn kept_state(segment: Segment, row: u32) -> u32 {
     return segment.late[row - 4u];
 }
 
-// How many vec4s apart the parts of a stack begin, whose rows are `width` vec4s: at multiples of 256 bytes.
+// The distance between parts of a stack in vec4s, a multiple of 256 bytes, for rows of `width` vec4s.
 fn apart(width: u32) -> u32 {
     return (step.bucket * width + 15u) / 16u * 16u;
 }
 
-// The same in numbers, of rows that may end within a vec4.
+// The same in numbers, for rows that need not be whole vec4s.
 fn numbers_apart(width: u32) -> u32 {
     return (step.bucket * width + 63u) / 64u * 64u;
 }

@@ -1,6 +1,6 @@
 // Sums over lanes and subgroups.
 
-//# across_subgroups: Where the LANES_PER_ROW lanes that share rows put their SUMS together.
+//# across_subgroups: Adds up the SUMS of the LANES_PER_ROW lanes that share rows, in workgroup memory.
 // needs sum: group_sum
 const SHUFFLED_LANES = min(LANES_PER_ROW, SUBGROUP);
 
@@ -9,7 +9,7 @@ const_assert WG % SUBGROUP == 0u;
 
 var<workgroup> partial: array<f32, WG / SHUFFLED_LANES * SUMS>;
 
-// Adds sum number a of a lane to those beside it.
+// Adds up sum number a of neighbouring lanes.
 fn add_partial(value: f32, a: u32, lane: u32) {
     let sum = group_sum(value, SHUFFLED_LANES);
     if lane % SHUFFLED_LANES == 0u {
@@ -17,7 +17,7 @@ fn add_partial(value: f32, a: u32, lane: u32) {
     }
 }
 
-// Over all lanes that share the rows of a lane.
+// The sum over all lanes that share rows.
 fn sum_of(a: u32, lane: u32) -> f32 {
     var sum = 0.0;
     for (var p = 0u; p < LANES_PER_ROW / SHUFFLED_LANES; p++) {
@@ -26,12 +26,12 @@ fn sum_of(a: u32, lane: u32) -> f32 {
     return sum;
 }
 
-//# single_lane: Without subgroups a lane reaches itself alone.
+//# single_lane: Without subgroups, a lane sums over itself only.
 const_assert SUBGROUP == 1u;
 
 fn group_sum(v: f32, _width: u32) -> f32 { return v; }
 
-//# squares: Where the lanes of a workgroup put together the squares of its TB rows of x.
+//# squares: Adds up the squares of TB rows of x over the lanes of a workgroup.
 // needs sum: group_sum
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 
@@ -55,8 +55,8 @@ fn squares_of(t: u32) -> f32 {
 }
 
 //# subgroup
-// The sum over `width` neighbouring lanes, a power of two, by shuffles. WGSL does not promise it, but every driver puts
-// neighbours of a workgroup of one dimension side by side in its subgroups.
+// The sum over `width` neighbouring lanes, a power of two, by shuffles. WGSL does not guarantee it, but every driver puts
+// neighbouring lanes of a one-dimensional workgroup next to each other in a subgroup.
 fn group_sum(v: f32, width: u32) -> f32 {
     var sum = v;
     for (var far = 1u; far < width; far *= 2u) {

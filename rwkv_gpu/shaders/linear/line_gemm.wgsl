@@ -3,7 +3,7 @@
 // Each subgroup has FM times S rows of W, and of every STAGE columns 256 that no other subgroup of these rows has. Eight
 // neighbouring lanes load the eight chunks of 32 columns that a row has there, so that whole lines of memory are read. Of
 // each chunk a lane decodes four weights at a time to float16 in workgroup memory of its own: 32 columns of all rows, which
-// the subgroup multiplies, waiting for nobody. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
+// the subgroup multiplies, without waiting for others. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
 // fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
 // subgroups may be one apart. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero. The next
 // stage of W and the next pairs of x are on their way in registers meanwhile. A workgroup may have one of PARTS parts of the
@@ -32,7 +32,7 @@ const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
 const ALL_COLUMNS = PARTS * STAGES * STAGE;
-// FRAGMENTS: so many times S rows has each x. STAGES: of a part of the longest rows of W. ALL_COLUMNS: of all parts.
+// FRAGMENTS: rows of each x, in units of S. STAGES: stages of a part of the longest rows of W. ALL_COLUMNS: columns of all parts.
 const_assert TB == FT * S && S % 8u == 0u;
 const_assert STAGE == ALONG_K * CHUNKS * 32u;
 const_assert UNITS * PAIRS == 4u && COPIES <= 2u;

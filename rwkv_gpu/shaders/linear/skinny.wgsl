@@ -37,8 +37,8 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
 
 //# quantise_x
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
-// at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
-// beside them; those of neighbouring chunks lie side by side.
+// at a time. A chunk is two vec4s for each byte of an integer, the lowest first, followed by its scale and the sum of each
+// run. Neighbouring chunks are adjacent.
 // needs lib/quantise: bits_of, bytes_of, most_of, rest_of, sum_of_four, words_of_four; lib/sum/squares: add_squares
 // needs linear/skinny/shared_x: place, scale_at; norm: gained; rows: x4; sum: group_sum
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once

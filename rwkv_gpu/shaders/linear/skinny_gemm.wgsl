@@ -121,7 +121,7 @@ fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> Raws {
     return raw;
 }
 
-// What is wanted beside the sums of a lane.
+// The epilogue inputs for the sums of a lane.
 fn all_epilogue_inputs(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec3f, OWN> {
     var found: array<vec3f, OWN>;
     for (var i = 0u; i < OWN; i++) {

@@ -25,7 +25,7 @@ const X_LANES = SUBGROUP * ALONG_M;             // that copy x of the same colum
 const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // eights of x that a lane copies
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
-// FRAGMENTS: so many times S rows has each x.
+// FRAGMENTS: rows of each x, in units of S.
 const_assert TB == FT * S;
 const_assert LOADS * SUBGROUP == OWN * CHUNKS;
 const_assert X_LOADS * X_LANES * 8u == TB * COLUMNS;

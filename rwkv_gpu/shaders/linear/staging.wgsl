@@ -130,7 +130,7 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
     return squares;
 }
 
-// Stages vec4 e of a row of so many, and gives the sum of x² over it.
+// Stages vec4 e of a row, and returns the sum of x² over it.
 fn put_four(values: vec4f, e: u32, fours: u32) -> f32 {
     put(gained(values, 4u * min(e, fours - 1u)), e, e < fours);
     return select(0.0, dot(values, values), NORMED && e < fours);

@@ -1,7 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
 //
 // Each subgroup has S rows of W, and of every STAGE columns those that no other subgroup of these rows has. It decodes them to
-// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. x is in
+// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, without waiting for others. x is in
 // workgroup memory, STAGE columns at a time, for all of them. Sums of unlike columns meet once, in the end. Beyond the end of
 // a row, W is zero. The next stage is on its way in registers meanwhile: of W by STEP columns, each of which is asked for as
 // soon as the one before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns
@@ -31,7 +31,7 @@ const X_EIGHTS = STAGE * TB / 8u;       // of x
 const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
-// FRAGMENTS: so many times S rows has each x.
+// FRAGMENTS: rows of each x, in units of S.
 const_assert TB == FT * S && S % 8u == 0u;
 const_assert STEP == 64u || STEP == 128u;
 const_assert STEPS * STEP * ALONG_K == STAGE;
@@ -175,7 +175,7 @@ fn chunks_at(at: u32, s: u32) -> Chunks {
     return chunks;
 }
 
-// So many fours of each chunk of a step, into the tile of the subgroup.
+// Decodes some vec4s of each chunk of a step into the tile of the subgroup.
 fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
     meet();
     for (var n = 0u; n < LOADS; n++) {

@@ -30,7 +30,7 @@ var<private> is_first_workgroup: bool;   // whether a workgroup has the first bl
 var<private> first_row: u32;    // of x, for a workgroup of several rows
 var<private> own_lane: u32;
 
-// What becomes of a sum is said by a part `linear/epilogue/...`; `epilogue_inputs` is what it wants beside the sum, and may be asked for early.
+// A part `linear/epilogue/...` processes the sum; `epilogue_inputs` are its other inputs, which can be loaded early.
 fn store(matrix: Matrix, t: u32, row: u32, first: f32, second: f32) {
     store_with(matrix, t, row, first, second, epilogue_inputs(matrix, t, row));
 }

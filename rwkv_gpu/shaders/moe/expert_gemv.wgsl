@@ -5,7 +5,7 @@
 // needs choices: tile_at; format: floats, fours_of, run_raw, scale_of; lib/sum/across_subgroups: add_partial, sum_of
 // needs lib/sum/squares: add_squares, squares_of; moe/matrices: row_runs; moe/stage: place, stage; moe/tiles: input_of
 // needs moe/write: write; norm: root
-const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
+const LANES = WG / LANES_PER_ROW;    // groups of neighbouring lanes, each with its own rows
 const SUMS = R * TB;
 const ALL = ROW_RUNS;
 

@@ -9,7 +9,7 @@
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const CHUNKS = K / 32u;
-const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
+const LANES = WG / LANES_PER_ROW;    // groups of neighbouring lanes, each with its own rows
 
 const_assert K % 32u == 0u;
 const_assert SUBGROUP % LANES_PER_ROW == 0u;

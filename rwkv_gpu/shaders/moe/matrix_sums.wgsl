@@ -6,7 +6,7 @@ const STEPS = (K + COLUMNS - 1u) / COLUMNS;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_K;
 const_assert OWN4 * 4u % S == 0u;
 
-var<workgroup> live: vec4u;     // fragments of x that have choices; 16 bytes, so that tiles beside it lie at multiples of that
+var<workgroup> live: vec4u;     // fragments of x that have choices; 16 bytes, which keeps the next tiles aligned
 var<workgroup> y_tile: array<f32, FM * S * S * ALONG_M * ALONG_K>;
 
 // The sums of all rows with one fragment of x, from workgroup memory, where they are [t, m].

@@ -9,7 +9,7 @@ const NOTHING = 0u;                     // comes after the order of any number
 
 const_assert !(BY_SCORE && OF_ALL);     // the scores would have to be known first
 
-// The n-th expert of row t, of the first so many. Who finds USED may write them all, by as many lanes.
+// The n-th best expert of row t. A caller that finds all USED of them can write each from a different lane.
 fn rank(t: u32, n: u32, count: u32, writes: bool, lane: u32) -> u32 {
     var orders: array<u32, OWN_LOGITS>;
     for (var i = 0u; i < OWN_LOGITS; i++) {

@@ -5,7 +5,7 @@
 // needs rows: x4
 alias XFour = vec4f;    // as it is kept on its way
 
-// Where a four of a row lies, and what lies so many fours behind it: zero behind the row.
+// The place of a vec4 of a row, and the vec4 at a distance from it: zero beyond the row.
 fn x_start(row: u32, four: u32) -> u32 { return row * INPUT_STRIDE + 4u * four; }
 
 fn x_four(start: u32, four: u32, further: u32) -> XFour { return x4(start, 4u * further, max(K, 4u * four) - 4u * four); }
@@ -19,7 +19,7 @@ fn rounded_four(kept: XFour) -> vec4<f16> { return halves(halves_of(in_units(kep
 
 alias XFour = vec4<f16>;    // as it is kept on its way
 
-// Where a four of a row lies, and what lies so many fours behind it.
+// The place of a vec4 of a row, and the vec4 at a distance from it.
 fn x_start(row: u32, four: u32) -> u32 { return row * PADDED4 + four; }
 
 fn x_four(start: u32, _four: u32, further: u32) -> XFour { return halves(x[start + further]); }
@@ -34,7 +34,7 @@ fn rounded_four(kept: XFour) -> vec4<f16> { return kept; }
 
 alias XFour = vec2u;    // as it is kept on its way
 
-// Where a four of a row lies, and what lies so many fours behind it.
+// The place of a vec4 of a row, and the vec4 at a distance from it.
 fn x_start(row: u32, four: u32) -> u32 { return row * PADDED4 + four; }
 
 fn x_four(start: u32, _four: u32, further: u32) -> XFour { return x[start + further]; }

@@ -17,8 +17,8 @@ const KEPT_SLOTS = 10u;
 fn key_part(part: u32) -> u32 { return part * apart(D4); }
 fn value_part(part: u32) -> u32 { return KEY_PARTS * apart(D4) + part * apart(V4); }
 
-// Where the decay of S over a chunk lies, [chunks, H, N / 4], that begins after so many tokens of a segment. One whose states
-// are kept has at most nine tokens, and as many decays.
+// The place of the decay of S over a chunk, [chunks, H, N / 4], that begins after `done` tokens of a segment. A segment whose
+// intermediate states are saved has at most nine tokens, and one decay for each.
 fn decay_place(segment: u32, done: u32, head: u32) -> u32 {
     var slot = segments[segment].first / BLOCK + KEPT_SLOTS * segment;
     if segments[segment].kept > 0u {

@@ -104,7 +104,7 @@ fn low_of(token: u32, e: u32) -> vec4f {
     return lora_inputs[whose.z + (token * whose.y + k) / 4u];
 }
 
-// What gates are made of is, beside products, a bias.
+// Gates are computed from products and a bias.
 fn gates_from(m: u32, d: u32, _token: u32) -> vec4f { return vectors[(5u + m) * D4 + d]; }
 
 // For all lanes to read.
@@ -159,7 +159,7 @@ fn multiply(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u
 //# own_value: The first layer has no v to mix in.
 fn first_of(_token: u32) -> vec4f { return vec4f(); }
 
-//# quantise: y is integers as well, which some lanes make of what all have found. By then nobody reads decays any more.
+//# quantise: y is also written as integers, by some lanes from the results of all. Decays are no longer needed by then.
 // needs kernel: decays_at; lib/store_quantised: store_quantised
 @group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 

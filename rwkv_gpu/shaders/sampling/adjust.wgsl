@@ -26,7 +26,7 @@ fn adjusted(row: u32, draw: Draw, token: u32, raw: f32) -> f32 {
     return select(x * draw.repetition, x / draw.repetition, x > 0.0) - draw.presence - count * draw.frequency;
 }
 
-// The bits of 32 tokens say which have a bias, and beside them stands how many tokens before these have one.
+// A mask of 32 tokens shows which have a bias; the number of biases of all tokens before them is stored next to it.
 fn biased(draw: Draw, token: u32, x: f32) -> f32 {
     let table = draw.seat * PAIRS + V;
     let word = counts[table + token / 32u];

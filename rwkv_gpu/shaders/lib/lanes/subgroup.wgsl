@@ -1,8 +1,8 @@
-// Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then each subgroup over all of them.
+// Entry point and reductions over the WG lanes of a workgroup: within each subgroup, then over all subgroups; all lanes get the result.
 // needs kernel: run; lib/step: flat
-var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
+var<workgroup> shared_subgroups: array<u32, WG>;    // one value per subgroup; a subgroup may have only one lane
 var<workgroup> shared_seconds: array<u32, WG>;
-var<workgroup> shared_fours: array<vec4f, (WG + 3u) / 4u>;   // WebGPU has no smaller ones than of four lanes; WG would be 16 KiB
+var<workgroup> shared_fours: array<vec4f, (WG + 3u) / 4u>;   // WebGPU subgroups have at least four lanes; WG elements would take 16 KiB
 var<private> subgroup: u32;
 var<private> subgroups: u32;
 var<private> subgroup_lane: u32;
@@ -34,7 +34,7 @@ fn reduce_add(v: f32, lane: u32) -> f32 {
     return subgroupAdd(sum);
 }
 
-// Two sums for the barriers of one.
+// Two sums, with the barriers of one.
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     share_both(bitcast<vec2u>(subgroupAdd(v)));
     var sum = vec2f();
@@ -44,7 +44,7 @@ fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     return subgroupAdd(sum);
 }
 
-// Four sums for the barriers of one.
+// Four sums, with the barriers of one.
 fn reduce_add4(v: vec4f, lane: u32) -> vec4f {
     let own = subgroupAdd(v);
     workgroupBarrier();
@@ -68,7 +68,7 @@ fn reduce_max2(v: vec2f, lane: u32) -> vec2f {
     return subgroupMax(most);
 }
 
-// The least id of those whose key is greatest.
+// The smallest id among those with the largest key.
 fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
     let top = subgroupMax(key);
     share_both(vec2u(bitcast<u32>(top), subgroupMin(select(0xffffffffu, id, key == top))));
@@ -100,7 +100,7 @@ fn reduce_min(v: u32, lane: u32) -> u32 {
     return subgroupMin(least);
 }
 
-// The value of each subgroup, which one of its lanes writes: lanes that write the same value race, too.
+// Stores the value of each subgroup from one of its lanes, as several lanes that write the same value would still race.
 fn share(v: u32) {
     workgroupBarrier();     // the previous result has been read by all
     if subgroup_lane == 0u {

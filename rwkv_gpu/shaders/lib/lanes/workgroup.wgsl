@@ -1,4 +1,4 @@
-// Entry and reductions over the WG lanes of a workgroup, given to every lane: a tree in workgroup memory, no feature needed.
+// Entry point and reductions over the WG lanes of a workgroup, by a tree in workgroup memory, without any feature; all lanes get the result.
 // needs kernel: run; lib/step: flat
 var<workgroup> shared_lanes: array<u32, WG>;
 
@@ -41,7 +41,7 @@ fn reduce_max(v: f32, lane: u32) -> f32 {
 
 fn reduce_max2(v: vec2f, lane: u32) -> vec2f { return vec2f(reduce_max(v.x, lane), reduce_max(v.y, lane)); }
 
-// The least id of those whose key is greatest.
+// The smallest id among those with the largest key.
 fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
     let top = reduce_max(key, lane);
     return reduce_min(select(0xffffffffu, id, key == top), lane);

@@ -1,15 +1,15 @@
-// The sums of a tile, by subgroups that have FM x FT fragments of S x S each; what is multiplied next is on its way meanwhile
+// The sums of a tile, by subgroups with FM x FT fragments of S x S each; the next step is prefetched
 //
-// Subgroups have rows of W, rows of x, or columns to themselves: where they share out columns, their sums meet in the end.
-// Each fragment has a name, as drivers keep arrays of fragments in memory. Those beyond FM and FT are never computed.
+// Subgroups divide rows of W, rows of x, or columns. If they divide columns, their sums are added up at the end.
+// Each fragment is a variable, as drivers keep arrays of fragments in memory. Those beyond FM and FT are never computed.
 // needs further columns: ask_adapters, stage_adapters
 // needs lib/matrix_units/tile: copy_down, place_of, put_down, raw_at, x_at
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-const OWN4 = C4 / ALONG_K;              // vec4s of a step that a subgroup multiplies
+const OWN4 = C4 / ALONG_K;              // vec4s of a step per subgroup
 const_assert OWN4 * 4u % S == 0u;
 
 fn multiply(lane: u32) {
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    // Matrix units require control flow that naga can prove uniform; it treats values loaded like this as uniform.
     let here = workgroupUniformLoad(&bounds).xyz;
     if here.x >= here.y {
         return;
@@ -80,9 +80,9 @@ fn multiply(lane: u32) {
             workgroupBarrier();
         }
     }
-    // One place of the text stores each fragment and finishes it: with a copy of the epilogue for each of sixteen fragments, a
-    // kernel has 8,000 instructions, and fetching them takes an H200 a tenth of a prompt's time. The number comes from memory,
-    // so that no compiler unrolls the loop.
+    // A single copy of the code stores and finishes each fragment: with a copy of the epilogue for each of sixteen fragments,
+    // a kernel has 8,000 instructions, and fetching them takes a tenth of a prompt's time on an H200. The loop count comes
+    // from memory, so that no compiler unrolls the loop.
     for (var n = 0u; n < FM * FT; n++) {
         if lane == 0u {
             bounds = vec4u(here, n);

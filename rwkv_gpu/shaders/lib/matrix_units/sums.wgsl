@@ -1,8 +1,8 @@
-// Sums of a workgroup's subgroups on their way out of fragments: added up where subgroups share out columns, then put
+// Writes out the sums in the fragments of a workgroup's subgroups, adding them up first if subgroups divide columns
 //
-// Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
-// AT_ONCE fragments lie in workgroup memory at a time: one, or all. What is wanted beside sums is asked for before they are
-// waited for, of up to ASKED sums of a lane at once.
+// Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. AT_ONCE fragments of
+// each subgroup are in workgroup memory at a time: one, or all. Other inputs of the epilogue are loaded before waiting for
+// the sums, for up to ASKED sums of a lane at once.
 // needs linear/gemm_matrix: put; epilogue: epilogue_inputs; kept sums: keep; columns of sums: last_of_all, sums_at
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
@@ -20,7 +20,7 @@ fn fragment_at(subgroup: u32, i: u32, j: u32) -> u32 {
     return (subgroup * AT_ONCE + (j * FM + i) % AT_ONCE) * S * S;
 }
 
-// Behind each fragment, and behind the last.
+// Called after each fragment, and after the last.
 fn finish_one(i: u32, j: u32, lane: u32) {
     if AT_ONCE == 1u {
         put_fragments(j * FM + i, 1u, lane);
@@ -33,7 +33,7 @@ fn finish_all(lane: u32) {
     }
 }
 
-// So many fragments of each subgroup, from workgroup memory, where they are [t, m]: with what others have of the same rows.
+// Finishes `count` fragments of each subgroup in workgroup memory, [t, m], adding the sums of other subgroups for the same rows.
 fn put_fragments(first: u32, count: u32, lane: u32) {
     let end = count * S * S * ALONG_M * ALONG_T;
     var wanted: array<vec3f, ASKED>;
@@ -61,12 +61,12 @@ fn put_fragments(first: u32, count: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// What is wanted beside the sum of row m of W and row t of x of a workgroup.
+// The epilogue inputs for row m of W and row t of x of a workgroup.
 fn want(m: u32, t: u32) -> vec3f {
     return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
 }
 
-// Row m of W and row t of x that a sum is of.
+// Row m of W and row t of x of a sum.
 fn place_in_tile(first: u32, n: u32) -> vec2u {
     let e = n % (S * S);
     let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
@@ -75,7 +75,7 @@ fn place_in_tile(first: u32, n: u32) -> vec2u {
     return vec2u(m, (subgroup / ALONG_M * FT + (first + held) / FM) * S + e / S);
 }
 
-// The sum over the columns of a workgroup and, of pairs, the one of the next row.
+// The sum over the columns of a workgroup and, for gated pairs, that of the next row.
 fn own_sums(n: u32) -> vec2f {
     var sums = vec2f();
     for (var k = 0u; k < ALONG_K; k++) {
@@ -85,7 +85,7 @@ fn own_sums(n: u32) -> vec2f {
     return sums;
 }
 
-// Where it lies of the subgroup that has the k-th share of the columns.
+// The place of a sum of the subgroup with the k-th share of the columns.
 fn tile_place(n: u32, k: u32) -> u32 {
     let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
     let held = n / (S * S * ALONG_M * ALONG_T);

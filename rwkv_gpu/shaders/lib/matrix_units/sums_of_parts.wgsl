@@ -1,12 +1,12 @@
-// A workgroup has one of PARTS parts of the columns of its rows, and leaves its sums to whoever of these is done last: no
-// workgroup waits for another. They are added up in the same order whoever it is, so the result is the same each time.
+// Split-K: a workgroup has one of PARTS parts of the columns of its rows. The last of these workgroups to finish adds up the
+// sums of all, so no workgroup waits for another. It always adds in the same order, so results are reproducible.
 // needs lib/last_workgroup: count_done; lib/matrix_units/sums: own_sums, tile_place
 @group(0) @binding(19) @coherent var<storage, read_write> found: array<vec4f>;  // [blocks of rows, fragments, PARTS, sums / 4]
 
 const FOURS_OF_ALL = AT_A_TIME_OF_ALL / 4u;
 const FOURS_OF_A_LANE = (FOURS_OF_ALL + WG - 1u) / WG;
 
-// Whether a workgroup is it. Before, its sums are in workgroup memory; then, those of all parts.
+// Whether this workgroup is the last. Workgroup memory holds its own sums before the call, and those of all parts after it.
 fn last_of_all(first: u32, lane: u32) -> u32 {
     let block = (matrix.block + row0 / R) * table.t_blocks + t0 / TB;
     let place = block * (FM * FT / AT_ONCE) + first / AT_ONCE;
@@ -23,7 +23,7 @@ fn last_of_all(first: u32, lane: u32) -> u32 {
     return last;
 }
 
-// All is asked for before any of it is waited for.
+// All loads are issued before waiting for any of them.
 fn add_up(start: u32, lane: u32) {
     var fours: array<vec4f, FOURS_OF_A_LANE * PARTS>;
     for (var i = 0u; i < FOURS_OF_A_LANE; i++) {

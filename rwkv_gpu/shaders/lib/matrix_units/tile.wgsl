@@ -1,7 +1,7 @@
-// A tile of R rows m of W by TB rows t of x, for a workgroup on matrix units: what of it lies in workgroup memory
+// The workgroup memory of a tile of R rows m of W by TB rows t of x on matrix units
 //
-// COLUMNS columns at a time, as float16: W decoded, x as `round_rows` wrote it, of each four columns 0, 2, 1, 3.
-// Beyond the end of a row, W is zero.
+// It holds COLUMNS columns at a time, as float16: W decoded, and x as written by `round_rows`, each four columns in the order
+// 0, 2, 1, 3. Beyond the end of a row, W is zero.
 // needs decoded weights: four_weights; format: fours_of, run_raw, scale_of
 // needs linear/gemm_matrix: runs_of_row, w_run, x_place, x_width4
 enable wgpu_cooperative_matrix;
@@ -9,19 +9,19 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // [T, K / 4] rows, then [T] exponents
 
 const C4 = COLUMNS / 4u;
-// A tile lies in blocks of 64 columns, [block, row, column]; rows are 16 bytes longer than that, so that neighbours lie in
-// different banks.
+// The layout of a tile is in blocks of 64 columns, [block, row, column]. Rows have 16 bytes of padding, so that neighbouring
+// rows are in different banks.
 const BLOCK4 = 16u;
 const STRIDE = BLOCK4 + 2u;
 const_assert COLUMNS % 64u == 0u;
 const PARTS = COLUMNS / RUN;
-const W_LOADS = (R * PARTS + WG - 1u) / WG;     // runs that a lane decodes of a step
+const W_LOADS = (R * PARTS + WG - 1u) / WG;     // runs that a lane decodes per step
 const X_LOADS = (TB * C4 + WG - 1u) / WG;       // vec4s that it copies
 const W_SCALE = f32(1u << W_EXPONENT);
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * (C4 / BLOCK4)>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * (C4 / BLOCK4)>;
-// Steps, from and to, and to where with those of adapters; then the fragment that is stored. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
+// First step, end of the steps, end including those of adapters; then the fragment to store. 16 bytes: after 8, products were wrong on an H200, whose loads of fragments need multiples of 16.
 var<workgroup> bounds: vec4u;
 
 // Neighbouring lanes have neighbouring runs of a row.
@@ -58,11 +58,11 @@ fn copy_down(values: vec4<f16>, e: u32) {
     }
 }
 
-// Where vec4 `four` of a row lies in a tile of so many rows.
+// The place of vec4 `four` of a row in a tile with a number of rows.
 fn place_of(rows: u32, row: u32, four: u32) -> u32 { return (four / BLOCK4 * rows + row) * STRIDE + four % BLOCK4; }
 
-// What sums of row t are multiplied by, of an x whose exponents begin there.
+// The factor of the sums of row t, given the place of the exponents of x.
 fn scale_at(exponents: u32, t: u32) -> f32 { return ldexp(1.0, i32(x[exponents + t].x) - i32(W_EXPONENT)); }
 
-// vec4s of a row of x, which is padded to whole 64 columns.
+// vec4s of a row of x, padded to a multiple of 64 columns.
 fn padded4(k: u32) -> u32 { return (k + 63u) / 64u * 16u; }

@@ -1,7 +1,7 @@
-// All rows of float16 are multiples of one unit, and are to be normed: behind them are sums of squares, of each S columns of
-// every row, of which the sum is wanted only when those of products are there. Until then `y_tile` has them.
-const QUADS = TB / 4u;                  // rows by fours
-const AT_A_TIME = 4u;                   // of their sums that a lane asks for
+// All rows of float16 are multiples of one unit, and must still be normed: they are followed by the sums of squares of each S
+// columns of every row. Their total is needed only after the products, and is in `y_tile` until then.
+const QUADS = TB / 4u;                  // groups of four rows
+const AT_A_TIME = 4u;                   // loads of squares that a lane issues at a time
 
 const_assert WG % QUADS == 0u && SUBGROUP % QUADS == 0u;
 
@@ -31,7 +31,7 @@ fn squares_at(first: u32, n: u32, count: u32) -> vec4f {
     return select(vec4f(), bitcast<vec4f>(x[first + (at / QUADS * X_ROWS + t0) / 4u + at % QUADS]), n < count);
 }
 
-// Between barriers.
+// Must be called between barriers.
 fn settle_scales(lane: u32) {
     for (var r = lane; r < TB; r += WG) {
         var sum = 0.0;

@@ -27,7 +27,7 @@ def main() -> None:
 def open_standard_files() -> None:
     """Reopens closed standard files (as by `2>&-`).
 
-    Otherwise the next opened file would get their number, and their output.
+    Without this, the next file to be opened would get their number, and their output.
     """
     for number in range(3):
         try:

@@ -79,7 +79,7 @@ def _lanes(device: Device) -> Iterable[Outcome]:
     fars = [far for far in range(DISTANCES) if 1 << far < size]
     if not fars:
         return
-    met = device.probe(link("probes/lanes", constants={"DISTANCES": len(fars)}), 4 * 64 * len(fars))
+    met = device.probe(link("probes/lanes", constants={"FARS": len(fars)}), 4 * 64 * len(fars))
     found = np.frombuffer(met, np.uint32).reshape(len(fars), 64)
     for row, far in zip(found, fars, strict=True):
         strays = float(np.count_nonzero(row != np.arange(64) ^ (1 << far)))

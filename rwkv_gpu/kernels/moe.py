@@ -1,4 +1,4 @@
-"""Mixtures of experts: routing, products with the chosen experts, and their sum."""
+"""Kernels of mixtures of experts: routing, products with the chosen experts, and their sum."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -37,11 +37,11 @@ from .parts import (
     WORDS,
 )
 
-INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of expert_gemv_int: lanes, those of a row, rows
+INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # expert_gemv_int: lanes, lanes per row, rows
 TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
 TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and in down: {INT16.reason}")
 
-AS_FLOATS = "formats/mxfp4_floats"  # in place of "formats/mxfp4", where floats are multiplied
+AS_FLOATS = "formats/mxfp4_floats"  # replaces "formats/mxfp4" in kernels that multiply floats
 FLOATS = Hole("format", (*(part for part in FORMAT.parts if part != "formats/mxfp4"), AS_FLOATS))
 BYTES_FORMAT = Hole("format", tuple(part for part in PACKED_FORMAT.parts if part != "formats/mxfp4"))
 STAGED_FORMAT = Hole("format", (*BYTES_FORMAT.parts, AS_FLOATS))
@@ -52,12 +52,16 @@ GATING = Hole("gating", tuple(f"moe/gating/{part}" for part in ("softmax", "late
 CHOOSING = Hole("choosing", tuple(f"moe/choosing/{part}" for part in ("logits", "scores", "biased")))
 GROUPS = Hole("groups", ("moe/groups/one", "moe/groups/best"))
 ANSWER = Hole("answer", ("moe/answer/plain", "moe/answer/scaled"))
-GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu"), optional=True)  # of two matrices
+GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu"), optional=True)  # for two matrices
 BIAS = Hole("bias", ("moe/bias/none", "moe/bias/each"))
 SUMS = Hole("sums", ("moe/sums/plain", "moe/sums/scaled"))
 INPUT_SCALE = Hole("input scale", ("moe/input/plain", "moe/input/scaled"))
 SHARES = Hole("shares", ("moe/share/each", "moe/share/one"))
-ROUTED = GATING.maybe(), CHOOSING.only("logits", "biased").maybe(), ANSWER.maybe()  # where subgroups rank experts
+ROUTED = (
+    GATING.maybe(),
+    CHOOSING.only("logits", "biased").maybe(),
+    ANSWER.maybe(),
+)  # if subgroups rank experts
 RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # as moe/choices/ranked
 WRITING = RESULT, GLU, BIAS, SUMS, INPUT_SCALE
 MATRICES = (*DECODING, "moe/matrices")
@@ -128,7 +132,7 @@ def _int_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
 
 
 def _as_gemv_int(config: ExpertConfig) -> GemmConfig:
-    """The product with one matrix that makes integers of x, and multiplies them, by the same parts."""
+    """The plain product that quantises and multiplies x by the same parts, for the self test."""
     return gemv_int(
         config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=MANY
     )
@@ -197,7 +201,7 @@ EXPERT_GEMM_TILE = ExpertKernel(
 
 
 def _matrix_trials(can: Capabilities) -> dict[str, ExpertConfig]:
-    """Every number of fragments, columns that subgroups share out or not, and both ways to stage."""
+    """Every number of fragments, with and without subgroups that divide columns, and both ways to stage."""
     tiles = {
         "expert_gemm_matrix": ExpertMatrixTile(2, 4, 2, 2),
         "expert_gemm_matrix_ahead": ExpertMatrixTile(1, 2, 2, columns=128),
@@ -212,7 +216,7 @@ def _matrix_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
     yield from (expert_gemm_matrix(can.fragment, can.subgroup_size, tile) for tile in MATRIX_TILES)
 
 
-MATRIX_TILES = (  # that `tune` tries, for few choices of an expert and for many
+MATRIX_TILES = (  # tiles that `tune` tries, for few choices of an expert and for many
     ExpertMatrixTile(1, 1, 4),
     ExpertMatrixTile(1, 1, 4, ahead=4),
     ExpertMatrixTile(2, 2, 4),

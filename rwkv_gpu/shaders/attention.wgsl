@@ -1,6 +1,6 @@
-// Parts of attention: queries and keys, blocks of rows, scores and answers.
+// Parts of attention: queries and keys, blocks of rows, scores and results.
 
-//# block: What a workgroup has of the queries of a step: neighbours of one sequence, rows or heads of rows.
+//# block: The queries of a workgroup: neighbouring rows, or heads of rows, of one sequence.
 struct Block {
     first: u32,     // of all queries
     count: u32,
@@ -31,7 +31,7 @@ fn nth_block(index: u32, heads: u32, size: u32) -> Block {
     return found;
 }
 
-// Behind the last position of a sequence in this step.
+// The end of the positions of a sequence after this step.
 fn end_of(segment: u32) -> u32 { return segments[segment].start + segments[segment].count; }
 
 //# eight: 8 dims of a head.
@@ -41,19 +41,18 @@ struct Eight {
 }
 
 //# every_run
-// All runs have a maximum and a sum: those of the rows of one workgroup are cut alike, whatever each of them sees.
+// All runs have results, as the context is split in the same way for all rows of a workgroup, whatever each row sees.
 fn runs_of(_position: u32) -> u32 { return RUNS; }
 
 //# partition
-// What a row sees, cut into runs of a multiple of GRAIN positions: as many to each as the length wants. Up to ONE_RUN positions
-// are one.
+// The context of a row, split into equal runs of a multiple of GRAIN positions. Up to ONE_RUN positions are a single run.
 // needs reach: first_seen; run count: most_runs
 struct Cut {
     start: u32,
     end: u32,   // behind the last position; not behind `start` where there is nothing
 }
 
-// Run `number` of what rows from position `first` to `last` see.
+// Run `number` of the context of rows at positions `first` to `last`.
 fn cut_of(first: u32, last: u32, number: u32) -> Cut {
     let seen = first_seen(first);
     let base = seen / GRAIN * GRAIN;
@@ -67,17 +66,17 @@ fn run_size(length: u32) -> u32 {
     return select(each, ONE_RUN, length <= ONE_RUN);
 }
 
-// How many runs there are at a position.
+// The number of runs at a position.
 fn runs_of(position: u32) -> u32 {
     let length = position + 1u - first_seen(position) / GRAIN * GRAIN;
     let size = run_size(length);
     return (length + size - 1u) / size;
 }
 
-//# turns: How far each pair of a head turns, by position.
+//# turns: The rotation of each pair of a head, by position.
 @group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 
-// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
+// The rotation of a position is that of its page's first position, combined with that of its place in the page; both are exact.
 fn turn_of(position: u32, pair: u32) -> vec2f {
     let a = turns[position % PAGE * (DIMS / 2u) + pair];
     let b = turns[(PAGE + position / PAGE) * (DIMS / 2u) + pair];
@@ -87,10 +86,10 @@ fn turn_of(position: u32, pair: u32) -> vec2f {
 //# vectors: Float32 parameters of a layer's heads, one after the other: the norms of q and k [2, N], then the sinks [H].
 @group(0) @binding(2) var<storage, read> vectors: array<f32>;
 
-//# answer/floats: The answer is floats.
+//# answer/floats: The result is written as floats.
 fn answer(i: u32, value: vec4f) { y[i] = value; }
 
-//# answer/rounded: The answer is also float16.
+//# answer/rounded: The result is also written as float16.
 // needs lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
 @group(0) @binding(13) var<storage, read_write> rounded: array<vec2u>;   // as round_rows writes it, without exponents
 
@@ -99,17 +98,17 @@ fn answer(i: u32, value: vec4f) {
     rounded[place_of_four(i / (H * N4), i % (H * N4), H * N4)] = halves_of(in_units(value));
 }
 
-//# gate/each: The answer of attention is multiplied, each number by its own gate.
+//# gate/each: Each number of the result is multiplied by its own gate.
 @group(0) @binding(12) var<storage, read> gates: array<vec4f>;          // [T, H, N / 4]
 
 fn gated(y: vec4f, i: u32) -> vec4f { return gates[i] * y; }
 
-//# gate/none: The answer of attention is as it is.
+//# gate/none: The result has no gate.
 fn gated(y: vec4f, _i: u32) -> vec4f { return y; }
 
 //# logit/alibi
-// Scores lose for each position between a query and a key what is the slope of the head (ALiBi): the first SLOPES heads have
-// powers of 2^-SLOPE_STEP, and the others what lies between.
+// ALiBi: scores lose the slope of the head for each position between query and key. The first SLOPES heads have powers of
+// 2^-SLOPE_STEP as slopes, and the others the values in between.
 // needs kernel: Scores
 fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
     let steps = select(heads - SLOPES + 0.5, heads + 1.0, heads < Scores(SLOPES));
@@ -117,13 +116,13 @@ fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
 }
 
 //# logit/capped
-// Scores stay within CAP: CAP · tanh(score / CAP). From 10 on tanh is 1 to the last bit, and some drivers' overflows past 44.
+// Scores stay within CAP: CAP · tanh(score / CAP). From 10 on tanh is 1 in float32, and some drivers' tanh overflows past 44.
 // needs kernel: Scores
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
     return CAP * tanh(clamp(scores / CAP, Scores(-10.0), Scores(10.0)));
 }
 
-//# logit/plain: Scores are as they are.
+//# logit/plain: Scores are not changed.
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores { return scores; }
 
 //# query_scale/constant: Every query has the same scale.
@@ -138,12 +137,12 @@ fn query_scale(position: u32) -> f32 {
     return SCALE * (1.0 + TEMPERATURE * log(1.0 + f32((position + SHIFT) / PERIOD)));
 }
 
-//# rope/neox: Pairs stand half of the rotated dims apart: (i, i + DIMS / 2).
+//# rope/neox: Pairs are (i, i + DIMS / 2).
 fn pair_of(d: u32) -> u32 { return d % (DIMS / 2u); }
 fn partner_of(d: u32) -> u32 { return select(d - DIMS / 2u, d + DIMS / 2u, d < DIMS / 2u); }
 fn is_second(d: u32) -> bool { return d >= DIMS / 2u; }
 
-//# rope/none: Nothing turns: DIMS is 0.
+//# rope/none: No rotation: DIMS is 0.
 fn pair_of(d: u32) -> u32 { return d; }
 fn partner_of(d: u32) -> u32 { return d; }
 fn is_second(_d: u32) -> bool { return false; }
@@ -155,10 +154,10 @@ fn partner_of(d: u32) -> u32 { return d ^ 1u; }
 fn is_second(d: u32) -> bool { return d % 2u == 1u; }
 
 //# sink/logit
-// One more score for each head, which has no value: what its exponential adds to the sum. `vectors` has it from SINKS on.
+// An extra score per head without a value: its exponential is added to the sum. It is in `vectors` from SINKS on.
 fn sink_of(head: u32, top: f32) -> f32 { return exp(min(vectors[SINKS + head % H] - top, 80.0)); }
 
-//# sink/none: The softmax is over the positions alone.
+//# sink/none: The softmax is over the positions only.
 fn sink_of(_head: u32, _top: f32) -> f32 { return 0.0; }
 
 //# source/cached: Another layer has written the keys and values: this one has queries only.
@@ -167,7 +166,7 @@ const OWN_KEYS = false;
 //# source/own: The layer has keys and values of its own, and writes them to their pages.
 const OWN_KEYS = true;
 
-//# value_norm/none: Values go to their pages as they are.
+//# value_norm/none: Values are written to their pages without a norm.
 fn value_scale(_start: u32) -> f32 { return 1.0; }
 
 //# value_norm/unit: Values are normed by head, without weights.

@@ -1,6 +1,6 @@
 // Parts of sampling: masks, logits, lists and sums.
 
-//# last_workgroup: What blocks have found of a row is joined by the workgroup that is done last.
+//# last_workgroup: The last workgroup to finish combines the results of all blocks of a row.
 // needs lib/last_workgroup: count_done
 @group(0) @binding(5) @coherent var<storage, read_write> parts: array<Part>;    // [R, BLOCKS]
 
@@ -9,7 +9,7 @@ fn chooses(row: u32, lane: u32) -> bool {
     return is_last.x == 1u;
 }
 
-//# list: Of each row bounds, and what may be kept.
+//# list: The bounds of each row, and its candidate tokens.
 @group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, 1 + 2 LIST]
 
 fn tell_bounds(row: u32, bounds: vec2u, leads: bool) {
@@ -20,7 +20,7 @@ fn tell_bounds(row: u32, bounds: vec2u, leads: bool) {
 
 fn bounds_at(row: u32) -> vec2u { return list[row * (1u + 2u * LIST)]; }
 
-//# list_coherent: What may be kept of each row, for the workgroup that is done last: it has found the bounds, too.
+//# list_coherent: The candidate tokens of each row, for the last workgroup, which has also found the bounds.
 @group(0) @binding(6) @coherent var<storage, read_write> list: array<vec2u>;    // [R, 1 + 2 LIST]
 
 var<private> own_bounds: vec2u;
@@ -36,7 +36,7 @@ fn allowed(row: u32, token: u32) -> bool {
     return ((masks[row * ((V + 31u) / 32u) + token / 32u] >> (token % 32u)) & 1u) == 1u;
 }
 
-//# next_dispatch: What blocks have found of a row is joined by another dispatch.
+//# next_dispatch: Another dispatch combines the results of the blocks of a row.
 @group(0) @binding(5) var<storage, read_write> parts: array<Part>;      // [R, BLOCKS]
 
 //# no_choice: No workgroup of this dispatch chooses.
@@ -53,7 +53,7 @@ fn is_cut(_draw: Draw) -> bool { return false; }
 
 fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _whole: Whole, _lane: u32) -> Best { return Best(); }
 
-//# order: Logits as whole numbers of the same order.
+//# order: Logits as integers with the same order.
 const LOWEST = -3.3e38;         // of what is possible
 const GUESS = 12.0;             // nats: tokens less likely than the best by more seldom stay
 
@@ -66,7 +66,7 @@ fn value_of(order: u32) -> f32 {
     return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u));
 }
 
-//# remember: One more token: counted, and what leaves the window is counted no more.
+//# remember: Counts a new token, and uncounts the one that leaves the window.
 // needs sampling/draw: is_set
 fn remember(draw: Draw, token: u32) {
     if !is_set(draw, PENALISED) {
@@ -105,7 +105,7 @@ fn leads() -> bool { return subgroupExclusiveAdd(1u) == 0u; }
 fn subtotal(v: u32) -> u32 { return v; }
 fn leads() -> bool { return true; }
 
-//# unadjusted: Logits as they came, as no row of a step has penalties, a mask or a bound.
+//# unadjusted: Logits without adjustment, for steps without penalties, masks and bounds.
 // needs lanes: reduce_add, reduce_max
 const CHANGES = false;
 

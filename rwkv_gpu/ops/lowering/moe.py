@@ -1,4 +1,4 @@
-"""Routing and products with experts as dispatches. Nothing is read back."""
+"""Lowering of routing and products with experts. Nothing is read back to the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,11 @@ from .glu import glu_parts
 from .matrix_units import decoded_weights, w_exponent
 from .quantising import in_units, quantise
 
-SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours
-MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
+SORT_LANES = (
+    256,
+    1024,
+)  # of the workgroup that sorts: for few choices, and for many
+MOST_RANKED = 1024  # maximum experts that are ranked at once, by comparing each with all others
 
 
 Mixture = TypeVar("Mixture", ExpertProducts, ExpertSum)
@@ -29,7 +32,7 @@ Mixture = TypeVar("Mixture", ExpertProducts, ExpertSum)
 
 @dataclass(frozen=True)
 class Result:
-    """What one dispatch makes of its products: the parts, and what they read."""
+    """The epilogue of a dispatch of products: its parts, and their inputs."""
 
     kind: str  # moe/result/...
     then: Glu = "none"
@@ -41,7 +44,7 @@ class Result:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What links it."""
+        """The parts."""
         glu = () if self.kind == "plain" else glu_parts(self.then)[0]
         bias = f"moe/bias/{'each' if self.biases else 'none'}"
         sums = f"moe/sums/{'scaled' if self.scales else 'plain'}"
@@ -49,13 +52,13 @@ class Result:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What its parts are specialised by."""
+        """Constants of the parts."""
         return glu_parts(self.then)[1]
 
 
 def route(to: Lowering, node: Node, op: Route) -> None:
     experts, how = op.router.shape[0], op.how
-    # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
+    # With few lanes or many experts, successive maxima are less work than ranks, and need no memory for all experts.
     by_maxima = to.tuning.lanes.reduce == "one_subgroup" or experts > MOST_RANKED
     lanes = {"WG": min(to.tuning.lanes.row_lanes, max(64, 1 << (experts - 1).bit_length()))}
     parts: tuple[str, ...] = ("moe/route", *_gating(how), *_answering(how))
@@ -149,7 +152,7 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
 def _next(
     to: Lowering, node: Node, op: ExpertSum, folder: str
 ) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
-    """What a sum links, is specialised by, and binds, for the norm that comes next."""
+    """The parts, constants and operands with which a sum also writes float16 for the next norm."""
     if op.quantises is None:
         return (f"{folder}/none",), {}, {}
     assert op.next_gain is not None, "sums are rounded for a norm only"
@@ -163,14 +166,14 @@ def _on_matrix_units(to: Lowering, node: Node, matrices: Matrices, used: int) ->
 
 
 def decoded_parts(shard: Shard) -> tuple[str, ...]:
-    """The parts that make float16 of weights for tiles on matrix units."""
+    """The parts that decode weights to float16 for tiles on matrix units."""
     if "formats/mxfp4" in shard.parts:
         return ("lib/matrix_units/of_e2m1",)
     return decoded_weights(shard), "moe/weights_of_fours"
 
 
 def _rows_of(to: Lowering, node: Node, matrices: Matrices, op: Mixture, used: int) -> Value:
-    """Rows of x as the kernel reads them: as they are, or as float16."""
+    """The rows of x that the kernel reads: floats, or rounded to float16 before."""
     if op.quantised_x:
         return op.quantised_x.value
     if not _on_matrix_units(to, node, matrices, used):
@@ -189,7 +192,7 @@ def _by_choice(
     input_uses: int,
     norm: Rms | None = None,
 ) -> None:
-    """One dispatch for every choice with an expert of the matrices; `input_uses` neighbours read the same x."""
+    """Emits one dispatch for all choices of experts in the matrices; `input_uses` neighbouring choices share an x."""
     used = op.routing.experts.shape[1]
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
@@ -203,7 +206,7 @@ def _by_choice(
     chosen, tiles = _tiles(to, op, config, choices)
     links.add(chosen)
     blocks = -(-matrices.out // (config.block // matrices.count))
-    shares = blocks if matrices.floats else config.shares(tiles, blocks)  # floats would lose 7% by several blocks
+    shares = blocks if matrices.floats else config.shares(tiles, blocks)  # with floats, several blocks cost 7%
     to.emit(
         node,
         matrices.name,
@@ -241,7 +244,7 @@ def _x(
 
 
 def _written(to: Lowering, config: ExpertConfig, result: Result, choices: int) -> Links:
-    """What becomes of the sums, and whether results are written as float16, too."""
+    """Links the epilogue, with or without results also written as float16."""
     links = Links(["moe/write", "lib/activation", *result.parts], result.constants, dict(result.operands))
     if result.biases:
         links.operands["biases"] = _joined(result.biases)
@@ -258,7 +261,7 @@ def _written(to: Lowering, config: ExpertConfig, result: Result, choices: int) -
 
 
 def _tiles(to: Lowering, op: ExpertProducts | ExpertSum, config: ExpertConfig, choices: int) -> tuple[Links, int]:
-    """Which choices a workgroup has, and how many tiles of them there are."""
+    """Links the choices of a workgroup. Returns the number of tiles of choices."""
     route = op.route if isinstance(op, ExpertProducts) else None
     if config.tb == 1 and route:
         parts = ["moe/choices/ranked", "moe/tiles", *_ranking(route.how)]
@@ -271,12 +274,12 @@ def _tiles(to: Lowering, op: ExpertProducts | ExpertSum, config: ExpertConfig, c
 
 
 def rounded_rows_of(config: ExpertConfig) -> str:
-    """What reads rows that were rounded before: as words where a wait for them would show."""
+    """The part that reads rounded rows: as words if waiting for their load would cost time."""
     return f"moe/x/{'words' if config.ahead > 1 else 'halves'}"
 
 
 def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
-    """The products of every row, its shares and the sum in one dispatch."""
+    """Emits the products of every row, their shares and the sum as one dispatch."""
     [matrices], used = matrices_of(op.down, to.target), op.routing.experts.shape[1]
     config = sums_at_once(op, node.rows, to.target)
     assert config is not None
@@ -320,7 +323,7 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
 
 
 def _sorted(to: Lowering, node: Node, op: Mixture) -> Mixture:
-    """The op with its choices sorted, where its kernel wants that and no node before has done it."""
+    """The op with sorted choices, if its kernel needs them; emits the sort if no node before has done it."""
     tile = tile_of(op, node.rows, to.target)
     if tile == 1 or op.sorted:
         return op
@@ -330,7 +333,7 @@ def _sorted(to: Lowering, node: Node, op: Mixture) -> Mixture:
 
 
 def _routing(op: Route) -> dict[str, Constant]:
-    """What kernels are specialised by that choose experts."""
+    """Constants of kernels that choose experts."""
     how = op.how
     return {
         "E": op.router.shape[0],
@@ -345,12 +348,12 @@ def _routing(op: Route) -> dict[str, Constant]:
 
 
 def _ranking(how: Gating) -> tuple[str, ...]:
-    """What links it where subgroups choose experts."""
+    """The parts with which subgroups choose experts."""
     return "moe/ranking", *_gating(how), *_answering(how), _choosing(how)
 
 
 def _ranked(to: Lowering, op: Route) -> dict[str, Operand]:
-    """What is bound there."""
+    """The operands of the choice."""
     return _chosen(op) | _extras(to, op.how) | {"router_logits": op.logits}
 
 
@@ -368,13 +371,13 @@ def _answering(how: Gating) -> tuple[str]:
 
 
 def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
-    """The vectors that choosing reads."""
+    """The vectors that the choice reads."""
     vectors = {"selection_bias": how.selection_bias, "answer_scales": how.answer_scale}
     return {name: to.vector(weight) for name, weight in vectors.items() if weight}
 
 
 def _joined(biases: Sequence[Weight]) -> JoinedVectors:
-    """Biases [E · M] of one or two matrices, or scales [E], one after the other."""
+    """Joins the biases [E · M] of one or two matrices, or scales [E]."""
     return JoinedVectors(tuple(one.name for one in biases), tuple(one.shape[0] for one in biases))
 
 

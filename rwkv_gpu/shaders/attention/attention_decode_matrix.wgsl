@@ -1,9 +1,9 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode, on matrix units: a workgroup for row t, SHARED heads h of one KV head, a run of the context
 //
-// The heads are rows of fragments, so that each key is read once for all of them; rows beyond the heads are computed and not
-// looked at. A workgroup is one subgroup. It takes KEYS positions at a time through workgroup memory, with a running softmax.
-// What comes next is on its way in registers meanwhile. Its loads must stay where they stand: keys and values are not written,
-// but of a buffer that may be, a compiler does not move them to where they are used.
+// The heads are rows of fragments, so that each key is read once for all of them; rows beyond the heads are computed and
+// ignored. A workgroup is one subgroup. It processes KEYS positions at a time in workgroup memory, with a running softmax, and
+// prefetches the next ones into registers. Compilers must not move these loads to their use. So keys and values are bound as
+// writable, although they are not written: a compiler does not move loads from such a buffer.
 // needs attention/partition: cut_of; attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of
 // needs result: write; runs of rows: run_at
 enable wgpu_cooperative_matrix;

@@ -1,8 +1,8 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
 //
 // A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
-// then the sum over V by fragments. Where few workgroups have all queries, each sees one of RUNS runs of the context, and leaves
-// its sum as it is, with the maximum and the sum of exponentials behind it.
+// then the sum over V by fragments. If there would be few workgroups, each covers one of RUNS runs of the context, and writes
+// its partial sum, followed by the maximum and the sum of exponentials.
 // needs attention/blocks: block_of; attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of; logit: logits_of; reach: last_seen, sees
 // needs sink: sink_of

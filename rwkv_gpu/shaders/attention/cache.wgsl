@@ -1,4 +1,4 @@
-// How keys and values lie in pages: the words of memory, floats, and bits of quantised blocks.
+// The layout of keys and values in pages: words of memory, floats, and bits of quantised blocks.
 
 //# as_they_are: Blocks of 32 dims are stored as they are.
 const ROTATED = false;

@@ -1,4 +1,4 @@
-// How heads are normed before or after they turn.
+// Norms of heads, before or after rotation.
 
 //# none: Heads turn as they are.
 const NORMED = false;

@@ -1,4 +1,4 @@
-// The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
+// Norms and rotates the heads of q, k and v after their products, and writes k and v to their pages.
 // needs attention/eight: Eight; attention/turns: turn_of; head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart; query scale: query_scale; rope: is_second, pair_of, partner_of; value norm: value_scale
 // needs write: put_key, put_value

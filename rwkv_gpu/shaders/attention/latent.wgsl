@@ -1,4 +1,4 @@
-// Latents: how they are read and written, and which queries a workgroup has.
+// Parts of latent attention: reading and writing latents, and the queries of a workgroup.
 
 //# no_rope: Heads of a model without rotary positions, as they are.
 fn partner(d: u32) -> u32 { return d; }

@@ -1,4 +1,4 @@
-// How a workgroup of decode shares out heads of 2, 3 or 4 packs.
+// The distribution of 2, 3 or 4 heads over the lanes of a decode workgroup.
 
 //# pack_2: Two heads side by side.
 alias Pack = mat2x4f;   // a vec4 of each

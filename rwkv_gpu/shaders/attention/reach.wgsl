@@ -1,4 +1,4 @@
-// Which keys a query sees.
+// The range of keys that a query sees.
 
 //# both: A query sees what is at most half of WINDOW positions away from it in the text, before it and behind.
 // needs attention/blocks_of_segments: end_of

@@ -1,4 +1,4 @@
-// What becomes of the sums of a workgroup.
+// How a workgroup writes its sums.
 
 //# last_workgroup
 // A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.

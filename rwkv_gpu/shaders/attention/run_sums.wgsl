@@ -1,5 +1,5 @@
-// Runs of the context that attention left apart, summed up: RUN_LANES lanes share COLUMNS neighbouring vec4s of a head, and
-// each takes every RUN_LANES-th run, RUNS_AT_ONCE of them loaded at a time.
+// Reduces the runs of the context: RUN_LANES lanes share COLUMNS neighbouring vec4s of a head, and each has every
+// RUN_LANES-th run, loading RUNS_AT_ONCE of them at a time.
 const LOWEST = -1e38;
 
 // The sum of runs of a head, which is to be divided by the sum of their exponentials.

@@ -1,4 +1,4 @@
-// Runs of the context: how many a row has, and which.
+// The number of runs of a row's context, and the run of a workgroup.
 
 //# even: The number of runs of the context of a row, which is the same for all rows.
 fn most_runs(_length: u32) -> u32 { return RUNS; }

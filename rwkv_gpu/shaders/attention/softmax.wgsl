@@ -1,6 +1,6 @@
-// A running softmax whose exponentials are float16, as matrix units multiply them; scores are powers of two. All is relative
-// to a reference score, which is replaced only where scores grow past it by GROWTH, as float16 holds exponentials up to
-// there: only then are the sums of before scaled.
+// A running softmax with exponentials in float16 for matrix units; scores are exponents of two. Exponentials are relative to a
+// reference score, which is replaced only if a score exceeds it by GROWTH, the range of float16. Only then are earlier sums
+// rescaled.
 const LOWEST = -1e38;                       // the score of what is not seen
 const GROWTH = 8.0;                         // as a power of two
 const LOG2E = 1.4426950408889634;

@@ -1,4 +1,4 @@
-// What RMSNorm writes for the op that follows.
+// Parts with which RMSNorm also writes the input of the next op.
 
 //# none: What is normed is not rounded.
 fn look_at(_value: f32, _d: u32) {}

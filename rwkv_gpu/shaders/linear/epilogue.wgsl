@@ -1,4 +1,4 @@
-// Epilogues of matrix products: what becomes of sums.
+// Epilogues of matrix products: parts that process the sums.
 
 //# adapted_pairs
 // y[t, m] = then(W[2m] · x[t] + bias) * (W[2m + 1] · x[t] + bias): as gated_pairs, with what adapters add to gate and up
@@ -55,7 +55,7 @@ fn store_with(matrix: Matrix, t: u32, row: u32, gate: f32, up: f32, _inputs: vec
 fn bias_at(_i: u32, _t: u32) -> f32 { return 0.0; }
 fn bias_rest(_i: u32, _t: u32) -> f32 { return 0.0; }
 
-//# no_quantise: Each output is written by itself.
+//# no_quantise: Each output is written separately.
 const OWNED = 0u;
 
 fn quantise_block(_matrix: Matrix, _t0: u32, _start: u32, _lane: u32) {}
@@ -65,7 +65,7 @@ fn residual_at(_i: u32) -> f32 { return 0.0; }
 fn state_value(_i: u32) -> f32 { return 0.0; }
 fn save_state(_i: u32, _x: f32) {}
 
-//# partial_sums: Sums over a part of the columns, [parts, T, M] of each matrix: splitk_reduce adds them up.
+//# partial_sums: Sums over a part of the columns, [parts, T, M] per matrix, which splitk_reduce adds up.
 const PER_OUT = 1u;
 
 fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
@@ -140,7 +140,7 @@ fn save_state(i: u32, x: f32) {
     shift_state[segment[i / width].written * width + i % width] = x;
 }
 
-//# residual_to_norm: What is added, where the sum is normed next: the gain comes with it.
+//# residual_to_norm: The residual for a sum that is normed next, together with the gain of the norm.
 @group(0) @binding(5) var<storage, read> residual: array<f32>;  // as y
 @group(0) @binding(14) var<storage, read> next_gain: array<f32>;    // [M]
 

@@ -1,5 +1,5 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup is a subgroup of 8; each lane has R rows m to itself, for TB rows t
-// What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+// Suits software Vulkan: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
 // needs formats/runs: run_quants, run_scale; lanes: reduce_add; lib/lanes/broadcast: spread
 // needs lib/lanes/products: add_products; linear/table: store; norm: gained, root; row statistics: find_statistics
 // needs rows: x4; table: matrix_of

@@ -1,8 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x and goes through many rows of W with it
 //
-// LANES_PER_ROW lanes have R rows m at a time, and of these every LANES_PER_ROW-th chunk of 32 columns. Sums meet by shuffles, so that once x
-// is staged no subgroup waits for another. What is multiplied next is on its way meanwhile, be it of the same rows or of the
-// next.
+// LANES_PER_ROW lanes have R rows m at a time; each lane has every LANES_PER_ROW-th chunk of 32 columns. Sums are added up by
+// shuffles, so that no subgroup waits for another once x is staged. The next chunk is prefetched, of the same rows or of the
+// next ones.
 // needs emitted statistics: emit_statistics; epilogue: epilogue_inputs, store_with; format: run_raw
 // needs lib/sum/squares: add_squares, squares_of; norm: root; row statistics: find_statistics
 // needs staging: part_of, product, stage; sum: group_sum; table: matrix_of, rows_now

@@ -1,10 +1,10 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each LANES_PER_ROW lanes
 //
-// gemv_int for matrices of which every workgroup has but one block of rows. PREFETCH chunks of 32 columns are on their way at
-// a time, each in registers of its own: to move what is still loading would be to wait for it. So the loop over chunks is
-// one that compilers unroll as a whole.
-// A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums
-// together in workgroup memory, and the first lanes have a row each.
+// gemv_int for matrices with a single block of rows per workgroup. PREFETCH chunks of 32 columns are in flight at a time, each
+// in separate registers, because moving a register waits for its load. So the loop over chunks is written to be fully
+// unrolled by compilers.
+// Several subgroups may share a row, so that each reads less of x, for more rows. They add up their sums in workgroup memory,
+// and then each of the first lanes has a row.
 // needs columns: chunk_of_row; emitted statistics: emit_statistics; epilogue: epilogue_inputs, store_with
 // needs format: run_raw; lib/sum/squares: add_squares, squares_of; norm: gained, root; row statistics: find_statistics
 // needs rows: x4; staging: part_of, place, product, put; sum: group_sum; table: matrix_of, rows_now

@@ -1,6 +1,6 @@
 // Prologues of matrix products: how rows of x are read, normed and mixed.
 
-//# convolution: The row x of a step that has no other, convolved over the rows before it while it is read:
+//# convolution: The only row x of a step, convolved over the rows before it while it is read:
 // g · sum over i of w[c, i] · before[i, c], where x holds f, g and h, and the newest row before is f · h
 //
 // Every workgroup reads the state, and the first one replaces it: a step writes another state than the one that it reads.
@@ -51,7 +51,7 @@ fn find_statistics(lane: u32) {
     }
 }
 
-//# joined_rows: One row of x and one of z behind it: of both x4 gives what lies from column k on.
+//# joined_rows: One row of x followed by one of z; x4 returns columns k .. k + 4 of both.
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [K / 4], of the first matrix
 @group(0) @binding(18) var<storage, read> z: array<vec4f>;      // of the second
 
@@ -62,11 +62,11 @@ fn x4(_start: u32, k: u32, _width: u32) -> vec4f {
     return z[(table.matrix[1].x + k) / 4u - 8u * SEAM];
 }
 
-//# layer_norm: The row x of a step that has no other, normed while it is read.
+//# layer_norm: The only row x of a step, normed while it is read.
 // needs linear/prologue/single_row: normed_at
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f { return normed_at(k / 4u); }
 
-//# no_norm: x as it is.
+//# no_norm: x without a norm.
 const NORMED = false;
 
 fn gained(values: vec4f, _k: u32) -> vec4f { return values; }
@@ -75,7 +75,7 @@ fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
 //# no_normed_row
 fn store_normed(_d: u32, _value: vec4f) {}
 
-//# plain: x needs no look before it is read.
+//# plain: x needs no statistics before it is read.
 const READS_X_EARLY = true;
 
 fn find_statistics(_lane: u32) {}
@@ -89,7 +89,7 @@ const NORMED = true;
 fn gained(values: vec4f, k: u32) -> vec4f { return values * gain[k / 4u]; }
 fn root(squares: f32, width: u32) -> f32 { return inverseSqrt(squares / f32(width) + EPS); }
 
-//# single_row: The row x of a step that has no other, and its norm: layer_norm(x), once its mean and deviation are known.
+//# single_row: The only row x of a step, and its norm, layer_norm(x), once its mean and deviation are known.
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [D / 4]
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
 @group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
@@ -114,7 +114,7 @@ fn store_normed(d: u32, value: vec4f) {
     }
 }
 
-//# token_shift: The row x of a step that has no other, normed and mixed with the row before it while it is read:
+//# token_shift: The only row x of a step, normed and mixed with the row before it while it is read:
 // xx + (previous - xx) · mix, xx = layer_norm(x), previous as the state holds it, or 0 for a fresh sequence
 // needs linear/prologue/single_row: normed_at; normed row: store_normed
 @group(0) @binding(9) var<storage, read> mix: array<vec4f>;     // [n, D / 4]

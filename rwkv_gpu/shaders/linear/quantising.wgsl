@@ -1,6 +1,6 @@
 // x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
 //
-// A norm on the way scales what integers mean, and its gain comes before.
+// A fused norm multiplies x by its gain first, and the scales of the integers by its root.
 // needs lanes: reduce_add; lib/store_quantised: store_quantised; norm: gained, root; rows: x4
 @group(0) @binding(3) var<storage, read_write> quantised: array<u32>;
 @group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where y does

@@ -1,6 +1,6 @@
 // x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
 //
-// Rows are normed on the way.
+// A norm can be fused.
 // needs lanes: reduce_add, reduce_max
 // needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 // needs norm: gained, root; rows: x4

@@ -1,4 +1,4 @@
-// Statistics of rows that a product norms: computed, loaded or emitted for the next.
+// Statistics of rows that a product norms: computed, loaded, or emitted for the next product.
 
 //# compute: Mean and deviation of the row x: by subgroup, then over all.
 // needs linear/row_statistics/merge: merged_statistics, scale_by, total; row statistics: count_of; sum: group_sum

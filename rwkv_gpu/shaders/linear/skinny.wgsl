@@ -1,4 +1,4 @@
-// Rows of x for skinny_gemm.
+// Reading, copying and quantising of rows of x in skinny_gemm.
 
 //# copy_x: TB rows of integers of x (linear/skinny/quantised_x) copied into workgroup memory.
 // needs linear/skinny/shared_x: scale_at

@@ -1,4 +1,4 @@
-// y[t, m] = out(sum_p x[p, t, m])      of products that were cut into parts of their columns
+// y[t, m] = out(sum_p x[p, t, m])      for products with split columns (split-K)
 // needs linear/table: store; table: matrix_of
 @group(0) @binding(2) var<storage, read> x: array<f32>;         // [parts, T, M] of each matrix
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;

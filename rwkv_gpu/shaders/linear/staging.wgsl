@@ -1,4 +1,4 @@
-// How gemv_int and its kin stage x.
+// Staging of x in gemv_int and related kernels.
 
 //# floats: x in workgroup memory as it is, with a gap behind each chunk of 32 that keeps neighbours in different banks.
 // needs format: floats, fours_of, scale_of; norm: gained; rows: x4

@@ -1,7 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
 //
-// Each subgroup has S rows of W, and of every STAGE columns those that no other subgroup of these rows has. It decodes them to
-// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, without waiting for others. x is in
+// Each subgroup has S rows of W; subgroups with the same rows divide every STAGE columns. A subgroup decodes its weights to
+// float16 in its own workgroup memory, 32 columns at a time, and multiplies, without waiting for others. x is in
 // workgroup memory, STAGE columns at a time, for all of them. Sums of unlike columns meet once, in the end. Beyond the end of
 // a row, W is zero. The next stage is on its way in registers meanwhile: of W by STEP columns, each of which is asked for as
 // soon as the one before it in the same registers is multiplied. A workgroup may have one of PARTS parts of the columns

@@ -1,4 +1,4 @@
-// The matrices of one dispatch: one, a shard of one, or several that run together.
+// The table of the matrices of a dispatch: one, a shard of one, or several.
 // needs epilogue: epilogue_inputs, store_with
 struct Matrix {
     block: u32,     // its first block of rows among all of the dispatch

@@ -1,4 +1,4 @@
-// Which expert a workgroup multiplies with, and for which rows.
+// The expert and the rows of a workgroup.
 
 //# each: Every choice is a tile.
 // needs moe/tiles: Tile, tile_here

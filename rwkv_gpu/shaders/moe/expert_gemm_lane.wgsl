@@ -1,5 +1,5 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
-// What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+// Suits software Vulkan: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
 // needs choices: tile_at; formats/runs: run_quants, run_scale; lib/lanes/broadcast: spread
 // needs lib/lanes/products: add_products; moe/matrices: row_runs; moe/tiles: input_of; moe/write: write; rows: x4
 const LANES = 8u;       // that have rows to themselves

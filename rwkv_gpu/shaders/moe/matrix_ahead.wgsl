@@ -1,7 +1,7 @@
-// The sums of a tile of R rows of W by one fragment of x, with AHEAD steps on their way
+// The sums of a tile of R rows of W by one fragment of x, with AHEAD steps in flight
 //
-// So few choices are so little work that a step would wait for what was asked for in the one before. Each step on its way has
-// registers of its own: numbers that move from some to others are waited for.
+// With few choices a step is so short that it would wait for loads issued in the step before. Each step in flight has separate
+// registers, because moving a register waits for its load.
 // needs format: run_raw; moe/expert_gemm_matrix: w_run, x_row; moe/matrix_sums: put_fragments
 // needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here; x: rounded_four, x_four, x_start
 const_assert FM == 1u && TB == S && (AHEAD == 2u || AHEAD == 4u);

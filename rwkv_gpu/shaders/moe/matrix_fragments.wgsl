@@ -1,6 +1,6 @@
 // The sums of a tile of R rows of W by `live` fragments of x, by subgroups that have FM fragments of W each
 //
-// Subgroups share out rows of W, and the columns of a step; the next step is loaded meanwhile. Each fragment has a name, as
+// Subgroups divide rows of W and the columns of a step; the next step is prefetched. Each fragment is a variable, as
 // drivers keep arrays of fragments in memory. Those beyond FM and `live` are never computed.
 // needs format: run_raw; moe/expert_gemm_matrix: w_run, x_row; moe/matrix_sums: put_fragments
 // needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_four_of, x_here; x: rounded_four, x_four, x_start

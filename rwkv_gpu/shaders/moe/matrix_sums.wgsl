@@ -1,4 +1,4 @@
-// Sums of a tile on matrix units on their way out, a fragment of x at a time
+// Writes out the sums of a tile on matrix units, one fragment of x at a time
 // needs moe/expert_gemm_matrix: put
 const ALONG_M = R / (FM * S);           // subgroups that share out rows
 const OWN4 = C4 / ALONG_K;              // vectors of a step that a subgroup multiplies

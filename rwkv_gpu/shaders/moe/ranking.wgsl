@@ -1,4 +1,4 @@
-// The experts of a row, which a subgroup finds by itself: the largest logit, then the next and so on, of equals the first.
+// The experts of a row, found by a subgroup: the largest logit first, then the next; ties go to the lower index.
 // needs answer: answer_scale; choosing: chosen_by; gating: weight_of; moe/shares: share_scale; sum: group_sum
 @group(0) @binding(4) var<storage, read> router_logits: array<f32>;     // [T, E]
 @group(0) @binding(8) var<storage, read_write> experts: array<u32>;     // [T, USED]

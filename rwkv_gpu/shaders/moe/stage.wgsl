@@ -1,4 +1,4 @@
-// How a workgroup reads x, STAGED runs at a time.
+// Staging of x by a workgroup, STAGED runs at a time.
 // needs kernel: start_of; norm: gained; rows: x4
 const FOURS = RUN / 4u;
 

@@ -1,4 +1,4 @@
-// x of an expert's product on matrix units.
+// Parts that read x of an expert's product on matrix units.
 
 //# floats: Rows of x as floats, which whoever reads them rounds: all are multiples of UNIT.
 // needs lib/matrix_units/halves: halves; lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of

@@ -1,4 +1,4 @@
-// What a chunk of tokens loads.
+// The inputs of a chunk of tokens.
 
 //# delta_rule: A gated delta net: k is β k, a is -w k and b is k again, with q and k of length one
 // needs kernel: Inputs; decay: decay_at, prepare_decay; qkv: qkv_at; recurrence/delta_tensors: key_head_of, rate_at

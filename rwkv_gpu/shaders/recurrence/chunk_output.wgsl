@@ -1,4 +1,4 @@
-// What becomes of y = S r of a chunk of rows      one workgroup per BLOCK rows and head
+// Norms, gates and writes y = S r of a chunk of rows      one workgroup per BLOCK rows and head
 // needs recurrence/chunk: Block, value_place; extra: prepare_output; output: conclude, last_of
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, P / 4]
 

@@ -1,4 +1,4 @@
-// How the state fades.
+// The decays of the state.
 
 //# by_channel: Each channel of the key has its decay, of a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at

@@ -1,4 +1,4 @@
-// What a token brings.
+// The inputs of a token.
 
 //# delta_rule: q and k of length one, v, and β of a gated delta net; several value heads may share a key head
 // needs qkv: qkv_at; recurrence/delta_tensors: key_head_of, key_is_first, rate_at

@@ -1,4 +1,4 @@
-// What becomes of y.
+// Norms and gates of y.
 
 //# gated: y = (S r) · gate
 // needs inputs: gate_of; recurrence/walk: item_place, y4; y: write_y

@@ -1,4 +1,4 @@
-// The rows of the state that a lane has.
+// The rows of the state held by a lane.
 
 //# four_rows: A lane holds tiles of four rows of S, so that a load of r, w, k, κ or κ a serves four.
 const ROWS = 4u;

@@ -1,4 +1,4 @@
-// How y is written.
+// Parts that write y.
 
 //# floats: y is floats and nothing else.
 // needs kernel: item_place

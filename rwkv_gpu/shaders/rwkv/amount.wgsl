@@ -1,4 +1,4 @@
-// How much of the row before is mixed in.
+// The share of the previous row that is mixed in.
 
 //# constant: The same for every row.
 fn amounts(m: u32, _first: u32, d: u32) -> array<f32, ROWS> {

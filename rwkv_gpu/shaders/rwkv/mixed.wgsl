@@ -1,4 +1,4 @@
-// r, k, v and the gates of a token, as products have made them
+// r, k, v and the gates of a token, from their products
 // needs lib/step: apart; value: value
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], the parts R, K, V of a stack
 @group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // w, a, gate, v_gate [T, H, N / 4], the parts W, A, G, VG

@@ -1,4 +1,4 @@
-// How mixed rows are written.
+// Parts that write mixed rows.
 
 //# floats: Mixed rows are floats and nothing else.
 const ROUNDS = false;

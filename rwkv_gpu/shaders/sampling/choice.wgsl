@@ -1,5 +1,5 @@
-// Chooses the token of a row from what blocks have found, and remembers it: chosen[r] = the token, its log probability, the
-// reason where there is none
+// Chooses the token of a row from the results of its blocks, and records it: chosen[r] = the token, its log probability, and
+// the reason if there is none
 // needs lanes: reduce_best; logits: remember; sampling/draw: draw_keys, is_set; sampling/part: Best, better, key_of
 // needs truncation: best_kept, is_cut
 @group(0) @binding(7) var<storage, read_write> chosen: array<vec4u>;    // [R]

@@ -1,4 +1,4 @@
-// How a row is to be drawn from, and the luck that a token has in a draw: -log(E), E exponential, made of a hash.
+// The sampling parameters of a row, and the random term of a token in a draw: -log(E), with E exponential, from a hash.
 struct Draw {
     seat: u32,
     flags: u32,

@@ -1,4 +1,4 @@
-// What is known of a block of tokens.
+// The result of a block of tokens.
 // needs sampling/draw: is_set, luck
 const LEAST = -3.4e38;
 const MOST = 3.4e38;

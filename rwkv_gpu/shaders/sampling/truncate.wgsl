@@ -1,8 +1,8 @@
-// Which tokens of a row stay in the draw: top-k, then top-p, then min-p.
+// Truncation of a row: top-k, then top-p, then min-p.
 //
-// Each keeps what is greatest, of equals the first, so that what stays is told by two numbers: the least order that is
-// kept, and the last token of that order. Both are found by search: counts, or shares of the whole as whole numbers,
-// whose sums do not hang on the order of adding.
+// Each keeps the largest logits, and the first ones among ties. So two numbers describe the result: the smallest kept order,
+// and the last kept token of that order. Both are found by search over counts, or over probabilities as integers, whose sums
+// do not depend on the order of addition.
 // needs list: bounds_at; logits: logit_of, truncates; sampling/order: order, value_of
 // needs sampling/part: Best, better, key_of; subtotal: leads, subtotal
 var<workgroup> listed: atomic<u32>;

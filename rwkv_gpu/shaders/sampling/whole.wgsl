@@ -1,4 +1,4 @@
-// What blocks have found of a row, put together.
+// Combines the results of all blocks of a row.
 // needs logits: reduce_most, reduce_sums
 const TURNS = (BLOCKS + WG - 1u) / WG;  // blocks for a lane
 

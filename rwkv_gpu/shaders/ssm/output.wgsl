@@ -1,4 +1,4 @@
-// How y is written.
+// Parts that write y.
 
 //# floats: y is floats and nothing else.
 fn collect_output(_own: u32, _value: f32) {}

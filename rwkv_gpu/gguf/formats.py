@@ -24,7 +24,7 @@ class Format:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What a kernel links to read the format."""
+        """The parts that a kernel links to read the format."""
         return tuple(f"formats/{part}" for part in (self.shader, *self.shared, "runs"))
 
     def row_bytes(self, width: int) -> int:

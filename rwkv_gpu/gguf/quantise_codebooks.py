@@ -34,7 +34,7 @@ LARGEST = 7  # of k in IQ1
 
 @dataclass(frozen=True)
 class Form:
-    """What differs between the formats of sizes."""
+    """The parameters in which formats with a codebook of magnitudes differ."""
 
     run: int  # weights that share a scale
     factor: float
@@ -89,7 +89,7 @@ class Entries:
 
 @cache
 def entries(name: str) -> Entries:
-    """Those of a format."""
+    """The codebook of a format."""
     kind: Any = getattr(quants, name)
     kind.init_grid()
     count, n = kind.grid_shape

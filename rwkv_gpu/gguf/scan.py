@@ -35,7 +35,7 @@ FOREIGN = {  # how other files begin: what they are, and the remedy
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies: `nbytes` at `offset` of file number `part`; shape outermost first, as numpy has it."""
+    """The place of a tensor: `nbytes` at `offset` of file number `part`; shape outermost first, as in numpy."""
 
     name: str
     type: int
@@ -46,7 +46,7 @@ class TensorInfo:
 
     @property
     def format(self) -> Format:
-        """How its numbers are stored; raises UnsupportedModel where no kernel reads them."""
+        """The format of its numbers; raises UnsupportedModel if no kernel reads it."""
         if self.type not in FORMATS:
             raise UnsupportedModel(
                 f"tensor '{self.name}' is of type {SIZES[self.type].name}, which is not supported; "

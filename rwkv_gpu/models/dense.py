@@ -1,4 +1,4 @@
-"""What a family of transformers declares, and how its tensors and sizes are taken from a file.
+"""The form that a family of transformers declares, and the reading of its tensors and sizes from a file.
 
 A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
 """
@@ -45,7 +45,7 @@ AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwa
 
 @dataclass(frozen=True)
 class Form:
-    """What sets a family apart."""
+    """The form of a family: everything in which it differs from other transformers."""
 
     ropes: Sequence[Rope | None] = ()  # of each layer; None does not turn. Empty: all as the file says
     pairing: Pairing = "normal"  # of these
@@ -89,7 +89,7 @@ class Form:
 
 
 class DenseFile:
-    """A file of a transformer: its keys, its sizes, and its tensors as a form wants them."""
+    """A file of a transformer: its keys, its sizes, and its tensors as required by a form."""
 
     def __init__(self, file: GGUFFile, arch: str) -> None:
         self.file, self.arch = file, arch
@@ -97,32 +97,32 @@ class DenseFile:
         self.hyper = read_hyper(file, arch, self.tensors)
 
     def assume_window(self, window: int) -> None:
-        """The window of a file that does not say it."""
+        """Sets the window of files that do not specify one."""
         if f"{self.arch}.attention.sliding_window" not in self.file.metadata:
             self.hyper = replace(self.hyper, window=window)
 
     def causal(self, form: Form) -> bool:
-        """Whether a query sees nothing that follows it."""
+        """Whether attention is causal."""
         said = self.file.bool(f"{self.arch}.attention.causal", default=True)
         return said if form.causal is None else form.causal
 
     def number(self, key: str, low: float, high: float, default: float) -> float:
-        """A number of the metadata."""
+        """A number from the metadata."""
         return self.file.float(f"{self.arch}.{key}", low, high, default=default)
 
     def cap(self, key: str, default: float) -> float:
-        """A cap of scores or logits; 0 is none."""
+        """A cap of scores or logits; 0: none."""
         return (
             self.number(key, *CAP, default=default) if self.file.float(f"{self.arch}.{key}", default=default) else 0.0
         )
 
     def score_scale(self) -> float | None:
-        """That of scores where the file says one, and not 0."""
+        """The scale of scores, if the file has one other than 0."""
         key = "attention.scale"
         return self.number(key, *SCALE, 0.0) if self.file.float(f"{self.arch}.{key}", default=0.0) else None
 
     def scale(self, key: str, default: float = 1.0) -> float:
-        """What something is multiplied by; files may write 0 for 1."""
+        """A factor from the metadata; files may write 0 for 1."""
         said = self.file.float(f"{self.arch}.{key}", default=default)
         return self.number(key, *SCALE, default=default) if said else 1.0
 
@@ -142,7 +142,7 @@ class DenseFile:
         return replace(full, dims=dims, base=base)
 
     def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
-        """The rotation of each layer, where all turn."""
+        """The rotation of each layer, for models that rotate in all layers."""
         near = self.near(full)
         return [near if window else full for window in windows]
 
@@ -153,7 +153,7 @@ class DenseFile:
         return [near if window else full for window in windows]
 
     def turning(self, full: Rope, windows: Sequence[int]) -> list[Rope | None]:
-        """The same where only layers with a window turn."""
+        """The same for models that rotate only in window layers."""
         near = self.near(full)
         return [near if window else None for window in windows]
 
@@ -171,12 +171,12 @@ class DenseFile:
         return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
-        """What gates each layer: as `how`, with limits that the file says for all layers or for each; 0 is none."""
+        """The gate of each layer: `how`, with limits that the file gives for all layers or for each; 0: none."""
         limits = self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0)
         return [replace(how, limit=limit) if limit else "silu" for limit in limits]
 
     def floats(self, key: str, low: float, high: float, default: float | None = None) -> list[float]:
-        """A number for each layer, which the metadata may give once for all, and must where there is no default."""
+        """A number for each layer; the metadata has one per layer or for all. Required without a default."""
         layers = self.hyper.layers
         if not isinstance(self.file.metadata.get(key), np.ndarray):
             return [self.file.float(key, low, high, default=REQUIRED if default is None else default)] * layers
@@ -187,7 +187,7 @@ class DenseFile:
         return numbers
 
     def flags(self, name: str, *, default: bool) -> list[bool]:
-        """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
+        """A flag for each layer: an array of the file, or the default for all layers."""
         key, layers = f"{self.arch}.{name}", self.hyper.layers
         said = self.file.metadata.get(key)
         if not isinstance(said, np.ndarray):
@@ -197,7 +197,7 @@ class DenseFile:
         return [bool(flag) for flag in said[:layers]]
 
     def ends(self, form: Form) -> Ends:
-        """Everything but the layers."""
+        """Everything except the layers."""
         hyper, tensors = self.hyper, self.tensors
         shape = hyper.vocabulary, hyper.width
         embedding = tensors.take("token_embd.weight", *shape)
@@ -223,14 +223,14 @@ class DenseFile:
         )
 
     def _first_type(self) -> Weight | None:
-        """What is added to the embedding of every token, where the file has types of tokens: the row of the first."""
+        """The vector added to every embedding if the file has token types: the row of the first type."""
         name = "token_types.weight"
         if name not in self.tensors:
             return None
         return self.tensors.row(name, self.tensors.dimension(name, 0), self.hyper.width)
 
     def _projections(self) -> tuple[Weight, ...]:
-        """The matrices that embeddings go through at the end, one after the other, where the file has them."""
+        """The matrices applied to final embeddings one after the other, if the file has any."""
         width, found = self.hyper.width, []
         for name in ("dense_2.weight", "dense_3.weight"):
             if name in self.tensors:
@@ -244,7 +244,7 @@ class DenseFile:
         return Rms(None, self.hyper.eps) if form.embedding_norm == "unit" else None
 
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
-        """Those of all layers."""
+        """The parameters of all layers."""
         windows = form.windows or [self.hyper.window] * self.hyper.layers
         if not self.causal(form) and not form.around and any(0 < window < self.hyper.context for window in windows):
             why = f"'{self.arch}' with windows behind a query that sees all after it is not supported"
@@ -323,7 +323,7 @@ class DenseFile:
         return kind(weight, self.tensors.find(f"{name}.bias", size), self.hyper.eps)
 
     def after(self, form: Form, which: int, i: int) -> Rms | None:
-        """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
+        """The norm of the result of layer i's attention or feed-forward, before it is added."""
         name, eps = form.after[which], form.after_eps
         if name is None:
             return None
@@ -332,12 +332,12 @@ class DenseFile:
         return Rms(weight, self.hyper.eps if eps is None else eps)
 
     def _gate(self, name: str, heads: int, size: int) -> Weight:
-        """What multiplies the answer of attention: a row for each number of a head, or one for each head."""
+        """The matrix of the gate of attention, with a row for each number of a head, or one per head."""
         by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
         return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
 
     def _head_layer_norms(self, at: str, size: int, heads: int, kv_heads: int) -> tuple[LayerNorm, LayerNorm]:
-        """Those of q and of k."""
+        """The norms of q and k by head."""
 
         def norm(name: str, count: int) -> LayerNorm:
             bias = f"{name}.bias"
@@ -367,7 +367,7 @@ class DenseFile:
         )
 
     def _whole_norms(self, form: Form, at: str, rows: Sequence[int]) -> tuple[AnyNorm, AnyNorm]:
-        """Those of q and of k, over all their heads."""
+        """The norms of q and k, each over all heads."""
         return self.norm(form, f"{at}_q_norm", rows[0]), self.norm(form, f"{at}_k_norm", rows[1])
 
 
@@ -376,7 +376,7 @@ def _rms(weight: Weight | None, bias: Weight | None, eps: float) -> Rms:
 
 
 def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[Weight, ...]:
-    """The matrices of q, k and v, which the file has one by one, or as rows of one."""
+    """The matrices of q, k and v, which the file has separately or as rows of one matrix."""
     whole, names = f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"]
     if whole not in tensors:
         return tuple(tensors.take(name, count, width) for name, count in zip(names, rows, strict=True))
@@ -386,7 +386,7 @@ def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tupl
 
 
 def take_qkv_biases(tensors: Tensors, at: str, rows: Sequence[int]) -> tuple[Weight | None, ...]:
-    """Their biases: those that the file has."""
+    """The biases of q, k and v, as far as the file has them."""
     whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
     if whole in tensors:
         parts = tensors.split(whole, 0, *zip(names, rows, strict=True))
@@ -396,7 +396,7 @@ def take_qkv_biases(tensors: Tensors, at: str, rows: Sequence[int]) -> tuple[Wei
 
 
 def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> tuple[Weight | None, ...]:
-    """The biases of these matrices of a feed-forward; none where the file has none."""
+    """The biases of some matrices of a feed-forward; empty if the file has none."""
     biases = tuple(tensors.find(f"{at}_{name}.bias", inner) for name in names)
     return biases if any(biases) else ()
 
@@ -404,7 +404,7 @@ def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> 
 def take_gates(
     tensors: Tensors, at: str, inner: int, width: int, suffix: str = "", *, apart: bool = False
 ) -> Alternating | tuple[Weight, Weight]:
-    """Gate and up of a feed-forward, in turns where they may be; `suffix` is of the names of a shared expert."""
+    """Gate and up of a feed-forward, interleaved if possible; `suffix` is for the names of a shared expert."""
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
@@ -420,7 +420,7 @@ def take_gates(
 
 
 def take_feed(tensors: Tensors, at: str, norm: Rms | None, inner: int, width: int, suffix: str = "") -> FeedForward:
-    """A feed-forward of that width as Llama has it."""
+    """A feed-forward of the given width, as in Llama."""
     down = tensors.take(f"{at}_down{suffix}.weight", width, inner)
     return FeedForward(norm, take_gates(tensors, at, inner, width, suffix), "silu", Output(down))
 
@@ -429,7 +429,7 @@ Attentions = Callable[[int, SelfAttention], SelfAttention]
 
 
 def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -> Transformer:
-    """The model that a file and a form describe. `attentions` changes those of single layers."""
+    """The model described by a file and a form. `attentions` replaces the attention of some layers."""
     file, tensors = source.file, source.tensors
     if file.int(f"{source.arch}.expert_count", default=0):
         raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
@@ -442,7 +442,7 @@ def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
-    """The sizes in the metadata; raises BadFile where they contradict each other."""
+    """The sizes in the metadata; raises BadFile if they contradict each other."""
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
     layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
     tensors.skip_blocks(range(layers, blocks))  # which predict further tokens
@@ -474,7 +474,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
 
 
 def read_eps(file: GGUFFile, arch: str) -> float:
-    """That of the norms, which a file may name as that of layer norms."""
+    """The eps of the norms, which a file may store under the key of layer norms."""
     rms, layer = (f"{arch}.attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
     return file.float(rms if rms in file.metadata or layer not in file.metadata else layer, *EPS)
 
@@ -482,7 +482,7 @@ def read_eps(file: GGUFFile, arch: str) -> float:
 def by_layer(
     file: GGUFFile, key: str, layers: int, high: int, *, default: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """A number for each layer, which the metadata may give once for all."""
+    """A number for each layer; the metadata has one per layer or one for all."""
     if key not in file.metadata and default is not None:
         return default
     if not isinstance(file.metadata.get(key), np.ndarray):

@@ -1,4 +1,4 @@
-"""What models with recurrent layers share: a residual stream, and the blocks that add to it."""
+"""The common part of models with recurrent layers: a residual stream, and blocks that add to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAtten
 
 
 class Block(Protocol):
-    """A part of a layer: it looks at the residual stream and adds to it."""
+    """A part of a layer, which reads the residual stream and adds to it."""
 
     @property
     def states(self) -> Sequence[State]:
-        """What it carries from step to step."""
+        """Its recurrent states."""
 
     @property
     def caches(self) -> Sequence[Cache]:
-        """Its keys and values."""
+        """Its KV caches."""
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
         """add + branch(norm(x)), [T, D]"""
@@ -36,7 +36,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a model that all its blocks know."""
+    """The sizes of a model that are common to all its blocks."""
 
     arch: str
     layers: int
@@ -67,12 +67,12 @@ class Hybrid(Layered):
 
     @property
     def caches(self) -> list[Cache]:
-        """The keys and values of the layers that attend."""
+        """The KV caches of the layers with attention."""
         return [cache for layer in self.blocks for block in layer for cache in block.caches]
 
     @property
     def context(self) -> int | None:
-        """Positions it was trained on; no limit where nothing attends."""
+        """The context length of training; None without attention."""
         return self.ends.context if self.caches else None
 
 
@@ -135,7 +135,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Several blocks that look at the same x"""
+    """Several blocks that read the same x"""
 
     blocks: tuple[Block, ...]
 
@@ -167,7 +167,7 @@ class HybridFile:
     """A file of a model of blocks: its keys, its sizes, and its tensors as blocks of layer i."""
 
     def __init__(self, file: GGUFFile) -> None:
-        """The last blocks may predict further tokens: they are no layers."""
+        """Reads the sizes. Last blocks that predict further tokens do not count as layers."""
         self.file, self.tensors = file, Tensors(file)
         self.arch = arch = file.str("general.architecture")
         blocks = self.integer("block_count", 1, 1024)
@@ -185,16 +185,16 @@ class HybridFile:
         )
 
     def integer(self, key: str, low: int = 1, high: int = 1 << 12, *, default: int | None = None) -> int:
-        """A number of the metadata, which must be there where it has no default."""
+        """A number from the metadata, which is required if there is no default."""
         return self.file.int(f"{self.arch}.{key}", low=low, high=high, default=REQUIRED if default is None else default)
 
     def by_layer(self, key: str, high: int = 1 << 12) -> list[int]:
-        """A number for each layer; 0 is that of one that has none."""
+        """A number for each layer; 0 if the layer has none."""
         return by_layer(self.file, f"{self.arch}.{key}", self.sizes.layers, 0, high)
 
     @property
     def heads(self) -> int:
-        """Heads of queries, where all layers have as many."""
+        """The number of query heads, which is the same in all layers."""
         return self.integer("attention.head_count")
 
     @property
@@ -204,32 +204,32 @@ class HybridFile:
 
     @property
     def has_experts(self) -> bool:
-        """Whether any layer has some."""
+        """Whether any layer has experts."""
         return self.file.int(f"{self.arch}.expert_count", low=0, default=0) > 0
 
     def kv_heads(self, heads: Sequence[int], most: int | None = None) -> Sequence[int]:
-        """Heads of keys and values of each layer, which are the `heads` of queries where the file does not say it."""
+        """The number of KV heads of each layer; defaults to `heads`, the number of query heads."""
         key = f"{self.arch}.attention.head_count_kv"
         said = key in self.file.metadata
         return by_layer(self.file, key, self.sizes.layers, 0, most or max(heads)) if said else heads
 
     def only_kv_heads(self, heads: int) -> int:
-        """The same where all layers have as many."""
+        """The number of KV heads, which is the same in all layers."""
         return self.integer("attention.head_count_kv", 1, heads, default=heads)
 
     def head_size(self, heads: int) -> int:
-        """How many numbers a head of attention has."""
+        """The size of an attention head."""
         size = self.integer("attention.key_length", default=self.sizes.width // heads)
         self.integer("attention.value_length", size, size, default=size)
         self.tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
         return size
 
     def rope(self, pairing: Pairing, size: int) -> Rope:
-        """How positions rotate heads of that size."""
+        """The rotation of heads of the given size."""
         return read_rope(self.file, self.arch, self.tensors, pairing, size, self.sizes.context)
 
     def recurrent_layers(self, interval: int) -> list[bool]:
-        """Which layers have a recurrence: the file says it of each, or says how far apart those are that attend."""
+        """Whether each layer is recurrent: the file has a flag per layer, or the period of attention layers."""
         key, layers = f"{self.arch}.attention.recurrent_layers", self.sizes.layers
         if key in self.file.metadata:
             said = np.asarray(self.file.metadata[key])
@@ -244,7 +244,7 @@ class HybridFile:
         return read_experts(self.file, self.arch, self.sizes.width, scores=scores, normalise=normalise)
 
     def latent_sizes(self, heads: int) -> LatentSizes:
-        """The sizes of latent attention; queries are of low rank where the file says so."""
+        """The sizes of latent attention; queries have low rank if the file has such a rank."""
         rotary, key = self.integer("rope.dimension_count", 2), self.integer("attention.key_length_mla")
         if key <= rotary:
             what = f"metadata key '{self.arch}.attention.key_length_mla'"
@@ -261,7 +261,7 @@ class HybridFile:
         )
 
     def norm(self, i: int) -> Weight:
-        """The norm before what mixes tokens."""
+        """The norm before attention or the recurrence."""
         return self.tensors.take(f"blk.{i}.attn_norm.weight", self.sizes.width)
 
     def attention(

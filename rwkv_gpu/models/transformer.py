@@ -29,7 +29,7 @@ HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
 
 @dataclass(frozen=True)
 class Hyper:
-    """The sizes of a model. What may differ from layer to layer has one entry for each."""
+    """The sizes of a model, with one entry per layer for those that may differ between layers."""
 
     layers: int
     width: int  # D
@@ -46,7 +46,7 @@ class Hyper:
 
 @dataclass(frozen=True)
 class Output:
-    """How a branch returns to the residual stream."""
+    """How the result of a branch is added to the residual stream."""
 
     weight: Weight  # [D, K]
     bias: Weight | None = None  # [D]
@@ -112,7 +112,7 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
 
 
 def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tensor:
-    """Each head of x, by the weights of its own"""
+    """Multiplies each head of x by its own weights"""
     if isinstance(norm, LayerNorm):
         return g.group_layer_norm(x, norm.weight, norm.bias, heads, norm.eps)
     return g.group_rms_norm(x, norm.weight, heads, norm.eps)
@@ -132,7 +132,7 @@ def attend(
 
 
 def stored_size(size: int) -> int:
-    """That of a head in a cache."""
+    """The size of a head in a cache."""
     return -(-size // HEAD_STEP) * HEAD_STEP
 
 
@@ -182,14 +182,14 @@ def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Attending(Layered):
-    """A model whose layers attend; its subclass defines the feed-forward."""
+    """A model with attention in every layer; subclasses define the feed-forward."""
 
     attentions: tuple[SelfAttention, ...]
     parallel: bool  # whether a feed-forward reads what the attention of its layer reads, and not what that makes of it
 
     @abstractmethod
     def feed(self, g: Ops[Tensor], i: int, x: Tensor, y: Tensor) -> Tensor:
-        """y + the feed-forward of layer i; the layer reads x, and its attention has made y of it"""
+        """y + the feed-forward of layer i, given the layer's input x and the stream y after its attention"""
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         for i in range(len(self.attentions)):
@@ -197,7 +197,7 @@ class Attending(Layered):
         return x
 
     def layer(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
-        """What layer i makes of x"""
+        """The residual stream after layer i"""
         with g.layer(i):
             y = self_attention(g, self.attentions[i], x)
             return self.feed(g, i, x, y)
@@ -209,7 +209,7 @@ class Attending(Layered):
 
 @dataclass(frozen=True)
 class Transformer(Attending):
-    """A dense model: a feed-forward in each layer."""
+    """A dense model, with a feed-forward in each layer."""
 
     feeds: tuple[FeedForward, ...]
 

@@ -1,9 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      LANES_PER_ROW lanes for R rows m and TB rows t, several such groups in a workgroup
 //
 // A lane takes every LANES_PER_ROW-th chunk of 32 columns. x goes through workgroup memory, PREFETCH chunks for each lane at a time, so
-// that lanes load it side by side though each needs a chunk of its own; a gap behind each chunk keeps them in different
-// banks. What is multiplied next is on its way meanwhile. Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in
-// workgroup memory.
+// that neighbouring lanes load neighbouring vec4s although each needs its own chunk; padding after each chunk puts chunks in
+// different banks. The next columns are prefetched. Sums are added up once, at the end: by shuffles over SHUFFLED_LANES lanes,
+// then in workgroup memory.
 // needs epilogue: epilogue_inputs, store_with; format: floats, fours_of, run_raw, scale_of
 // needs lib/sum/across_subgroups: add_partial, sum_of; lib/sum/squares: add_squares, squares_of; norm: gained, root
 // needs row statistics: find_statistics; rows: x4; table: matrix_of, rows_now

@@ -31,7 +31,7 @@ namespace {
 constexpr size_t SLOT = size_t(1) << 32;  // of addresses, for each argument, so that an address tells its argument
 constexpr size_t STACK = 256 << 10;
 constexpr int SHOWN = 8;
-constexpr uint32_t NOBODY = ~0u;
+constexpr uint32_t NO_LANE = ~0u;
 
 [[noreturn]] void fail(const char* why) {
     fprintf(stderr, "%s\n", why);
@@ -50,7 +50,7 @@ void report(const char* format, ...) {
 
 // An access to an element: who made it, and between which barriers.
 struct Access {
-    uint32_t lane = NOBODY, group = 0, epoch = 0, simd_epoch = 0;
+    uint32_t lane = NO_LANE, group = 0, epoch = 0, simd_epoch = 0;
 };
 
 struct Shadow { Access written, read, read_too; bool told = false; };
@@ -78,13 +78,13 @@ std::vector<uint32_t> sizes;
 std::vector<Lane> all;
 std::vector<Exchange> exchanges;
 ucontext_t scheduler;
-uint32_t current = NOBODY, group_number = 0;
+uint32_t current = NO_LANE, group_number = 0;
 uint32_t group_id[3], groups[3];
 uint32_t epochs[2] = {1, 1};  // of threadgroup memory, and of that of the device
 bool orders[2];  // what the barrier orders that lanes wait at
 
 bool ordered(const Access& one, uint32_t epoch, uint32_t lane) {
-    if (one.lane == NOBODY || one.lane == lane && one.group == group_number) return true;
+    if (one.lane == NO_LANE || one.lane == lane && one.group == group_number) return true;
     if (one.group != group_number) return false;
     if (one.epoch != epoch) return true;
     return one.lane / SIMD == lane / SIMD && one.simd_epoch != all[lane].simd_epoch;
@@ -105,7 +105,7 @@ void touch_element(Memory& memory, size_t at, bool write) {
     uint32_t epoch = epochs[shared ? 0 : 1];
     Shadow& shadow = memory.shadows[at / 2];
     auto conflicts = [&](const Access& before) {
-        if (before.lane != NOBODY && before.group != group_number && (shared || memory.argument->coherent)) return false;
+        if (before.lane != NO_LANE && before.group != group_number && (shared || memory.argument->coherent)) return false;
         return !ordered(before, epoch, current);
     };
     if (conflicts(shadow.written)) race(memory, shadow, at, shadow.written, "wrote", write ? "writes" : "reads");
@@ -123,7 +123,7 @@ void touch_element(Memory& memory, size_t at, bool write) {
 // The argument that an address belongs to, and where in it; null for what is a lane's own.
 Memory* memory_of(const void* address, size_t nbytes, size_t& at) {
     size_t from = static_cast<const char*>(address) - arena;
-    if (from >= memories.size() * SLOT || current == NOBODY) return nullptr;
+    if (from >= memories.size() * SLOT || current == NO_LANE) return nullptr;
     Memory& memory = memories[from / SLOT];
     at = static_cast<const char*>(address) - memory.begin;
     if (at >= memory.nbytes || at + nbytes > memory.nbytes) {
@@ -220,7 +220,7 @@ void run_workgroup(uint64_t& seed, char* stacks) {
             ran = true;
             current = i;
             swapcontext(&scheduler, &all[i].context);
-            current = NOBODY;
+            current = NO_LANE;
         }
         if (ran || exchange_all()) continue;
         uint32_t waiting = 0;

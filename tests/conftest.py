@@ -42,7 +42,14 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 # Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.
-LONGEST = {"test_own_golden.py", "test_linear.py", "test_attention.py", "test_experts.py", "test_doctor_shaders.py"}
+LONGEST = {
+    "test_own_golden.py",
+    "test_linear.py",
+    "test_attention.py",
+    "test_experts.py",
+    "test_doctor_shaders.py",
+    "test_plan_digests.py",
+}
 # These need no GPU, but some ten seconds of CPU time each: `make test` leaves them to `make test-all`.
 LONG = {
     "cli/test_batch_devices.py",

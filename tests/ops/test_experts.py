@@ -641,7 +641,7 @@ def test_rows_come_while_products_rank_experts(device, name, width, row, rows):
 
     plan = bench.check(says, x=x)
     [ranked] = [name for dispatch in plan.dispatches if ".ranked." in (name := dispatch.pipeline.name)]
-    assert f".{row}.tiles." in ranked
+    assert (".prefetched." in ranked) == (row == "prefetched")
 
 
 # ---------------------------------------------------------------- counts

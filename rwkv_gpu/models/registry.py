@@ -34,6 +34,7 @@ from . import (
     rwkv7,
     talkie,
 )
+from .half_files import refuse_half
 from .layered import Layered
 from .unsupported import refusal
 
@@ -121,6 +122,7 @@ def refuse_encoder(model: Contents) -> None:
 
 def load_model(file: GGUFFile) -> Model:
     """The model that a file describes."""
+    refuse_half(file)
     name = file.str("general.architecture")
     if name not in MODELS:
         raise refusal(file, name, sorted(MODELS))

@@ -9,10 +9,8 @@ DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
-DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "clip": ("a text model to go with it: it is an encoder of images",),
     "chameleon": ("a mask of the tokens of images",),
     "hrm_text": ("two stacks of layers that are run in turns",),
     "cogvlm": ("matrices of their own for images",),
@@ -22,7 +20,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
-    **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
     **dict.fromkeys(("t5", "t5encoder"), ("scores that gain by relative position",)),
 }

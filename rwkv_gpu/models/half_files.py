@@ -1,0 +1,64 @@
+"""GGUF files that accompany a model and are none themselves: what each is, and how it is used."""
+
+from collections.abc import Callable
+
+from ..errors import UnsupportedModel
+from ..gguf.file import GGUFFile
+
+ADAPTERS = {
+    "lora": "a LoRA adapter; open its model, and give this file with --lora",
+    "state": "a tuned state; open its model, and give this file with --initial-state",
+}
+DRAFT_HEADS = {
+    "dflash": "a DFlash draft head",
+    "eagle3": "an EAGLE-3 draft head",
+    "gemma4-assistant": "a draft head of Gemma 4",
+}
+MTP = "only the blocks that predict further tokens (MTP) of a model; open the file of the whole model"
+
+
+def half_of(file: GGUFFile) -> str | None:
+    """What a file is that is no whole model, and how it is used; None for a model."""
+    kind, arch = file.str("general.type", default="model"), file.str("general.architecture", default="")
+    if kind == "adapter":
+        made = file.str("adapter.type", default="")
+        return ADAPTERS.get(made, "an adapter of a kind that is not supported; open its model without it")
+    if kind == "imatrix":
+        return "an importance matrix; give it to `rwkv-gpu quantize` with --imatrix"
+    if arch == "controlvector":
+        return "a control vector, which is not supported; train a LoRA adapter, and give it with --lora"
+    if kind == "mmproj" or arch == "clip":
+        return f"a projector of {_senses(file)} (mmproj); open the file of its text model"
+    if arch in DRAFT_HEADS:
+        return f"{DRAFT_HEADS[arch]}; open the model that it drafts for"
+    return _part_of_tensors(file)
+
+
+def refuse_half(file: GGUFFile) -> None:
+    """Refuses a file that is no whole model."""
+    half = half_of(file)
+    if half is not None:
+        raise UnsupportedModel(f"{file.path}: is no whole model: it is {half}")
+
+
+def _senses(file: GGUFFile) -> str:
+    """What a projector reads."""
+    vision, audio = (file.metadata.get(f"clip.has_{name}_encoder") is True for name in ("vision", "audio"))
+    return "images and sounds" if vision and audio else "sounds" if audio else "images"
+
+
+def _part_of_tensors(file: GGUFFile) -> str | None:
+    """The same of a file with the name of a whole architecture, by the tensors that it has."""
+
+    def has(test: Callable[[str], bool]) -> bool:
+        return any(test(name) for name in file.tensors)
+
+    if has(lambda name: ".nextn." in name) and not has(lambda name: name.startswith("blk.0.")):
+        return MTP
+    if not file.tensors and "tokenizer.ggml.tokens" in file.metadata:
+        return "only a vocabulary; open the file of the whole model"
+    if file.tensors and not has(lambda name: not name.endswith((".lora_a", ".lora_b"))):
+        return ADAPTERS["lora"]
+    if has(lambda name: name.startswith(("v.blk.", "a.blk."))) and not has(lambda name: name.startswith("blk.")):
+        return "a projector of images or sounds (mmproj); open the file of its text model"
+    return None

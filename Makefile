@@ -1,7 +1,8 @@
 # Everything runs in .venv, which these targets make.
 # Tests run in a process for each core, four at most: compiling kernels, which takes most time, is one thread. GALLIVM_PERF=nopt has
 # Mesa's software Vulkan compile without optimising, as each kernel runs for moments only.
-# Files begin in the order that tests/conftest.py gives them: long ones first.
+# Files begin in the order that tests/conftest.py gives them: long ones first. Python writes bytecode even where the environment
+# forbids it: without, each process and each command that a test starts compiles all modules again.
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -11,7 +12,7 @@ BIN := .venv/bin
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
 
-PYTEST = GALLIVM_PERF=nopt $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10
+PYTEST = GALLIVM_PERF=nopt PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10
 
 # All that needs no GPU, and each kernel once as users run it. The marker: tests/conftest.py.
 test: .venv/.dev

@@ -86,7 +86,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("gpu")
     elif item.path.relative_to(HERE).as_posix() in LONG:
         item.add_marker("long")
-    elif "slow" not in item.keywords:
+    elif {"slow", "long"}.isdisjoint(item.keywords):
         item.add_marker("quick")
 
 

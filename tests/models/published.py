@@ -1,0 +1,206 @@
+"""The form of published files: what llama.cpp's converter writes as tokenizer for the reference model of a family.
+
+A line names the architecture, the golden model that lends its weights, the reference model, the kind of tokenizer and
+its pre-tokenizer, the special tokens by role, and what is added to a text (b, e, s; capitals say that it is not).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rwkv_gpu.text.bpe import BYTE_LETTERS
+from tests.gguf.parts import Parts, Row, take_apart
+from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32
+from tests.golden_files import OWN
+from tests.text.vocabularies import CONTROL, NORMAL, Kind
+
+BERT = "padding=[PAD] unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] mask=[MASK]"
+MODERN = "unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] padding=[PAD] mask=[MASK]"
+ROBERTA = "bos=<s> padding=<pad> eos=</s> seperator=</s> unknown=<unk> mask=<mask>"
+GEMMA = "padding=<pad> eos=<eos> bos=<bos> unknown=<unk> -=<start_of_turn> -=<end_of_turn>"
+LLAMA = "unknown=<unk> bos=<s> eos=</s>"
+LLAMA3 = "bos=<|begin_of_text|> eos=<|eot_id|> -=<|start_header_id|> -=<|end_header_id|> -=<|end_of_text|>"
+QWEN = "bos=<|endoftext|> eos=<|im_end|> padding=<|endoftext|> -=<|im_start|>"
+NEOX = "bos=<|endoftext|> eos=<|endoftext|> unknown=<|endoftext|>"
+DEEPSEEK = "bos=<｜begin▁of▁sentence｜> eos=<｜end▁of▁sentence｜> -=<｜User｜> -=<｜Assistant｜>"
+GRANITE = "bos=<|end_of_text|> eos=<|end_of_text|> -=<|start_of_role|> -=<|end_of_role|>"
+LING = "bos=<|startoftext|> eos=<|endoftext|> padding=<|endoftext|> -=<role>"
+
+FORMS = f"""
+bert             bert             BAAI/bge-small-en-v1.5                   bert  jina-v2-en    bes {BERT}
+bert             bert             BAAI/bge-m3                              t5    default       bes {ROBERTA}
+bert             bert             sentence-transformers/stsb-roberta-base  gpt2  roberta-bpe   bes {ROBERTA}
+nomic-bert       nomic-bert       nomic-ai/nomic-embed-text-v1.5           bert  jina-v2-en    bes {BERT}
+nomic-bert-moe   nomic-bert-moe   nomic-ai/nomic-embed-text-v2-moe         t5    default       bes {ROBERTA}
+jina-bert-v2     jina-bert-v2     jinaai/jina-embeddings-v2-base-en        bert  jina-v2-en    be  {BERT}
+jina-bert-v2     normed-jina-bert-v2 jinaai/jina-embeddings-v2-base-code   gpt2  jina-v2-code  bes {ROBERTA}
+jina-bert-v2     jina-bert-v2     jinaai/jina-embeddings-v2-base-de        gpt2  jina-v2-de    be  {ROBERTA}
+jina-bert-v3     jina-bert-v3     jinaai/jina-embeddings-v3                t5    default       bes {ROBERTA}
+modern-bert      modern-bert      answerdotai/ModernBERT-base              gpt2  modern-bert   bes {MODERN}
+modern-bert      modern-bert      Alibaba-NLP/gte-modernbert-base          gpt2  modern-bert   bes {MODERN}
+modern-bert      modern-bert      ibm-granite/granite-embedding-english-r2 gpt2  modern-bert   bes {MODERN}
+modern-bert      silu-modern-bert ibm-granite/granite-embedding-97m-multilingual-r2 gpt2 granite-embed-multi-97m bes {MODERN}
+modern-bert      modern-bert      ibm-granite/granite-embedding-311m-multilingual-r2 gpt2 granite-embed-multi-311m bes {GEMMA}
+neo-bert         neo-bert         chandar-lab/NeoBERT                      bert  jina-v2-en    be  {BERT}
+eurobert         eurobert         jinaai/jina-embeddings-v5-text-nano      gpt2  jina-v5-nano  be  {LLAMA3}
+gemma-embedding  gemma-embedding  google/embeddinggemma-300m               llama default       be  {GEMMA}
+llama-embed      llama-embed      nvidia/llama-embed-nemotron-8b           gpt2  llama-bpe     b   {LLAMA3}
+llama            llama            meta-llama/Llama-3.2-1B-Instruct         gpt2  llama-bpe     b   {LLAMA3}
+llama            llama            mistralai/Mistral-7B-Instruct-v0.3       llama default       bE  {LLAMA} -=[INST] -=[/INST]
+deci             deci             nvidia/Llama-3_1-Nemotron-51B-Instruct   gpt2  llama-bpe     b   {LLAMA3}
+arcee            arcee            arcee-ai/AFM-4.5B                        gpt2  llama-bpe     b   {LLAMA3}
+qwen             qwen             Qwen/Qwen-7B                             gpt2  qwen2         B   {NEOX} -=<|im_start|> -=<|im_end|>
+qwen2            qwen2            Qwen/Qwen2.5-7B-Instruct                 gpt2  qwen2         B   {QWEN}
+qwen2moe         qwen2moe         Qwen/Qwen1.5-MoE-A2.7B                   gpt2  qwen2         B   {QWEN}
+qwen2vl          qwen2vl          Qwen/Qwen2.5-VL-3B-Instruct              gpt2  qwen2         B   {QWEN}
+qwen3            qwen3            Qwen/Qwen3-8B                            gpt2  qwen2         B   {QWEN}
+qwen3moe         qwen3moe         Qwen/Qwen3-30B-A3B                       gpt2  qwen2         B   {QWEN}
+qwen3vl          qwen3vl          Qwen/Qwen3-VL-4B-Instruct                gpt2  qwen2         B   {QWEN}
+qwen3vlmoe       qwen3vlmoe       Qwen/Qwen3-VL-30B-A3B-Instruct           gpt2  qwen2         B   {QWEN}
+grovemoe         grovemoe         inclusionAI/GroveMoE-Inst                gpt2  qwen2         B   {QWEN}
+dots1            dots1            rednote-hilab/dots.llm1.inst             gpt2  qwen2         B   {QWEN}
+smallthinker     smallthinker     PowerInfer/SmallThinker-4BA0.6B-Instruct gpt2  qwen2         B   {QWEN}
+gemma            gemma            google/gemma-2b-it                       llama default       bE  {GEMMA}
+gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama default       b   {GEMMA}
+deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2  deepseek-llm  b   {DEEPSEEK}
+deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
+granitemoe       granitemoe       ibm-granite/granite-3.1-3b-a800m-instruct gpt2 refact        B   {GRANITE}
+bailingmoe       bailingmoe       inclusionAI/Ling-lite                    gpt2  bailingmoe    B   {LING}
+bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING}
+bloom            bloom            bigscience/bloom-560m                    gpt2  bloom         -   {ROBERTA}
+codeshell        codeshell        WisdomShell/CodeShell-7B                 gpt2  codeshell     B   {NEOX}
+starcoder        starcoder        bigcode/gpt_bigcode-santacoder           gpt2  starcoder     B   {NEOX}
+starcoder2       starcoder2       bigcode/starcoder2-3b                    gpt2  starcoder     B   {NEOX}
+refact           refact           smallcloudai/Refact-1_6-base             gpt2  refact        B   {NEOX}
+gpt2             gpt2             openai-community/gpt2                    gpt2  gpt-2         B   {NEOX}
+mpt              mpt              mosaicml/mpt-7b                          gpt2  mpt           B   {NEOX}
+olmo             olmo             allenai/OLMo-1.7-7B-hf                   gpt2  olmo          B   eos=<|endoftext|> padding=<|padding|>
+olmoe            olmoe            allenai/OLMoE-1B-7B-0924                 gpt2  olmo          B   eos=<|endoftext|> padding=<|padding|>
+dbrx             dbrx             databricks/dbrx-instruct                 gpt2  dbrx          B   {QWEN}
+falcon           falcon           tiiuae/falcon-7b                         gpt2  falcon        B   {NEOX}
+phi2             phi2             microsoft/phi-2                          gpt2  phi-2         B   {NEOX}
+stablelm         stablelm         stabilityai/stablelm-2-zephyr-1_6b       gpt2  stablelm2     B   {NEOX}
+command-r        command-r        CohereForAI/c4ai-command-r-v01           gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
+cohere2          cohere2          CohereLabs/c4ai-command-r7b-12-2024      gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
+exaone           exaone           LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct     gpt2  exaone        B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK]
+exaone4          exaone4          LGAI-EXAONE/EXAONE-4.0-32B               gpt2  exaone4       B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK]
+minimax-m2       minimax-m2       MiniMaxAI/MiniMax-M2                     gpt2  minimax-m2    B   bos=]~!b[ eos=[e~[ unknown=]!d~[
+internlm2        internlm2        internlm/internlm2-chat-7b               llama default       b   {LLAMA} -=<|im_start|> -=<|im_end|>
+baichuan         baichuan         baichuan-inc/Baichuan2-7B-Chat           llama default       BE  {LLAMA}
+orion            orion            OrionStarAI/Orion-14B-Base               llama default       BE  {LLAMA}
+openelm          openelm          apple/OpenELM-270M                       llama default       b   {LLAMA}
+minicpm          minicpm          openbmb/MiniCPM-2B-sft-bf16              llama default       bE  {LLAMA}
+minicpm3         minicpm3         openbmb/MiniCPM3-4B                      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
+ernie4_5         ernie4_5         baidu/ERNIE-4.5-0.3B-PT                  llama default       -   {LLAMA}
+ernie4_5-moe     ernie4_5-moe     baidu/ERNIE-4.5-21B-A3B-PT               llama default       -   {LLAMA}
+plamo            plamo            pfnet/plamo-13b                          llama default       b   {LLAMA}
+phimoe           phimoe           microsoft/Phi-3.5-MoE-instruct           llama default       BE  {LLAMA} -=<|end|> -=<|user|> -=<|assistant|>
+chatglm          chatglm          zai-org/glm-4-9b-chat-hf                 gpt2  chatglm-bpe   B   eos=<|endoftext|> padding=<|endoftext|> eot=<|user|> bos=[gMASK] -=<sop> -=<|assistant|>
+exaone-moe       exaone-moe       LGAI-EXAONE/K-EXAONE-236B-A23B           gpt2  exaone-moe    B   bos=[BOS] eos=<|endofturn|> padding=[PAD] unknown=[UNK]
+jais2            jais2            inceptionai/Jais-2-8B-Chat               gpt2  jais-2        B   {NEOX}
+jais             jais             inceptionai/jais-family-590m             gpt2  jais          B   {NEOX}
+mellum           mellum           JetBrains/Mellum2-12B-A2.5B-Base         gpt2  mellum2       B   {NEOX}
+cohere2moe       cohere2moe       CohereLabs/North-Mini-Code-1.0           gpt2  cohere2moe    bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
+hunyuan-moe      hunyuan-moe      tencent/Hunyuan-A13B-Instruct            gpt2  hunyuan       B   bos=<|startoftext|> eos=<|eos|> padding=<|pad|>
+hunyuan-dense    hunyuan-dense    tencent/Hunyuan-4B-Instruct              gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜>
+apertus          apertus          swiss-ai/Apertus-8B-Instruct-2509        gpt2  tekken        b   bos=<s> eos=<|assistant_end|> unknown=<unk> padding=<pad>
+seed_oss         seed_oss         ByteDance-Seed/Seed-OSS-36B-Instruct     gpt2  seed-coder    B   bos=<seed:bos> eos=<seed:eos> padding=<seed:pad>
+arctic           arctic           Snowflake/snowflake-arctic-instruct      llama default       bE  {LLAMA} -=<|im_start|> -=<|im_end|>
+jamba            jamba            ai21labs/Jamba-v0.1                      llama default       bE  bos=<|startoftext|> eos=<|endoftext|> unknown=<|unk|> padding=<|pad|>
+nemotron         nemotron         nvidia/Minitron-4B-Base                  llama default       BE  {LLAMA}
+paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
+pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
+"""  # noqa: E501
+
+# What the converter writes for encoders next to their sizes.
+ENCODER_KEYS: dict[str, dict[str, tuple[int, Any]]] = {
+    "modern-bert": {"rope.scaling.type": (STRING, b"none"), "attention.sliding_window_pattern": (U32, 3)},
+    "neo-bert": {"rope.scaling.type": (STRING, b"none")},
+    "eurobert": {"rope.scaling.type": (STRING, b"none")},
+}
+MERGES = "t h", "Ġ t", "h e", "th e", "Ġt he", "e r", "i n", "Ġ a"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One line of the table."""
+
+    arch: str
+    golden: str
+    model: str
+    kind: str
+    pre: str
+    adds: str
+    special: tuple[tuple[str, str], ...]  # role, or -, and text
+
+    def role(self, name: str) -> str | None:
+        return next((text for role, text in self.special if role == name), None)
+
+
+def published() -> list[Published]:
+    lines = (line.split() for line in FORMS.strip().splitlines())
+    return [
+        Published(arch, golden, model, kind, pre, adds, tuple((role, text) for role, _, text in pairs(rest)))
+        for arch, golden, model, kind, pre, adds, *rest in lines
+    ]
+
+
+def pairs(words: list[str]) -> list[tuple[str, str, str]]:
+    return [word.partition("=") for word in words]
+
+
+def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
+    """Text, kind and score of each token: the special ones where the converter has them, then unused ones."""
+    special = [(text, CONTROL, 0.0) for text in dict.fromkeys(text for _, text in form.special)]
+    special = [(text, int(Kind.UNKNOWN) if text in ("<unk>", "[UNK]") else kind, s) for text, kind, s in special]
+    words = "▁the ▁a the er in th he hello ▁hello ▁world world".split()  # noqa: SIM905
+    bytes_ = [(f"<0x{byte:02X}>", int(Kind.BYTE), 0.0) for byte in range(256)]
+    letters = [*"▁abcdehilnorstuw,.!"]
+    if form.pre == "granite-embed-multi-311m":
+        tokens = special + bytes_
+    elif form.kind == "gpt2":
+        merged = [line.replace(" ", "") for line in MERGES]
+        tokens = [(text, NORMAL, 0.0) for text in [*BYTE_LETTERS, *merged]] + special
+    elif form.kind == "llama":
+        tokens = special + bytes_
+        tokens += [(text, NORMAL, -float(i)) for i, text in enumerate(words)]
+    else:
+        tokens = special + [(text, NORMAL, -float(i + 1)) for i, text in enumerate(dict.fromkeys(words + letters))]
+    tokens = tokens[:count]
+    return tokens + [(f"[PAD{i}]", int(Kind.UNUSED), 0.0) for i in range(count - len(tokens))]
+
+
+def file_of(form: Published) -> Parts:
+    """The golden model with the tokenizer of this form."""
+    name = form.golden if (OWN / f"{form.golden}.gguf").is_file() else f"tiny-{form.golden}"
+    whole = take_apart((OWN / f"{name}.gguf").read_bytes())
+    count = next(one.dims[1] for one in whole.tensors if one.name == b"token_embd.weight")
+    types = [row for row in whole.rows if row.name == b"tokenizer.ggml.token_type_count"]
+    whole.rows = [row for row in whole.rows if not row.name.startswith(b"tokenizer.")] + types
+    tokens = tokens_of(form, count)
+    ids = {text: i for i, (text, _, _) in enumerate(tokens)}
+    whole.set("general.type", STRING, b"model")
+    whole.set("tokenizer.ggml.model", STRING, form.kind.encode())
+    whole.set("tokenizer.ggml.pre", STRING, form.pre.encode())
+    whole.rows.append(Row(b"tokenizer.ggml.tokens", ARRAY, [text.encode() for text, _, _ in tokens], STRING))
+    whole.rows.append(Row(b"tokenizer.ggml.token_type", ARRAY, [kind for _, kind, _ in tokens], I32))
+    if form.kind in ("llama", "t5"):
+        whole.rows.append(Row(b"tokenizer.ggml.scores", ARRAY, [score for _, _, score in tokens], F32))
+    if form.kind == "gpt2":
+        merges = () if form.pre == "granite-embed-multi-311m" else MERGES
+        whole.rows.append(Row(b"tokenizer.ggml.merges", ARRAY, [line.encode() for line in merges], STRING))
+    for role, text in form.special:
+        if role != "-":
+            whole.set(f"tokenizer.ggml.{role}_token_id", U32, ids[text])
+    for letter, name in {"b": "bos", "e": "eos", "s": "sep"}.items():
+        if letter in form.adds.lower():
+            whole.set(f"tokenizer.ggml.add_{name}_token", BOOL, letter in form.adds)
+    if form.kind == "t5":
+        whole.set("tokenizer.ggml.add_space_prefix", BOOL, True)
+        whole.set("tokenizer.ggml.remove_extra_whitespaces", BOOL, True)
+    if form.kind == "bert":
+        whole.set("tokenizer.ggml.normalizer.lowercase", BOOL, True)
+    if "<start_of_turn>" in ids and form.kind == "llama":
+        whole.set("tokenizer.ggml.add_space_prefix", BOOL, False)
+    for key, (kind, value) in ENCODER_KEYS.get(form.arch, {}).items():
+        whole.set(f"{form.arch}.{key}", kind, value)
+    return whole

@@ -1,0 +1,80 @@
+"""Models in the form of published files load, read texts as llama.cpp does, embed or chat, and stop."""
+
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadTemplate
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import MODELS
+from tests.gguf.writer import written
+from tests.golden.record_published import FILE, TEXTS
+from tests.golden_files import OWN
+from tests.models.published import Published, file_of, published
+from tests.test_docs import ROOT
+
+RECORD = json.loads(FILE.read_text())
+MESSAGES = [{"role": "user", "content": "hello world"}]
+FORMS = {form.model: form for form in published()}
+LLAMA_VOCABULARY = ("llama", None)  # of golden models whose vocabulary is no published one
+
+
+def golden_forms() -> dict[str, str]:
+    """The golden models that have the tokenizer of a published file already, by architecture."""
+    found = {}
+    for path in sorted(OWN.glob("tiny-*.gguf")):
+        with GGUFFile.open(path) as file:
+            arch, meta = file.str("general.architecture"), file.metadata
+            if (meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre")) != LLAMA_VOCABULARY:
+                found[arch] = path.name
+    return found
+
+
+GOLDEN_FORMS = golden_forms()
+
+
+def check_answers(llm: rwkv_gpu.LLM, ends: int) -> None:
+    """An answer, of a chat where the vocabulary names its template, runs to its limit, and stops at its end token."""
+    fields = {"max_tokens": 3, "temperature": 0}
+    try:
+        _ = llm.chat_format
+    except BadTemplate:  # a base model
+        answer = partial(llm.create_completion, TEXTS[0], **fields)
+    else:
+        answer = partial(llm.create_chat_completion, MESSAGES, **fields)
+    assert answer(logit_bias={str(ends): -100.0})["usage"]["completion_tokens"] == 3
+    stopped = answer(logit_bias={str(ends): 100.0})
+    assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["usage"]["completion_tokens"] <= 1
+
+
+@pytest.mark.parametrize("model", FORMS)
+def test_a_published_form_loads_reads_texts_as_llama_cpp_does_and_answers(model, tmp_path):
+    form: Published = FORMS[model]
+    with rwkv_gpu.load(written(tmp_path, file_of(form).built()), device="cpu") as llm:
+        for text, ids in zip(TEXTS, RECORD[model], strict=True):
+            assert llm.tokenize(text, special=True, parse=True) == ids
+        if llm.info.encoder:
+            [vector] = llm.embed([TEXTS[0]])
+            assert np.isfinite(vector).all() and abs(np.linalg.norm(vector) - 1) < 1e-5
+            return
+        end = form.role("eos")
+        assert end is not None
+        [ends] = llm.tokenize(end, parse=True)
+        check_answers(llm, ends)
+
+
+def test_every_reference_model_has_a_record():
+    assert set(RECORD) == set(FORMS)
+    assert {form.arch for form in FORMS.values()} <= set(MODELS)
+
+
+def test_the_guide_names_the_families_whose_published_files_load():
+    """The column of docs/models.md is the table of forms, and the golden models with vocabularies of their own."""
+    rows = re.findall(r"^\| `([a-z0-9_.-]+)` \|.*\| (yes|) *\|$", (ROOT / "docs/models.md").read_text(), re.M)
+    loads = {form.arch for form in FORMS.values()} | set(GOLDEN_FORMS)
+    assert {name for name, _ in rows} == set(MODELS)
+    assert {name for name, said in rows if said} == loads

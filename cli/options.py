@@ -150,6 +150,10 @@ LOADING = {
         "--initial-state", type=FileName(), metavar="FILE",
         help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
     ),
+    "override_kv": _loading(
+        "--override-kv", multiple=True, metavar="KEY=TYPE:VALUE",
+        help="Replace a key of the model's metadata; TYPE is int, float, bool or str. Can be repeated.",
+    ),
     **PLACEMENT,
 }  # fmt: skip
 SHARED = {

@@ -21,6 +21,7 @@ from rwkv_gpu.errors import BadFile, BadInput, printable
 
 from .cursor import Value
 from .fields import REQUIRED, Fields
+from .override import Override
 from .planes import dequantise_rows
 from .scan import Header, TensorInfo, scan
 from .source import Source
@@ -64,6 +65,10 @@ class GGUFFile(Fields):
             file = cls(parts, _joined(parts))
             stack.pop_all()  # the sources stay open; they are the file's now
         return file
+
+    def override(self, values: Mapping[str, Override]) -> None:
+        """Replaces keys of the metadata, or adds them."""
+        self.metadata = MappingProxyType({**self.metadata, **values})
 
     def close(self) -> None:
         for source in self._sources:

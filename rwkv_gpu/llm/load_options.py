@@ -22,6 +22,7 @@ from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
 from ..engine.split_layout import Split
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
+from ..gguf.override import Override, overrides_of
 from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.registry import Model, is_encoder
 from ..ops.kv_format import KVType
@@ -67,6 +68,7 @@ ALIASES = {
     "filename": "file",  # llama-cpp-python's from_pretrained
     "repo_id": "path",
     "tensor_split": "split",  # llama-cpp-python
+    "kv_overrides": "override_kv",  # llama-cpp-python
 }
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 
@@ -80,10 +82,11 @@ class Files:
     initial_state: Path | None
     lora: Any  # in the form that `adapters_of` takes
     hub: Hub
+    overrides: Mapping[str, Override]  # of the model's metadata
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
-           hub: Hub | None) -> Self:  # fmt: skip
+           hub: Hub | None, override_kv: Any = None) -> Self:  # fmt: skip
         """Finds the model (without a path the built-in one) and the draft model; downloads them at first use."""
         hub = hub or Hub()
         return cls(
@@ -92,6 +95,7 @@ class Files:
             validate.optional_path("initial_state", initial_state),
             lora,
             hub,
+            overrides_of(override_kv),
         )
 
     def adapters(self, model: GGUFFile) -> Adapters:

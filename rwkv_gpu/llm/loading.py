@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_CHUNK, DEFAULT_SEQUENCES
@@ -11,8 +11,10 @@ from ..engine.engine import Engine
 from ..engine.initial_state import digest_of
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..gguf.file import GGUFFile
+from ..gguf.override import Override
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import MatrixUnits
+from ..models.differences import warn_of_differences
 from ..models.registry import is_encoder, load_model
 from ..ops.kv_format import KVType
 from ..stores import Store
@@ -56,6 +58,7 @@ def load(
     context_shift: int | None = None,
     lora: Any = None,
     initial_state: str | os.PathLike[str] | None = None,
+    override_kv: Mapping[str, Override] | Sequence[str] | None = None,
     file: str | None = None,
     hub: Hub | None = None,
     store: str | os.PathLike[str] | Store | None = None,
@@ -83,7 +86,7 @@ def load(
         names, shares_of(split, len(names)), offload, matrix_units, validate.optional_path("tuned", tuned),
         layers_per_submit, portable, checked,
     )  # fmt: skip
-    files = Files.of(path, file, draft, initial_state, lora, hub)
+    files = Files.of(path, file, draft, initial_state, lora, hub, override_kv)
     drafts = DraftOptions(lookup, files.draft, draft_tokens)
     states = StoreOptions(store, store_key, tenant, validate.optional_path("digests", digests))
     return _load(files, devices, room, drafts, states, max_requests, context_shift, progress)
@@ -102,9 +105,11 @@ def _load(
     """Loads the model from checked options."""
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(files.path))
+        gguf.override(files.overrides)
         adapters = files.adapters(gguf)
         gguf.apart = adapters.apart
         model = load_model(gguf)
+        warn_of_differences(gguf)
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
@@ -114,6 +119,7 @@ def _load(
         info = Info.of(gguf, runner, loaded.device, room.sequences, matrix_units=loaded.uses_matrix_units)
         model_file = ModelFile(gguf.paths, info.fingerprint, store.digests)
         layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
+        layout += f" {sorted(files.overrides.items())}" if files.overrides else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)

@@ -209,15 +209,6 @@ def olmo2(source: DenseFile) -> Form:
     return Form(ropes=ropes, windows=windows, head_norms="whole", norms=(None, None), after=AFTER)
 
 
-def phi3(source: DenseFile) -> Form:
-    """Phi-3, Phi-4 and Phi-4-mini: q, k and v are one matrix, and so are gate and up.
-
-    Models of long contexts divide frequencies by other factors where they are opened with more positions than their
-    first training had. The window in the metadata of the first models is not used, nor does llama.cpp use it.
-    """
-    return Form(pairing="neox", windows=[0] * source.hyper.layers)
-
-
 def plamo3(source: DenseFile) -> Form:
     """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
     windows = source.windows(8)
@@ -305,7 +296,7 @@ FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
     "paddleocr": Form(pairing="neox"),
     "pangu-embedded": Form(pairing="neox"),
     "phi2": replace(PLAIN_GELU, parallel=True, norms=ONE_NORM),
-    "phi3": phi3,
+    "phi3": Form(pairing="neox"),
     "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
     "plamo3": plamo3,
     "qwen": qwen,

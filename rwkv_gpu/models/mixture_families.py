@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, LateTemperature, Temperature
 from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form
-from .dense_families import command_r, phi3
+from .dense_families import command_r
 from .mixtures import ExpertForm, MixtureTransformer, build_either
 from .rope import unscaled
 from .tensors import LONGEST_CONTEXT
@@ -230,7 +230,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "mistral3": (mistral3, ExpertForm(normalise=True, optional=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),
-    "phimoe": (phi3, ExpertForm(normalise=True)),
+    "phimoe": (Form(pairing="neox"), ExpertForm(normalise=True)),
     "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
     "qwen3moe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),

@@ -182,7 +182,7 @@ def runner_for(
     shares, choices = shares_of(split, len(names)), choices_of(names)
     choice = choices[0]
     if len(choices) > 1:
-        options = DeviceOptions(names, shares, offload, matrix_units, folder, layers_per_submit)
+        options = DeviceOptions(names, shares, offload, matrix_units, folder, layers_per_submit, at_once=False)
         loaded = load_split(Opened(file, model), choices, options, rows, room)
         if not isinstance(loaded, Choice):
             with closing(loaded.runner) as runner:

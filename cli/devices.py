@@ -7,7 +7,7 @@ import click
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter, Choice, choose, list_adapters
 from rwkv_gpu.gpu.matrix_units import fragment_of
-from rwkv_gpu.ops.open_device import wants_matrix_units
+from rwkv_gpu.ops.open_device import state_of_matrix_units
 
 from .folders import tuned_folder
 from .options import shared
@@ -36,13 +36,12 @@ def command(device: str, as_json: bool) -> None:
 
 
 def matrix_units_of(adapter: Adapter) -> str:
-    """Describes whether an adapter has matrix units, and whether they are used."""
+    """Describes whether an adapter has matrix units, and whether `auto` uses them, or why not."""
     try:
         side = fragment_of(adapter)
     except NoMatrixUnits as error:
         return str(error).replace(f" on {adapter}", "")
-    used = wants_matrix_units(adapter, tuned_folder())
-    return f"matrix units {side}x{side}, " + ("in use" if used else "not in use: see `rwkv-gpu tune`, --matrix-units")
+    return f"matrix units {side}x{side}, {state_of_matrix_units(adapter, tuned_folder())}"
 
 
 def _as_data(adapters: list[Adapter], choice: Choice) -> dict[str, object]:

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rwkv_gpu.llm.hub import Hub, default_folder
+from rwkv_gpu.llm.folders import default_folder
+from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.llm.repository import ENDPOINT
 from rwkv_gpu.llm.store import Store
 
@@ -22,7 +23,7 @@ def cache_folder() -> Path:
 
 
 def tuned_folder() -> Path:
-    """The folder where `rwkv-gpu tune` saves its results."""
+    """Where `rwkv-gpu tune` saves its results, and verdicts on drivers are kept."""
     return cache_folder() / "tuned"
 
 

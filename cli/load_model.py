@@ -47,6 +47,7 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
     if model == str(builtin_model()):
         size = f"{info.parameters / 1e6:.0f} M parameters"
         yield f"built-in demo, {size}, small talk only; for a real model: {REAL_MODEL}"
+    yield from matrix_unit_notes(info)
     if info.memory is not None and info.memory.host:
         yield "in main memory: " + "; ".join(main_memory_lines(info.memory))
     if not KV_FORMATS[kv].quantised:
@@ -56,6 +57,18 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
     elif others := [stored for stored in info.kv if stored != kv]:
         which = "some layers" if kv in info.kv else "all layers"
         yield f"--kv {kv}: {which} stay {others[0]} (latents, and heads that are no multiple of {BLOCK} numbers)"
+
+
+def matrix_unit_notes(info: Info) -> Iterator[str]:
+    """Whether a GPU's matrix units are tested or in use. The latter is said at their first use only."""
+    off = "to never use them: --matrix-units off"
+    if any(gpu.pending for gpu in info.gpus):
+        yield f"testing this GPU's matrix units in the background; prompts get faster if they are correct ({off})"
+    elif info.matrix_units:
+        from rwkv_gpu.ops.driver_verdict import announce
+
+        if any([announce(gpu.adapter, tuned_folder()) for gpu in info.gpus]):  # noqa: C419 - all are marked
+            yield f"matrix units are on: a test found them correct ({off})"
 
 
 def load_quietly(model: str, **loading: Any) -> "rwkv_gpu.LLM":

@@ -123,7 +123,7 @@ LOADING = {
     ),
     "matrix_units": _loading(
         "--matrix-units", type=click.Choice(CHOICES), default="auto", show_default=True,
-        help="Use the GPU's matrix units (experimental): auto where `rwkv-gpu tune` found them right and faster.",
+        help="Use the GPU's matrix units: auto where a test of the driver finds them correct.",
     ),
     "lookup": _loading(
         "--lookup", is_flag=True,

@@ -8,13 +8,14 @@ import click
 from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import find
-from rwkv_gpu.gpu.device import Capabilities, Device
+from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step, shader_of
 from rwkv_gpu.ops.kv_format import KVType
+from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.passes import NAMES
 from rwkv_gpu.ops.self_test import tuning_for
 
@@ -73,7 +74,7 @@ def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
     adapter = find(device).adapter
     if adapter is None:
         raise BadInput(f"numpy has no dispatches; choose a GPU with --device, or --limits {'|'.join(LIMITS)}")
-    with Device(adapter) as opened_device:
+    with open_device(adapter, folder=tuned_folder()) as opened_device:
         can = opened_device.capabilities
         return can, tuning_for(opened_device, find_tuned(adapter, can, tuned_folder()))
 

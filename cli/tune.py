@@ -19,7 +19,8 @@ from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_generator
-from rwkv_gpu.ops.open_device import library_digest, open_device
+from rwkv_gpu.ops.driver_verdict import library_digest
+from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened

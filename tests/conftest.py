@@ -164,9 +164,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands neither read the user's cache folder nor write into it."""
+    """Commands and library neither read the user's cache folder nor write into it."""
+    folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RWKV_GPU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("RWKV_GPU_CACHE", str(folder))
+        patch.setattr("rwkv_gpu.llm.folders.default_folder", lambda: folder)
         yield
 
 

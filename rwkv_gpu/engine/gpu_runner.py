@@ -87,6 +87,7 @@ class GpuRunner(PartRunner):
 
             tuning = tuning_for(device)
         self.tuning = tuning
+        self._capabilities = device.capabilities  # those that all recorded plans are for
         self.weights = load_weights(device, file, placement.parameters, progress)
         upload_factors(device, self.weights, factors)
         self._slots = assign_slots(device, self.weights, placement.parameters)
@@ -174,6 +175,8 @@ class GpuRunner(PartRunner):
 
         `Recorder` explains `shared_pages`.
         """
+        if not batch.single:
+            self._follow_device()
         pages = self._caches.plan_pages(batch)
         size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what
         plan = self._plan_of.get(size)
@@ -211,6 +214,18 @@ class GpuRunner(PartRunner):
                     self.plan_for(batch, what)
                     if len(self._plans) > recorded:
                         yield
+
+    def _follow_device(self) -> None:
+        """Retunes if a trial of the driver has ended and the device's matrix units may be used.
+
+        Called before prompts, where a pause for compiling matters least.
+        """
+        self.device.settle()
+        if self._capabilities is not self.device.capabilities:
+            from ..ops.self_test import settled_tuning
+
+            self._capabilities = self.device.capabilities
+            self.retune(settled_tuning(self.device, self.tuning))
 
     def retune(self, tuning: Tuning) -> None:
         """Uses other constants from now on; drops all recorded plans."""

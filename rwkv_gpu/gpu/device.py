@@ -115,6 +115,9 @@ class Device:
     `matrix_units` enables matrix units, or raises `NoMatrixUnits` with the reason.
     """
 
+    # While a trial of the driver runs: returns the capabilities to use once it has ended, else None
+    pending: Callable[[], Capabilities | None] | None = None
+
     def __init__(
         self, adapter: Adapter, *, portable: bool = False, checked: bool = False, matrix_units: bool = False
     ) -> None:
@@ -140,6 +143,18 @@ class Device:
             size = self._measure_subgroup()
             least = VARIABLE_SUBGROUPS.get(self.adapter.handle.info["vendor_id"])
             self.capabilities = with_subgroups(self.capabilities, size, least)
+
+    def without_matrix_units(self) -> Capabilities:
+        """The capabilities of a device opened with matrix units, if it does not use them."""
+        can = replace(self.capabilities, fragment=0)
+        if not can.subgroup:
+            return can
+        return with_subgroups(can, can.subgroup_size, VARIABLE_SUBGROUPS.get(self.adapter.handle.info["vendor_id"]))
+
+    def settle(self) -> None:
+        """Takes over what a trial of the driver has found, if it has ended since."""
+        if self.pending is not None and (found := self.pending()) is not None:
+            self.pending, self.capabilities = None, found
 
     @classmethod
     def open(

@@ -106,14 +106,14 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
     return None
 
 
-def matrix_units_library(adapter: Adapter, folder: Path | None) -> str:
-    """The wgpu-native with which matrix units were faster when the user tuned this adapter; else an empty string."""
+def own_tuning(adapter: Adapter, folder: Path | None) -> Tuned | None:
+    """The user's tuning of this adapter; None if there is none, or none of this version."""
     if folder is None:
-        return ""
+        return None
     try:
-        return parse((folder / file_name(adapter)).read_text(encoding="utf-8")).library
+        return parse((folder / file_name(adapter)).read_text(encoding="utf-8"))
     except (ValueError, OSError):
-        return ""
+        return None
 
 
 def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:

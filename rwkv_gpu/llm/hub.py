@@ -1,11 +1,11 @@
 """Models on the Hugging Face hub, or on a server with the same routes, and their local folder."""
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .folders import default_folder
 from .repository import ENDPOINT, Progress, Repository
 from .store import Store
 
@@ -46,12 +46,3 @@ class Hub:
     def _progress(self, file: str) -> Progress:
         progress = self.progress
         return lambda done, total: progress(file, done, total) if progress is not None else None
-
-
-def default_folder() -> Path:
-    """The system's usual cache folder."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "rwkv-gpu"
-    if sys.platform == "win32":
-        return Path.home() / "AppData" / "Local" / "rwkv-gpu" / "cache"
-    return Path.home() / ".cache" / "rwkv-gpu"

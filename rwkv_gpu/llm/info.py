@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from ..engine.fit import Fit
@@ -11,6 +12,7 @@ from ..engine.runner import Runner
 from ..engine.state_file import fingerprint
 from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
+from ..gpu.device import Device
 from ..models.registry import is_encoder
 from ..ops.kv_format import KVType
 
@@ -30,16 +32,23 @@ class Info:
     chunk_size: int
     sequences: int  # maximum running sequences
     device: str
-    matrix_units: bool  # whether the device's matrix units are used
     encoder: bool  # whether it only computes embeddings
     fingerprint: str  # distinguishes models
     # Number formats of keys and values; several if some layers do not support the requested one
     kv: tuple[KVType, ...] = ()
     adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their default scales
     memory: Fit | None = None  # memory use; None in numpy
+    gpus: tuple[Device, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def matrix_units(self) -> bool:
+        """Whether the matrix units of any of its devices are in use now."""
+        return any(gpu.capabilities.fragment > 0 for gpu in self.gpus)
 
     @classmethod
-    def of(cls, file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix_units: bool) -> Self:
+    def of(
+        cls, file: GGUFFile, runner: Runner, device: str, sequences: int, gpus: Sequence[Device | None] = ()
+    ) -> Self:
         """Information on a model loaded from a file."""
         formats: Counter[str] = Counter()
         for tensor in file.tensors.values():
@@ -57,10 +66,10 @@ class Info:
             chunk_size=runner.chunk_size,
             sequences=sequences,
             device=device,
-            matrix_units=matrix_units,
             encoder=is_encoder(runner.model),
             fingerprint=fingerprint(file),
             kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
             adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),
             memory=runner.fit if isinstance(runner, GpuRunner) else None,
+            gpus=tuple(filter(None, gpus)),
         )

@@ -23,6 +23,8 @@ from ..engine.split_layout import Split
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.override import Override, overrides_of
+from ..gpu.adapters import Adapter
+from ..gpu.device import Device
 from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.registry import Model, is_encoder
 from ..ops.kv_format import KVType
@@ -119,11 +121,21 @@ class DeviceOptions:
     layers_per_submit: int | None = None  # 0 submits a step whole; None is as tuned
     portable: bool = False  # requires only what every device supports
     checked: bool = False  # the driver checks each index
+    at_once: bool = True  # starts on plain kernels while a first trial of matrix units runs
 
     def __post_init__(self) -> None:
         check(layers_per_submit=self.layers_per_submit)
         if self.matrix_units not in CHOICES:
             raise BadInput(f"matrix_units is {self.matrix_units!r}; it must be auto, on or off")
+
+    def open(self, adapter: Adapter) -> Device:
+        """Opens one of the devices."""
+        from ..ops.open_device import open_device  # imports all kernels, which a model in numpy does not need
+
+        return open_device(
+            adapter, self.matrix_units, self.tuned,
+            portable=self.portable, checked=self.checked, at_once=self.at_once,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..models.registry import is_encoder, load_model
 from ..ops.kv_format import KVType
 from ..stores import Store
 from ..text.tokenizer import load_tokenizer
-from . import validate
+from . import folders, validate
 from .drafts import DraftOptions, drafts_of
 from .driver import MOST_REQUESTS
 from .hub import Hub
@@ -83,8 +83,8 @@ def load(
     validate.called("progress", progress)
     offload, names = offload_of(gpu_layers, cpu_moe, n_cpu_moe, gpu_memory), device_names(device)
     devices = DeviceOptions(
-        names, shares_of(split, len(names)), offload, matrix_units, validate.optional_path("tuned", tuned),
-        layers_per_submit, portable, checked,
+        names, shares_of(split, len(names)), offload, matrix_units,
+        validate.optional_path("tuned", tuned) or folders.default_tuned_folder(), layers_per_submit, portable, checked,
     )  # fmt: skip
     files = Files.of(path, file, draft, initial_state, lora, hub, override_kv)
     drafts = DraftOptions(lookup, files.draft, draft_tokens)
@@ -116,7 +116,7 @@ def _load(
         opened = Opened(gguf, model, adapters, drafts, has_initial_state=initial is not None)
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
-        info = Info.of(gguf, runner, loaded.device, room.sequences, matrix_units=loaded.uses_matrix_units)
+        info = Info.of(gguf, runner, loaded.device, room.sequences, gpus=loaded.gpus)
         model_file = ModelFile(gguf.paths, info.fingerprint, store.digests)
         layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         layout += f" {sorted(files.overrides.items())}" if files.overrides else ""

@@ -44,11 +44,6 @@ class Loaded:
     device: str  # device name for display
     gpus: Sequence[Device | None]  # by part of the model; None is numpy
 
-    @property
-    def uses_matrix_units(self) -> bool:
-        """True if any of its devices does."""
-        return any(gpu is not None and gpu.capabilities.fragment > 0 for gpu in self.gpus)
-
     def speculator(self, drafts: Drafts) -> Speculator | None:
         """The speculator for the model, on its last device. Closes the model if that fails."""
         try:
@@ -84,11 +79,10 @@ def load_on_gpu(
     """Loads the model onto a GPU, with its tuned settings unless others are given."""
     # Imports all kernels, which a model in numpy does not need.
     from ..kernels.tuned import find as find_tuned
-    from ..ops.open_device import open_device
     from ..ops.self_test import tuning_for
 
     file, model, layers = opened.file, opened.model, devices.layers_per_submit
-    gpu = open_device(adapter, devices.matrix_units, devices.tuned, portable=devices.portable, checked=devices.checked)
+    gpu = devices.open(adapter)
     try:
         cache = with_context(gpu, file, model, devices.offload, opened.companions, **cache)
         found = find_tuned(adapter, gpu.capabilities, devices.tuned)

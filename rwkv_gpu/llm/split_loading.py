@@ -1,7 +1,6 @@
 """Loads a model onto several devices: opens them, lays out the layers, and tunes each part for its device."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
 from ..engine.split_layout import Layout, OpenDevice, PartTuning, lay_out
@@ -10,7 +9,6 @@ from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
 from ..kernels.tuned import Tuned
 from ..kernels.tuned import find as find_tuned
-from ..ops.open_device import open_device
 from ..ops.self_test import tuning_for
 from .load_options import DeviceOptions
 from .runners import Loaded, Opened
@@ -27,12 +25,8 @@ def load_split(
     """Loads the model onto these devices. Returns a device instead if that one can hold the whole model."""
     if all(choice.adapter is None for choice in choices):
         refuse_cpu(devices.matrix_units)
-    open_gpu = partial(
-        open_device, matrix_units=devices.matrix_units, folder=devices.tuned, portable=devices.portable,
-        checked=devices.checked,
-    )  # fmt: skip
     layout = lay_out(
-        opened.file, opened.model, choices, devices.split, open_gpu, chunk_size=chunk or DEFAULT_CHUNK,
+        opened.file, opened.model, choices, devices.split, devices.open, chunk_size=chunk or DEFAULT_CHUNK,
         companions=opened.companions, offload=devices.offload, **cache,
     )  # fmt: skip
     try:

@@ -11,7 +11,7 @@ race in naga 29, which does not mark pointers of cooperative matrices as NonPriv
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
-from ..kernels.gemm_config import MANY, gemm_matrix
+from ..kernels.gemm_config import MANY
 from .batch import Batch
+from .driver_verdict import APART, PARTLY_RIGHT
 from .memory import Caches, Scratch
-from .open_device import APART, PARTLY_RIGHT
 from .recorder import Recorder, finish_together
 from .reference import Reference
 from .values import Value
@@ -105,8 +105,9 @@ def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
 
 
 def _products(device: Device) -> Iterator[Trial]:
-    """Products with and without split columns."""
-    can, rng = device.capabilities, np.random.default_rng(0)
+    """Products of prompts by the kernels of the default tuning, with and without split columns."""
+    rng, table = np.random.default_rng(0), default_tuning(device.capabilities).gemm_table
+    tiles = {replace(config, fill=0) for limits, config in table if config.fragment and limits.max_rows == MANY}
     formats = {fmt.name: fmt for fmt in FORMATS.values()}
     for name in ("F16", *BLOCK_SCALES):
         for count, out, width in SIZES:
@@ -115,8 +116,8 @@ def _products(device: Device) -> Iterator[Trial]:
             x = rng.standard_normal((count, width), np.float32) * 10.0 ** rng.integers(-6, 6, (count, 1))
             weights = Weights(device)
             weights.add("w", upload_tensor(device, formats[name], raw, (out, width)))
-            for fill in (0, 40):
-                tuning = default_tuning(can).only(gemm_matrix(can.fragment, can.subgroup_size, fill=fill))
+            for tile, fill in itertools.product(tiles, (0, 40)):
+                tuning = default_tuning(device.capabilities).only(replace(tile, fill=fill))
                 recorder = Recorder(device, weights, count, Scratch(device), tuning)
                 y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
                 yield Trial(f"a product of {name}", recorder, y, count, {"x": x}, x @ w.T)

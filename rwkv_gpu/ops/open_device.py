@@ -1,35 +1,18 @@
-"""Opens an adapter, with matrix units if the user wants them and a trial of the driver succeeded."""
+"""Opens an adapter, with matrix units where a trial found that its driver computes correctly on them."""
 
-import hashlib
-import json
-import subprocess
-import sys
 import warnings
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..errors import BadInput, NoMatrixUnits
-from ..gpu import native
+from ..errors import NoMatrixUnits
 from ..gpu.adapters import Adapter
-from ..gpu.device import Device
+from ..gpu.device import Capabilities, Device
 from ..gpu.matrix_units import MatrixUnits, fragment_of
-from ..kernels.tuned import file_name, matrix_units_library
-from ..replace_file import replace_text
+from ..kernels.tuned import own_tuning
+from .driver_verdict import BackgroundTrial, Verdict, kept_verdict, library_digest, verdict_of
 
-TRIAL_SECONDS = 300.0
-RIGHT = "right"
-# Kernels with a separate verdict, as named in `Capabilities`: if one is wrong, only that one is disabled.
-APART = "latents_on_matrix_units", "state_space_on_matrix_units"
-PARTLY_RIGHT = 64  # exit status of `ops/matrix_units_trial.py` if only such kernels are wrong, plus a bit for each
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of a trial of a driver."""
-
-    text: str  # RIGHT, or the failure
-    apart: tuple[str, ...] = ()  # members of `APART` that are wrong while everything else is right
+SWITCH = "matrix-units-off"  # a file of this name in the folder turns `auto` off
 
 
 def open_device(
@@ -39,92 +22,92 @@ def open_device(
     *,
     portable: bool = False,
     checked: bool = False,
+    at_once: bool = False,
 ) -> Device:
     """Opens a device. `folder` holds the results of `rwkv-gpu tune` and the verdicts on drivers.
 
-    `auto` uses matrix units if `rwkv-gpu tune` found them correct and faster with this adapter, driver and library.
-    `on` uses them whenever they are correct; `off` never does. If they are unavailable, `on` raises `NoMatrixUnits`,
-    and `auto` warns.
+    `on` uses matrix units if they are correct, and raises `NoMatrixUnits` if they are unavailable; `off` never does.
+    `auto` uses them as `wants_matrix_units` says, and goes on without them if they are unavailable. The first use of a
+    driver tries it. With `at_once`, `auto` does not wait for that: `Device.settle` enables them after the trial.
     """
-    if matrix_units == "on" or (matrix_units == "auto" and not portable and wants_matrix_units(adapter, folder)):
-        try:
-            wrong = require_matrix_units(adapter, folder).apart
-            device = Device(adapter, portable=portable, checked=checked, matrix_units=True)
-            if wrong:
-                device.capabilities = replace(device.capabilities, **dict.fromkeys(wrong, False))
+    if matrix_units == "off" or (matrix_units == "auto" and (portable or not wants_matrix_units(adapter, folder))):
+        return Device(adapter, portable=portable, checked=checked)
+    try:
+        if matrix_units == "auto" and at_once and folder is not None and kept_verdict(adapter, folder) is None:
+            device = Device(adapter, checked=checked, matrix_units=True)
+            _enable_later(device, BackgroundTrial(adapter, folder).verdict)
             return device
-        except NoMatrixUnits as error:
-            if matrix_units == "on":
-                raise
+        verdict = require_matrix_units(adapter, folder)
+        device = Device(adapter, portable=portable, checked=checked, matrix_units=True)
+        device.capabilities = allowed(device.capabilities, verdict)
+        return device
+    except NoMatrixUnits as error:
+        if matrix_units == "on":
+            raise
+        if library_tuned(adapter, folder) == library_digest():  # they were in use before
             warnings.warn(f"{error}; going on without them", stacklevel=2)
     return Device(adapter, portable=portable, checked=checked)
 
 
 def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
-    """Whether the user tuned this adapter with this library, and matrix units were faster."""
-    library = matrix_units_library(adapter, folder)
-    return library != "" and library == library_digest()
+    """Whether `auto` uses the matrix units of an adapter if its driver is correct.
+
+    Yes for GPUs, unless the user switched them off, or tuned this adapter and plain kernels were faster.
+    """
+    if folder is not None and (folder / SWITCH).exists():
+        return False
+    library = library_tuned(adapter, folder)
+    if library is not None:
+        return library != ""
+    return adapter.kind != "CPU" and _offered(adapter)
+
+
+def state_of_matrix_units(adapter: Adapter, folder: Path | None) -> str:
+    """Whether `auto` uses the matrix units that an adapter has, or why not."""
+    if folder is not None and (folder / SWITCH).exists():
+        return f"off: switched off by {folder / SWITCH}"
+    if not wants_matrix_units(adapter, folder):
+        slower = library_tuned(adapter, folder) is not None
+        return "off: `rwkv-gpu tune` found plain kernels faster" if slower else "off: a software device"
+    verdict = kept_verdict(adapter, folder)
+    if verdict is None:
+        return "not tested yet: the first use tests them"
+    return "in use" if verdict.right else f"off: {verdict.text}"
+
+
+def library_tuned(adapter: Adapter, folder: Path | None) -> str | None:
+    """The wgpu library with whose matrix units the user tuned an adapter: "" without them, None if never tuned."""
+    tuned = own_tuning(adapter, folder)
+    return None if tuned is None else tuned.library
 
 
 def require_matrix_units(adapter: Adapter, folder: Path | None) -> Verdict:
-    """The verdict on a driver. Raises `NoMatrixUnits` if there are none, or kernels outside `APART` are wrong.
-
-    A driver is tried once, in a separate process; the verdict is saved by adapter, driver, library and kernels.
-    """
+    """The verdict on a driver. Raises `NoMatrixUnits` if there are none, or they are wrong."""
     fragment_of(adapter)
-    verdict = _kept(adapter, folder)
-    if verdict is None:
-        verdict = _tried(adapter)
-        _keep(adapter, folder, verdict)
-    if verdict.text != RIGHT:
+    verdict = verdict_of(adapter, folder)
+    if not verdict.right:
         raise NoMatrixUnits(f"matrix units stay off on {adapter}: {verdict.text}")
     return verdict
 
 
-def library_digest() -> str:
-    """A digest of the loaded wgpu-native library."""
-    return hashlib.sha256(Path(native.library_path()).read_bytes()).hexdigest()[:16]
+def allowed(can: Capabilities, verdict: Verdict) -> Capabilities:
+    """The capabilities without the kernels that a driver gets wrong."""
+    return replace(can, **dict.fromkeys(verdict.apart, False))
 
 
-def _tried(adapter: Adapter) -> Verdict:
-    command = [sys.executable, "-m", "rwkv_gpu.ops.matrix_units_trial", str(adapter.index)]
+def _offered(adapter: Adapter) -> bool:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return Verdict(f"trying them took more than {TRIAL_SECONDS:.0f} s")
-    if done.returncode == 0:
-        return Verdict(RIGHT)
-    bits = done.returncode - PARTLY_RIGHT
-    if 0 < bits < 1 << len(APART):
-        return Verdict(RIGHT, tuple(name for bit, name in enumerate(APART) if bits >> bit & 1))
-    if done.returncode < 0:
-        return Verdict(f"the driver crashed (signal {-done.returncode})")
-    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-    return Verdict(lines[-1] if lines else f"trying them ended with {done.returncode}")
+        return fragment_of(adapter) > 0
+    except NoMatrixUnits:
+        return False
 
 
-def _place(adapter: Adapter, folder: Path) -> Path:
-    return folder / f"matrix-units-{file_name(adapter)}"
+def _enable_later(device: Device, verdict: Callable[[], Verdict | None]) -> None:
+    """Uses plain kernels until there is a verdict on the driver."""
+    full, plain = device.capabilities, device.without_matrix_units()
 
+    def settled() -> Capabilities | None:
+        found = verdict()
+        return None if found is None else allowed(full, found) if found.right else plain
 
-def _kept(adapter: Adapter, folder: Path | None) -> Verdict | None:
-    if folder is None:
-        return None
-    try:
-        found = json.loads(_place(adapter, folder).read_text(encoding="utf-8"))
-        kept = Verdict(str(found["verdict"]), tuple(name for name in APART if name in found["wrong"]))
-        return kept if found["library"] == library_digest() else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _keep(adapter: Adapter, folder: Path | None, verdict: Verdict) -> None:
-    """Saves a verdict. If the folder is not writable, the next start tries the driver again."""
-    if folder is None:
-        return
-    found = {"adapter": str(adapter), "library": library_digest(), "verdict": verdict.text, "wrong": verdict.apart}
-    text = json.dumps(found)
-    with suppress(BadInput):
-        replace_text(_place(adapter, folder), text)
+    device.capabilities, device.pending = plain, settled

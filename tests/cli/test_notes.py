@@ -1,11 +1,19 @@
 """What commands say of a loaded model: what lies in main memory, and what is not stored as was asked."""
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
+import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.fit import main_memory_lines
+from rwkv_gpu.cli.folders import tuned_folder
+from rwkv_gpu.cli.load_model import matrix_unit_notes
 from rwkv_gpu.engine.fit import Fit
+from rwkv_gpu.gpu.adapters import Adapter
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.ops.driver_verdict import RIGHT, Verdict, keep_verdict
 from tests.golden_files import OWN
 
 
@@ -56,3 +64,22 @@ def test_a_model_of_ones_own_is_not_called_a_demo():
     )
     assert result.exit_code == 0
     assert "demo" not in result.stderr
+
+
+def test_matrix_units_under_test_are_said_and_those_in_use_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
+    adapter = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
+    device = VirtualDevice(replace(LIMITS["h200"], fragment=0))
+    device.adapter = adapter
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        info = replace(llm.info, gpus=(device,))
+    assert list(matrix_unit_notes(info)) == []
+    device.pending = lambda: None
+    [note] = matrix_unit_notes(info)
+    assert "in the background" in note and "--matrix-units off" in note
+    device.pending, device.capabilities = None, replace(device.capabilities, fragment=16)
+    keep_verdict(adapter, tuned_folder(), Verdict(RIGHT))
+    assert info.matrix_units
+    [note] = matrix_unit_notes(info)
+    assert "are on" in note and "--matrix-units off" in note
+    assert list(matrix_unit_notes(info)) == []

@@ -1,12 +1,14 @@
 """A model that got ready waits for no plan, whatever mix of prompts and answers comes."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.plan_sizes import bucket, common_steps, outputs_for
+from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import OWN
 
 
@@ -56,3 +58,22 @@ def test_warming_up_gives_way_to_requests():
         assert len(answer.wait().tokens) == 50
         done.result()
     assert pieces.count(True) <= 1, "only the first piece may begin while a request runs"
+
+
+def test_a_runner_follows_its_device_at_the_next_prompt(adapter):
+    """What a trial of the driver allows meanwhile is used from then on, with the same answers."""
+    with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device=adapter.index, sequences=1, chunk_size=16) as llm:
+        runner = llm._driver._engine._runner
+        before = llm.generate("the sea", max_tokens=6, temperature=0).text
+        recorded = dict(runner._plans)
+        allowed = replace(runner.device.capabilities, integer_dot=False)
+        runner.device.pending = lambda: allowed if ended else None
+        ended = False
+        runner.plan_for(Batch.of([(0, 0, [1, 2])]))
+        assert recorded.items() <= runner._plans.items()
+        ended = True
+        runner.plan_for(Batch.of([(0, 0, [1])]))  # a step of decode
+        assert recorded.items() <= runner._plans.items()
+        assert llm.generate("the sea", max_tokens=6, temperature=0).text == before
+        assert runner.device.capabilities is allowed and runner.device.pending is None
+        assert not set(recorded.values()) & set(runner._plans.values())

@@ -10,17 +10,19 @@ import pytest
 
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter
+from rwkv_gpu.gpu.virtual import VirtualDevice
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
-from rwkv_gpu.ops import matrix_units_trial
+from rwkv_gpu.ops import driver_verdict, matrix_units_trial
 from rwkv_gpu.ops import open_device as module
+from rwkv_gpu.ops.driver_verdict import RIGHT, Verdict, announce, keep_verdict, library_digest
 from rwkv_gpu.ops.latent_partition import matrix_decode_partition
-from rwkv_gpu.ops.open_device import RIGHT, library_digest, open_device, require_matrix_units, wants_matrix_units
+from rwkv_gpu.ops.open_device import SWITCH, open_device, require_matrix_units, state_of_matrix_units
 from rwkv_gpu.ops.vocabulary import Cache
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
-LATENTS, STATE_SPACE = module.APART
+LATENTS, STATE_SPACE = driver_verdict.APART
 ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 
 
@@ -28,8 +30,17 @@ ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 def opened(monkeypatch):
     """What devices are opened with; each adapter has matrix units."""
     found = []
+
+    class Opened(VirtualDevice):
+        def __init__(self, _adapter, **how):
+            found.append(how.get("matrix_units", False))
+            super().__init__(WITH_MATRIX_UNITS if found[-1] else replace(WITH_MATRIX_UNITS, fragment=0))
+
+        def without_matrix_units(self):
+            return replace(self.capabilities, fragment=0)
+
     monkeypatch.setattr(module, "fragment_of", lambda adapter: 16)
-    monkeypatch.setattr(module, "Device", lambda _adapter, **how: found.append(how.get("matrix_units", False)))
+    monkeypatch.setattr(module, "Device", Opened)
     return found
 
 
@@ -42,8 +53,25 @@ def trial(monkeypatch):
         state.count += 1
         return SimpleNamespace(returncode=state.code, stdout=state.output, stderr="")
 
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(driver_verdict.subprocess, "run", run)
     return state
+
+
+@pytest.fixture
+def background(monkeypatch):
+    """Processes started for trials; each runs until its `code` is set."""
+    started = []
+
+    class Process:
+        def __init__(self, command, **_how):
+            self.command, self.code = command, None
+            started.append(self)
+
+        def poll(self):
+            return self.code
+
+    monkeypatch.setattr(driver_verdict.subprocess, "Popen", Process)
+    return started
 
 
 def keep_tuned(folder, library: str) -> None:
@@ -51,23 +79,91 @@ def keep_tuned(folder, library: str) -> None:
     save(found, ADAPTER, folder)
 
 
-def test_auto_is_off_until_they_were_tuned(opened, trial, tmp_path):
+def test_auto_tries_a_gpu_at_its_first_use_and_then_uses_it(opened, trial, tmp_path):
+    assert "not tested" in state_of_matrix_units(ADAPTER, tmp_path)
+    for _ in range(2):
+        open_device(ADAPTER, "auto", tmp_path)
+    assert opened == [True, True]
+    assert trial.count == 1
+    assert state_of_matrix_units(ADAPTER, tmp_path) == "in use"
+
+
+def test_auto_leaves_out_software_devices_portable_mode_and_what_the_user_switched_off(opened, trial, tmp_path):
+    software = replace(ADAPTER, kind="CPU")
+    open_device(software, "auto", tmp_path)
+    open_device(ADAPTER, "auto", tmp_path, portable=True)
+    open_device(ADAPTER, "off", tmp_path)
+    (tmp_path / SWITCH).touch()
     open_device(ADAPTER, "auto", tmp_path)
-    open_device(ADAPTER, "auto", None)
-    assert opened == [False, False]
+    assert opened == [False] * 4
     assert trial.count == 0
+    assert SWITCH in state_of_matrix_units(ADAPTER, tmp_path)
+    assert "software" in state_of_matrix_units(software, None)
 
 
 @pytest.mark.usefixtures("trial")
-def test_auto_is_on_where_they_were_tuned_with_this_library_and_this_driver(opened, tmp_path):
-    keep_tuned(tmp_path, library_digest())
+@pytest.mark.parametrize(("library", "used"), [("", False), ("this", True), ("another", True)])
+def test_auto_follows_a_tuning_and_tries_again_with_another_library(opened, tmp_path, monkeypatch, library, used):
+    monkeypatch.setattr(driver_verdict, "library_digest", lambda: "this")
+    monkeypatch.setattr(module, "library_digest", lambda: "this")
+    keep_tuned(tmp_path, library)
     open_device(ADAPTER, "auto", tmp_path)
-    open_device(replace(ADAPTER, driver="2.0"), "auto", tmp_path)
-    open_device(ADAPTER, "off", tmp_path)
-    open_device(ADAPTER, "auto", tmp_path, portable=True)
-    keep_tuned(tmp_path, "another")
-    open_device(ADAPTER, "auto", tmp_path)
-    assert opened == [True, False, False, False, False]
+    assert opened == [used]
+    assert ("faster" in state_of_matrix_units(ADAPTER, tmp_path)) == (not used)
+
+
+def test_the_first_use_starts_at_once_and_enables_them_when_the_trial_has_ended(opened, trial, background, tmp_path):
+    device = open_device(ADAPTER, "auto", tmp_path, at_once=True)
+    device.settle()
+    assert opened == [True] and device.capabilities.fragment == 0 and trial.count == 0
+    [process] = background
+    keep_verdict(ADAPTER, tmp_path, Verdict(RIGHT, (LATENTS,)))
+    process.code = 0
+    device.settle()
+    assert device.capabilities.fragment == 16 and device.pending is None
+    assert not device.capabilities.latents_on_matrix_units
+    later = open_device(ADAPTER, "auto", tmp_path, at_once=True)
+    assert later.capabilities == device.capabilities and later.pending is None and len(background) == 1
+
+
+def test_the_first_use_goes_on_without_them_where_the_trial_fails(opened, background, tmp_path):
+    device = open_device(ADAPTER, "auto", tmp_path, at_once=True)
+    before = device.capabilities
+    keep_verdict(ADAPTER, tmp_path, Verdict("the driver crashed (signal 11)"))
+    background[0].code = 1
+    device.settle()
+    assert device.capabilities is before and device.pending is None
+    assert open_device(ADAPTER, "auto", tmp_path, at_once=True).capabilities.fragment == 0
+    assert opened == [True, False]
+    assert "signal 11" in state_of_matrix_units(ADAPTER, tmp_path)
+
+
+@pytest.mark.usefixtures("opened")
+def test_two_processes_at_once_share_a_trial(background, tmp_path):
+    devices = [open_device(ADAPTER, "auto", tmp_path, at_once=True) for _ in range(2)]
+    assert len(background) == 1
+    keep_verdict(ADAPTER, tmp_path, Verdict(RIGHT))
+    background[0].code = 0
+    for device in devices:
+        device.settle()
+        assert device.capabilities.fragment == 16
+
+
+def test_the_process_of_a_trial_saves_the_verdict(monkeypatch, trial, tmp_path):
+    monkeypatch.setattr(driver_verdict, "list_adapters", lambda: [ADAPTER])
+    trial.code, trial.output = 1, "a product of Q4_K is off by 40%\n"
+    driver_verdict.main("0", str(tmp_path))
+    assert driver_verdict.kept_verdict(ADAPTER, tmp_path) == Verdict("a product of Q4_K is off by 40%")
+    assert [one.suffix for one in tmp_path.iterdir()] == [".json"]
+
+
+def test_the_use_of_matrix_units_is_announced_once(tmp_path):
+    assert not announce(ADAPTER, tmp_path)
+    keep_verdict(ADAPTER, tmp_path, Verdict("wrong"))
+    assert not announce(ADAPTER, tmp_path)
+    keep_verdict(ADAPTER, tmp_path, Verdict(RIGHT, (LATENTS,)))
+    assert [announce(ADAPTER, tmp_path) for _ in range(2)] == [True, False]
+    assert driver_verdict.kept_verdict(ADAPTER, tmp_path).apart == (LATENTS,)
 
 
 def test_a_driver_is_tried_once(opened, trial, tmp_path):
@@ -97,11 +193,10 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     ("bits", "wrong"), [(1, {LATENTS}), (2, {STATE_SPACE}), (3, {LATENTS, STATE_SPACE}), (-64, set())]
 )
 def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_units(
-    opened, trial, tmp_path, monkeypatch, bits, wrong
+    opened, trial, tmp_path, bits, wrong
 ):
     """Also when the verdict is read again; the wrong one has its plain kernel."""
-    monkeypatch.setattr(module, "Device", lambda *_args, **_how: SimpleNamespace(capabilities=WITH_MATRIX_UNITS))
-    trial.code, trial.output = module.PARTLY_RIGHT + bits, "attention over latents is off by 40%\n"
+    trial.code, trial.output = driver_verdict.PARTLY_RIGHT + bits, "attention over latents is off by 40%\n"
     for _ in range(2):
         can = open_device(ADAPTER, "on", tmp_path).capabilities
         assert (
@@ -112,15 +207,15 @@ def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_uni
         kernels = {row.kernel.partition(".")[0] for row in step.dispatches}
         assert ("ssm/ssd_matrix" in kernels) == (STATE_SPACE not in wrong)
         assert "linear/gemm_matrix" in kernels
-    assert trial.count == 1 and opened == []
+    assert trial.count == 1 and opened == [True, True]
 
 
 @pytest.mark.usefixtures("opened")
 def test_a_trial_that_hangs_is_a_no(monkeypatch, tmp_path):
     def hang(*_args, **how):
-        raise module.subprocess.TimeoutExpired("trial", how["timeout"])
+        raise driver_verdict.subprocess.TimeoutExpired("trial", how["timeout"])
 
-    monkeypatch.setattr(module.subprocess, "run", hang)
+    monkeypatch.setattr(driver_verdict.subprocess, "run", hang)
     with pytest.raises(NoMatrixUnits, match="more than 300 s"):
         require_matrix_units(ADAPTER, tmp_path)
 
@@ -129,8 +224,8 @@ def test_a_trial_that_hangs_is_a_no(monkeypatch, tmp_path):
 def test_the_verdict_of_another_library_does_not_count(trial, tmp_path, monkeypatch):
     require_matrix_units(ADAPTER, tmp_path)
     [kept] = tmp_path.iterdir()
-    assert json.loads(kept.read_text())["verdict"] == RIGHT
-    monkeypatch.setattr(module, "library_digest", lambda: "another")
+    assert json.loads(kept.read_text())["text"] == RIGHT
+    monkeypatch.setattr(driver_verdict, "library_digest", lambda: "another")
     require_matrix_units(ADAPTER, tmp_path)
     assert trial.count == 2
 
@@ -141,21 +236,6 @@ def test_a_folder_that_cannot_be_written_costs_another_trial(trial, tmp_path):
     for _ in range(2):
         require_matrix_units(ADAPTER, tmp_path / "file")
     assert trial.count == 2
-
-
-def test_a_tuned_file_says_whether_matrix_units_are_wanted(tmp_path):
-    assert not wants_matrix_units(ADAPTER, tmp_path)
-    keep_tuned(tmp_path, library_digest())
-    assert wants_matrix_units(ADAPTER, tmp_path)
-    keep_tuned(tmp_path, "other")
-    assert not wants_matrix_units(ADAPTER, tmp_path)
-
-
-def test_the_library_is_not_read_where_nothing_was_tuned(opened, tmp_path, monkeypatch):
-    monkeypatch.delattr(module, "library_digest")  # whoever calls it fails
-    open_device(ADAPTER, "auto", tmp_path)
-    open_device(ADAPTER, "auto")
-    assert opened == [False, False]
 
 
 def lost(y):
@@ -187,6 +267,6 @@ def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, capsys, what, spo
     monkeypatch.setattr(matrix_units_trial, "_answers", iter)
     monkeypatch.setattr(matrix_units_trial, "Device", lambda *_args, **_how: nullcontext())
     monkeypatch.setattr(matrix_units_trial, "list_adapters", lambda: [None])
-    wrong = module.PARTLY_RIGHT + (1 << TRIED_APART.index(what)) if what in TRIED_APART else 1
+    wrong = driver_verdict.PARTLY_RIGHT + (1 << TRIED_APART.index(what)) if what in TRIED_APART else 1
     assert matrix_units_trial.main("0") == (wrong if spoil else 0)
     assert capsys.readouterr().out.startswith(what if spoil else "")

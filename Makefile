@@ -128,6 +128,11 @@ fuzz: .venv/.dev
 mutants: .venv/.dev
 	$(BIN)/python -m tests.fuzz.run_mutants $(ARGS)
 
+# Repositories, files and sizes of the catalogue of models, where the hub can be reached.
+.PHONY: check-catalogue
+check-catalogue: .venv/.dev
+	@$(BIN)/python -m tests.llm.check_catalogue $(ARGS)
+
 # A hundred thousand damaged values of a store of states.
 store-mutants: .venv/.dev
 	$(BIN)/python -m tests.stores.run_mutants $(ARGS)

@@ -26,6 +26,7 @@ COMMANDS = {
     "generate": "Generate text that continues a prompt.",
     "info": "Show what a model is, and the memory it needs.",
     "list": "List the models that were pulled.",
+    "models": "List popular models that fit this device.",
     "perplexity": "Compute the perplexity of a text.",
     "plan": "Show the dispatches of a step, and what each fusion saves.",
     "profile": "Measure where the time of a model goes.",

@@ -4,11 +4,22 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import click
 
 from rwkv_gpu.llm.folders import default_folder
 from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.llm.repository import ENDPOINT
 from rwkv_gpu.llm.store import Store
+
+YES, CATALOGUE = "rwkv_gpu.yes", "rwkv_gpu.catalogue"  # values of options that all commands with models share
+
+
+def chosen(option: str) -> Any:
+    """The value of --yes or --catalogue of the running command; None outside a command."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(option)
 
 
 def cache_folder() -> Path:
@@ -40,7 +51,7 @@ def store() -> Store:
 def hub(revision: str = "main", progress: Callable[[str, int, int], None] | None = None) -> Hub:
     """The hub set in the environment, with the access token."""
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
-    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), revision, progress)
+    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), revision, progress, chosen(CATALOGUE))
 
 
 def pull(name: str, revision: str = "main") -> str:

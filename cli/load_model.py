@@ -16,7 +16,7 @@ from .folders import cache_folder, tuned_folder
 from .screen import Screen
 
 # Recommended alternative to the demo model
-REAL_MODEL = "rwkv-gpu pull hf.co/Qwen/Qwen3-4B-GGUF:Q4_K_M, then rwkv-gpu chat Qwen3-4B"
+REAL_MODEL = "rwkv-gpu run qwen3.5:4b (`rwkv-gpu models` lists more)"
 WARM = 32  # tokens of a prompt whose kernels also serve longer ones
 
 

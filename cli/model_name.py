@@ -1,8 +1,9 @@
 """Names of files and models on the command line."""
 
-import difflib
 import os
 import re
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,12 +12,14 @@ from click.shell_completion import CompletionItem
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.llm.hub_names import REPOSITORY, is_hub_name
+from rwkv_gpu.llm.hub_names import is_hub_name, is_path
 
-from .folders import pull, store
+from .folders import YES, chosen, hub, pull, store
+from .sizes import sized
 
 # No space, no mark of a sentence, and a digit, a slash or a colon in it.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
+Command = Callable[..., Any]
 BUILTIN = "builtin"  # the model that ships with the package
 
 
@@ -33,43 +36,86 @@ class FileName(click.ParamType[str]):
 
 
 class ModelName(FileName):
-    """The path of a model, the name of one that was pulled or is on the hub, or `builtin`."""
+    """The path of a model, its short name, the name of one that was pulled or is on the hub, or `builtin`."""
 
     name = "model"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = [entry.name for entry in hub().names.entries if incomplete and entry.name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
+
     @staticmethod
     def path(name: str | None) -> str | None:
-        """The file with that name. A model on the hub is pulled if missing."""
+        """The file with that name. A model on the hub is pulled if missing; one with a short name after a question."""
         if name == BUILTIN:
             return str(builtin_model())
-        if name is None or os.path.exists(name):
+        if name is None:
+            return None
+        here = hub()
+        found = here.locate(name)
+        if isinstance(found, str):
+            return pull(found) if is_hub_name(name) else offer(name, found)
+        if found is None and not is_path(name):
+            raise here.unknown(name)
+        return name if found is None else str(found)  # loading says what is wrong with a path
+
+
+class AdapterName(FileName):
+    """The path of a LoRA adapter, or the name of one that was pulled or is on the hub."""
+
+    @staticmethod
+    def path(name: str) -> str:
+        """The file with that name. An adapter on the hub is pulled if missing."""
+        if os.path.exists(name) or is_path(name):
             return name
-        here = store().find(name)
-        if here is not None:
-            return str(here)
-        if is_hub_name(name):
-            return pull(name)
-        if name.lower().endswith(".gguf") or name[:1] in "./~" or os.sep in name[:3]:
-            return name  # a path: loading says what is wrong with it
-        raise BadInput(f"no model {shown(name)}: {_remedy(name)}")
+        found = store().find(name)
+        if found is None and not is_hub_name(name):
+            raise BadInput(f"no LoRA adapter {shown(name)}: give a GGUF file, or a name of `rwkv-gpu list` or the hub")
+        return pull(name) if found is None else str(found)
 
 
-def _remedy(name: str) -> str:
-    """What to do about a name that no model here has."""
-    pulled = {part.removesuffix("-GGUF").lower(): part for one in store().models() for part in one.name.split("/")[1:]}
-    near = difflib.get_close_matches(name.lower(), pulled, 1)
-    if near:
-        return (
-            f"did you mean {pulled[near[0]].removesuffix('-GGUF')}? `rwkv-gpu list` shows the models that were pulled"
-        )
-    if REPOSITORY.fullmatch(name.partition(":")[0]):
-        return f"for the one on the hub give hf.co/{name}"
-    return "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` pulls one, `rwkv-gpu list` shows those that were pulled"
+def offer(name: str, hub_name: str) -> str:
+    """Pulls a model if the user agrees: with --yes, or when asked on a terminal."""
+    entry = hub().names.entry(name)
+    size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
+    what = f"{hub_name}{size}"
+    if not chosen(YES):
+        if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
+            raise BadInput(f"{name} is not here ({what}): `rwkv-gpu pull {name}` downloads it, and so does -y")
+        if not click.confirm(f"{name} is not here. Download {what}?", default=True, err=True):
+            raise click.exceptions.Exit(1)
+    click.echo(f"rwkv-gpu: downloading {what}", err=True)
+    return pull(hub_name)
+
+
+def _remembered(name: str, *flags: str, **more: Any) -> Callable[[Command], Command]:
+    """An option that commands do not get: `chosen` reads it."""
+    return click.option(*flags, name, expose_value=False, callback=_remember, **more)
+
+
+def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    ctx.meta[f"rwkv_gpu.{option.name}"] = value
+
+
+catalogue_option = _remembered(
+    "catalogue", "--catalogue", metavar="FILE|URL", help="Further short names of models, in TOML."
+)
+yes_option = _remembered("yes", "-y", "--yes", is_flag=True, help="Download a missing model without asking.")
+
+
+def naming_options(function: Command) -> Command:
+    """Adds the options about names of models."""
+    return yes_option(catalogue_option(function))
 
 
 def could_be_model(argument: str) -> bool:
     """Whether an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file. Words do not."""
-    return looks_like_model(argument) or NAME_FORM.fullmatch(argument) is not None
+    return looks_like_model(argument) or is_short(argument) or NAME_FORM.fullmatch(argument) is not None
+
+
+def is_short(argument: str) -> bool:
+    """True if the catalogue has this name."""
+    return hub().names.hub_name(argument) is not None
 
 
 def looks_like_model(argument: str, *, exists: bool = True) -> bool:

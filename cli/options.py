@@ -13,7 +13,16 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 
-from .model_name import BUILTIN, FileName, ModelName, could_be_model, looks_like_model
+from .model_name import (
+    BUILTIN,
+    AdapterName,
+    FileName,
+    ModelName,
+    could_be_model,
+    is_short,
+    looks_like_model,
+    naming_options,
+)
 from .page import PREFIX, Grouped, variable
 
 Command = Callable[..., Any]
@@ -51,7 +60,7 @@ def adapter(text: str) -> tuple[str, float]:
 
 def named_adapters(adapters: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """The adapters of the option, each with its file's path."""
-    return [(ModelName.path(name) or name, scale) for name, scale in adapters]
+    return [(AdapterName.path(name), scale) for name, scale in adapters]
 
 
 def gpu_layers(text: str) -> int | None:
@@ -230,8 +239,10 @@ def model_arguments(
             is_model = False
         elif len(required) == len(others):
             is_model = len(words) > len(others) or looks_like_model(first[0], exists=False)
+        elif asks:
+            is_model = could_be_model(first[0])
         else:
-            is_model = could_be_model(first[0]) if asks else looks_like_model(first[0])
+            is_model = looks_like_model(first[0]) or is_short(first[0])
         model, rest = (first[0], words[1:]) if is_model else (None, words)
         if len(rest) < len(required):
             raise click.UsageError(f"Missing argument '{required[len(rest)]}'.")
@@ -256,6 +267,6 @@ def model_arguments(
             help="The model, if it is not the first argument; `builtin` is the built-in one.",
         )  # fmt: skip
         metavar = " ".join(("[MODEL.gguf]", *others))
-        return click.argument("words", nargs=-1, metavar=metavar, type=FileName())(option(collected))
+        return click.argument("words", nargs=-1, metavar=metavar, type=ModelName())(option(naming_options(collected)))
 
     return decorate

@@ -21,7 +21,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
-from .model_name import ModelName
+from .model_name import ModelName, naming_options
 from .options import shared
 from .page import Page
 from .sizes import sized
@@ -29,6 +29,7 @@ from .sizes import sized
 
 @click.command("plan", cls=Page, epilog="Example: rwkv-gpu plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")
 @click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
+@naming_options
 @shared("synthetic")
 @click.option("--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Rows of the step.")
 @click.option(

@@ -4,18 +4,25 @@ import click
 
 from rwkv_gpu.llm.hub_names import is_hub_name
 
-from .folders import pull
+from .folders import hub, pull
+from .model_name import ModelName, catalogue_option
 from .page import Page
 
 
-@click.command("pull", cls=Page, epilog="Example: rwkv-gpu pull hf.co/some-author/a-model-GGUF:Q4_K_M")
-@click.argument("name", metavar="hf.co/OWNER/NAME[:QUANTISATION]")
+@click.command("pull", cls=Page, epilog="Example: rwkv-gpu pull qwen3.5:4b; rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M")
+@click.argument("name", metavar="NAME|hf.co/OWNER/NAME[:QUANTISATION]", type=ModelName())
 @click.option("--revision", default="main", show_default=True, metavar="NAME", help="Branch, tag or commit.")
+@catalogue_option
 def command(name: str, revision: str) -> None:
     """Download a model into the folder of models, and print its path. Then its name works in all commands.
 
-    An interrupted download continues where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
-    models, HF_ENDPOINT for another hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
+    NAME is a name of `rwkv-gpu models`, such as qwen3.5:4b, or that of a repository. An interrupted download continues
+    where it stopped, and checksums are verified. Set HF_TOKEN for gated and private models, HF_ENDPOINT for another
+    hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
     """
-    whole = f"hf.co/{name}"
-    click.echo(pull(whole if is_hub_name(whole) and not is_hub_name(name) else name, revision))
+    if not is_hub_name(name):
+        short, named = hub().names.hub_name(name), f"hf.co/{name}"
+        if short is None and not is_hub_name(named):
+            raise hub().unknown(name)
+        name = short or named
+    click.echo(pull(name, revision))

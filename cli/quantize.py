@@ -11,7 +11,7 @@ from rwkv_gpu.gguf.mixes import MIXES, WRITABLE, Rule, mix_of, pure_mix
 from rwkv_gpu.gguf.requantise import requantise
 
 from .bars import quantise_bar
-from .model_name import FileName, ModelName
+from .model_name import FileName, ModelName, naming_options
 from .page import Page
 from .screen import Screen
 from .sizes import sized
@@ -27,6 +27,7 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
     "--imatrix", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Importance matrix of llama-imatrix, as .gguf or .dat: columns that matter more get less error.",
 )  # fmt: skip
+@naming_options
 @click.option("--pure", is_flag=True, help="All matrices as TYPE, those too that get more bits otherwise.")
 @click.option("--leave-output-tensor", is_flag=True, help="Leave the output as it is.")
 @click.option("--output-tensor-type", type=TENSOR_TYPE, metavar="TYPE", help="The output as TYPE, such as q8_0.")

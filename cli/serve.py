@@ -19,9 +19,9 @@ from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.hub_names import PART, parts
 
-from .folders import cache_folder, tuned_folder
+from .folders import cache_folder, hub, tuned_folder
 from .load_model import notes
-from .model_name import BUILTIN, FileName, ModelName
+from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
 from .serve_options import checked_file, keys_of, serving_options, store_of
@@ -38,7 +38,8 @@ ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as sent by browse
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
-@click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=FileName())
+@click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=ModelName())
+@naming_options
 @serving_options
 @shared("template")
 @loading_options
@@ -199,7 +200,7 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
             continue
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
-        models[name] = ServedModel(name, first)
+        models[name] = ServedModel(name, first, () if (entry := hub().names.entry(path)) is None else (entry.name,))
     for text in aliases:
         alias, equals, name = text.partition("=")
         if folder is not None and name not in models and name in (files := models_of(folder)):

@@ -1,11 +1,16 @@
 """Models on the Hugging Face hub, or on a server with the same routes, and their local folder."""
 
+import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import BadInput
+from ..gguf.cursor import shown
+from .catalogue import Catalogue, catalogue_of
 from .folders import default_folder
+from .hub_names import REPOSITORY, is_hub_name, is_path
 from .repository import ENDPOINT, Progress, Repository
 from .store import Store
 
@@ -15,7 +20,8 @@ class Hub:
     """The source of models for `load` when the path is a name on the hub.
 
     `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
-    models. `progress` gets the name of a file, the bytes received, and the total.
+    models. `progress` gets the name of a file, the bytes received, and the total. `catalogue` is a file or URL with
+    further short names of models.
     """
 
     folder: str | os.PathLike[str] | None = None
@@ -23,11 +29,40 @@ class Hub:
     token: str | None = None
     revision: str = "main"
     progress: Callable[[str, int, int], None] | None = None
+    catalogue: str | os.PathLike[str] | None = None
 
     @property
     def store(self) -> Store:
         """The folder of models."""
         return Store(default_folder() / "models" if self.folder is None else Path(self.folder))
+
+    @property
+    def names(self) -> Catalogue:
+        """The catalogue of short names."""
+        return catalogue_of(self.catalogue)
+
+    def locate(self, name: str) -> Path | str | None:
+        """Where a model is: the path of a file that is here, or its name on the hub; None if the name is unknown.
+
+        The name is a path, one on the hub, that of a stored model, a short one of the catalogue, or OWNER/NAME.
+        """
+        if os.path.exists(name):
+            return Path(name)
+        stored = None if is_path(name) else self.store.find(name)
+        if stored is not None or is_hub_name(name):
+            return stored or name
+        short = None if is_path(name) else self.names.hub_name(name)
+        if short is not None:
+            return self.store.find(short) or short
+        return None if is_path(name) or not REPOSITORY.fullmatch(name.partition(":")[0]) else f"hf.co/{name}"
+
+    def unknown(self, name: str) -> BadInput:
+        """The error about a name that no model has, with similar names."""
+        stored = {part.removesuffix("-GGUF"): one for one in self.store.models() for part in one.name.split("/")[1:]}
+        near = difflib.get_close_matches(name.lower(), [*map(str.lower, stored)], 1)
+        found = [*(one for one in stored if one.lower() in near), *self.names.near(name)][:3]
+        meant = f"did you mean {' or '.join(found)}? " if found else ""
+        return BadInput(f"no model {shown(name)}; {meant}`rwkv-gpu models` lists names")
 
     def find(self, name: str, file: str | None = None) -> Path:
         """Path of a model given by name, or by repository and file; downloads it if missing."""

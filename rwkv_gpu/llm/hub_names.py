@@ -4,6 +4,7 @@ After the colon comes a quantisation, or a file of the repository: `hf.co/OWNER/
 file, or of its page, is a name too.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -24,6 +25,15 @@ NOT_MODELS = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # mark files tha
 def is_hub_name(path: object) -> bool:
     """True if it names a hub repository, and no local file."""
     return isinstance(path, str) and NAME.fullmatch(path) is not None
+
+
+def is_path(name: str) -> bool:
+    """True if it has the form of a path, and not of a model's name: ./models/a, a/b/c, a.gguf, models/a in a folder."""
+    if is_hub_name(name):
+        return False
+    steps = re.split(r"[/\\]", name) if os.sep == "\\" else name.split("/")
+    named = len(steps) == 2 and steps[0] not in ("", ".", "..", "~") and not os.path.isdir(steps[0])
+    return name.lower().endswith(".gguf") or (len(steps) > 1 and not named)
 
 
 def parse(name: str, file: str | None) -> tuple[str, str | None]:

@@ -32,7 +32,7 @@ from ..ops.vocabulary import PAGE
 from ..stores import Store
 from . import validate
 from .hub import Hub
-from .hub_names import is_hub_name
+from .hub_names import is_hub_name, is_path
 from .model_file import ModelFile
 from .stored_states import StoredStates, stored_states
 
@@ -72,6 +72,7 @@ ALIASES = {
     "tensor_split": "split",  # llama-cpp-python
     "kv_overrides": "override_kv",  # llama-cpp-python
 }
+BUILTIN = "builtin"  # the name of the model that ships with the package
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 
 
@@ -93,7 +94,7 @@ class Files:
         hub = hub or Hub()
         return cls(
             _file_of(path, file, hub),
-            None if draft is None else _named("draft", draft, hub),
+            None if draft is None else _model("draft", draft, hub),
             validate.optional_path("initial_state", initial_state),
             lora,
             hub,
@@ -102,7 +103,7 @@ class Files:
 
     def adapters(self, model: GGUFFile) -> Adapters:
         """Reads the LoRA adapters for this model."""
-        return adapters_of(self.lora, model, lambda name: _named("lora", name, self.hub))
+        return adapters_of(self.lora, model, lambda name: _adapter(name, self.hub))
 
     def first_state(self, model: Model, architecture: str) -> StateArrays | None:
         """The tuned state that texts begin with, if any."""
@@ -230,9 +231,21 @@ def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:
         raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
     if isinstance(path, str) and file is not None:
         return hub.find(path, file)
-    return builtin_model() if path is None else _named("path", path, hub)
+    return builtin_model() if path is None else _model("path", path, hub)
 
 
-def _named(option: str, path: Name, hub: Hub) -> Path:
+def _model(option: str, path: Name, hub: Hub) -> Path:
+    """The file at a path, or of a model with that name; downloads it if missing."""
+    if path == BUILTIN:
+        return builtin_model()
+    if not isinstance(path, str) or not path or "\0" in path:
+        return validate.path(option, path)
+    found = hub.locate(path)
+    if found is None and not is_path(path):
+        raise hub.unknown(path)
+    return hub.pull(found) if isinstance(found, str) else validate.path(option, path if found is None else found)
+
+
+def _adapter(path: Name, hub: Hub) -> Path:
     """The file at a path, or of a name on the hub."""
-    return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path(option, path)
+    return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path("lora", path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.catalogue import packaged
 
 from . import collector
 from .call import Call
@@ -123,7 +124,10 @@ class Catalogue:
         return [*self._named, *self._found.values()]
 
     def find(self, name: str | None) -> ServedModel:
-        """The model with that name or alias; by default the first. `NAME:latest`, as in ollama, means NAME."""
+        """The model with that name or alias; by default the first. `NAME:latest`, as in ollama, means NAME.
+
+        The short name of a popular model finds the file that has it.
+        """
         known = self._known(name) or self.models
         if name is None and known:
             return known[0]
@@ -131,6 +135,10 @@ class Catalogue:
             for model in known:
                 if wanted == model.name or wanted in model.aliases:
                     return model
+        entry = None if name is None else packaged().entry(name)
+        for model in known:
+            if entry is not None and Path(model.path).name.lower() == entry.file.lower():
+                return model
         asked = "no model here" if name is None else f"no model {name[:100]!r} here"
         message = f"there is {asked}; there are: {', '.join(model.name for model in known) or 'none'}"
         raise ApiError(404, message, code="model_not_found", param="model")

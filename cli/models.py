@@ -1,0 +1,217 @@
+"""`rwkv-gpu models`: the catalogue of popular models, those that fit this device first."""
+
+import json
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+
+import click
+from rich.cells import cell_len
+
+from rwkv_gpu.engine.bus import memory_rate
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.memory import device_available, host_available
+from rwkv_gpu.llm.catalogue import Entry
+
+from .folders import hub
+from .model_name import catalogue_option
+from .options import shared
+from .page import Page
+from .sizes import sized
+
+EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # besides the weights: a context of some thousand tokens, and scratch
+FLOAT32 = 4.0e9  # bytes per billion parameters, as numpy computes with float32
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device, with its free memory and how fast it reads weights."""
+
+    name: str
+    free: int | None  # None if the driver does not report it
+    rate: float  # bytes per second
+    numpy: bool
+
+    def needed(self, entry: Entry) -> float:
+        """Bytes that a model needs, estimated from its file."""
+        return (entry.parameters * FLOAT32 if self.numpy else entry.nbytes) * (1 + EXTRA_SHARE) + EXTRA
+
+    def fits(self, entry: Entry) -> bool:
+        """True if the model fits, as far as this is known."""
+        return self.free is None or self.needed(entry) <= self.free
+
+    def tokens_per_second(self, entry: Entry) -> float | None:
+        """The limit that reading the weights sets; None for encoders, which read them once for a text."""
+        if entry.kind != "chat":
+            return None
+        read = (entry.active or entry.parameters) * FLOAT32 if self.numpy else entry.read_bytes
+        return self.rate / read
+
+
+@click.command("models", cls=Page, epilog="Example: rwkv-gpu models; rwkv-gpu models code; rwkv-gpu models qwen3.5:4b")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+@shared("as_json", "device")
+@catalogue_option
+def command(words: tuple[str, ...], device: str, as_json: bool) -> None:
+    """List popular models, those that fit this device's memory first. Every command accepts their names.
+
+    With WORDs, only models whose name or description has them: `models code`, `models tools 4b`. The name of one model
+    shows everything about it. Tokens per second are the most that the memory allows: the measured bandwidth, divided
+    by the bytes that a token reads. `rwkv-gpu fit NAME` computes the exact memory of a model that was pulled.
+    """
+    catalogue = hub().names
+    one = catalogue.entry(words[0]) if len(words) == 1 else None
+    entries = [one] if one is not None and one.name == words[0].lower() else matching(catalogue.entries, words)
+    if not entries:
+        raise BadInput(f"no model has {' and '.join(words)}; `rwkv-gpu models` lists all")
+    place = place_of(device)
+    if as_json:
+        click.echo(json.dumps(as_data(entries, place), indent=2))
+    elif len(entries) == 1:
+        click.echo("\n".join(details(entries[0], place)))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo("\n".join(listing(entries, place, width)))
+
+
+def matching(entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
+    """The models whose name or description has all words."""
+    return [entry for entry in entries if all(word.lower() in text_of(entry) for word in words)]
+
+
+def text_of(entry: Entry) -> str:
+    """What a word is looked up in."""
+    return " ".join((entry.name, entry.strengths, entry.licence, entry.kind, abilities(entry))).lower()
+
+
+def abilities(entry: Entry) -> str:
+    """The special abilities of a model: thinking tools vision"""
+    return " ".join(name for name in ("thinking", "tools", "vision") if getattr(entry, name))
+
+
+def place_of(device: str) -> Place:
+    """Opens the device and measures it."""
+    choice = find(device)
+    with nullcontext() if choice.adapter is None else Device(choice.adapter) as opened:
+        free = host_available() if opened is None else device_available(opened)
+        return Place(str(choice.adapter or "cpu, numpy"), free, memory_rate(opened), opened is None)
+
+
+def as_data(entries: Sequence[Entry], place: Place) -> dict[str, object]:
+    """The models as data."""
+    rows = [
+        {
+            **asdict(entry), "hub_name": entry.hub_name, "fits": place.fits(entry),
+            "needed": round(place.needed(entry)), "tokens_per_second": place.tokens_per_second(entry),
+        }
+        for entry in entries
+    ]  # fmt: skip
+    about = {"device": place.name, "free": place.free, "bytes_per_second": round(place.rate)}
+    return {**about, "models": rows}
+
+
+def rate_text(entry: Entry, place: Place) -> str:
+    """Tokens per second in two digits."""
+    rate = place.tokens_per_second(entry)
+    return "" if rate is None else f"{float(f'{rate:.2g}'):,.0f}" if rate >= 1 else f"{rate:.1g}"
+
+
+def context_short(entry: Entry) -> str:
+    """A context length: 32K"""
+    return f"{entry.context // 1024}K" if entry.context >= 1024 else str(entry.context)
+
+
+COLUMNS: dict[str, Callable[[Entry, Place], str]] = {
+    "name": lambda entry, _: entry.name,
+    "download": lambda entry, _: sized(entry.nbytes),
+    "tokens/s": rate_text,
+    "context": lambda entry, _: context_short(entry),
+    "abilities": lambda entry, _: abilities(entry) if entry.kind == "chat" else entry.kind,
+    "good at": lambda entry, _: entry.strengths,
+    "licence": lambda entry, _: entry.licence,
+}
+IMPORTANCE = "name", "download", "tokens/s", "good at", "abilities", "context", "licence"
+TO_THE_RIGHT = "download", "tokens/s", "context"
+GAP = 2
+USE = {"chat": "run", "embedding": "embed", "reranker": "serve"}
+
+
+def listing(entries: Sequence[Entry], place: Place, width: int) -> Iterator[str]:
+    """The models in two groups, then the recommended ones."""
+    free = "unknown memory" if place.free is None else f"{sized(place.free)} free"
+    yield wrapped(f"{place.name}: {free}, reads {place.rate / 1e9:,.0f} GB/s", width)
+    fitting = [entry for entry in entries if place.fits(entry)]
+    others = [entry for entry in entries if not place.fits(entry)]
+    sizes = column_sizes(entries, place, width)
+    for title, group in (("fits", fitting), ("does not fit", others)):
+        if group:
+            rows = [{name: text(entry, place) for name, text in COLUMNS.items()} for entry in group]
+            yield from ("", f"{title}:", *(table(rows, sizes) if len(sizes) > 2 else lines(rows)))
+    for line in ("", *recommended(entries, place)):
+        yield wrapped(line, width)
+
+
+def wrapped(text: str, width: int) -> str:
+    """A line that continues indented where the terminal ends."""
+    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def column_sizes(entries: Sequence[Entry], place: Place, width: int) -> dict[str, int]:
+    """The columns for which there is room, and their widths. Empty columns are left out."""
+    cells = {name: [text(entry, place) for entry in entries] for name, text in COLUMNS.items()}
+    sizes = {name: max(map(cell_len, (name, *cells[name]))) for name in IMPORTANCE if any(cells[name])}
+    room, shown = width + GAP, set()
+    for name, size in sizes.items():
+        if size + GAP <= room:
+            shown.add(name)
+            room -= size + GAP
+    return {name: sizes[name] for name in COLUMNS if name in shown}
+
+
+def table(rows: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> Iterator[str]:
+    """Rows with a heading."""
+    for row in ({name: name for name in sizes}, *rows):
+        aligned = (
+            f"{row[name]:>{size}}" if name in TO_THE_RIGHT else f"{row[name]:{size}}" for name, size in sizes.items()
+        )
+        yield (" " * GAP).join(aligned).rstrip()
+
+
+def lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Each row as lines, for a narrow terminal."""
+    for row in rows:
+        yield row["name"]
+        yield from (f"  {name}: {row[name]}" for name in ("download", "tokens/s", "abilities") if row[name])
+
+
+def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
+    """The first choice by memory size, and the one for this device."""
+    by_size = sorted((entry.recommended, entry.name) for entry in entries if entry.recommended is not None)
+    if by_size:
+        yield "first choice by memory: " + ", ".join(f"{size} GB {name}" for size, name in by_size)
+    fitting = [entry for entry in entries if entry.recommended is not None and place.fits(entry)]
+    if fitting:
+        best = max(fitting, key=lambda entry: entry.recommended or 0)
+        yield f"for this device: rwkv-gpu run {best.name}"
+
+
+def details(entry: Entry, place: Place) -> Iterator[str]:
+    """All about one model."""
+    fits = "yes" if place.fits(entry) else "no"
+    yield f"name: {entry.name}"
+    yield f"file: {entry.hub_name}"
+    yield f"download: {sized(entry.nbytes)}"
+    yield f"fits: {fits}, needs some {sized(place.needed(entry))} on {place.name}"
+    if rate := rate_text(entry, place):
+        yield f"speed: at most {rate} tokens/s"
+    active = "" if entry.active is None else f", {entry.active:g} billion for each token"
+    yield f"parameters: {entry.parameters:g} billion{active}"
+    yield f"context: {entry.context:,} tokens"
+    yield f"good at: {entry.strengths}"
+    yield f"abilities: {abilities(entry) or 'text'}"
+    yield f"licence: {entry.licence}"
+    yield f"use it: rwkv-gpu {USE[entry.kind]} {entry.name}"

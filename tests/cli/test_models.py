@@ -1,0 +1,158 @@
+"""`models`, and short names in every command. A local server plays the hub, and a catalogue of one model its models."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli import model_name, models
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.llm.catalogue import packaged
+from rwkv_gpu.server.catalogue import Catalogue, ServedModel
+from tests.llm.hub_server import serving
+from tests.llm.test_catalogue import ONE
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with serving({"tiny-Q4_K_M.gguf": rwkv_gpu.builtin_model().read_bytes()}) as server:
+        yield server
+
+
+@pytest.fixture
+def run(hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
+    own = tmp_path / "own.toml"
+    own.write_text(ONE.format(bytes=rwkv_gpu.builtin_model().stat().st_size))
+    monkeypatch.setenv("RWKV_GPU_CATALOGUE", str(own))
+    return lambda *arguments, **more: CliRunner().invoke(cli, arguments, **more)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A GPU of 8 GiB that reads 200 GB/s."""
+    place = models.Place("Test GPU (Vulkan, DiscreteGPU)", 8 * GIB, 200e9, numpy=False)
+    monkeypatch.setattr(models, "place_of", lambda _: place)
+    return place
+
+
+@pytest.mark.parametrize("width", [120, 80, 40])
+def test_the_list_fits_the_terminal_and_shows_what_fits_the_device_first(card, width):
+    lines = [*models.listing(packaged().entries, card, width)]
+    text = "\n".join(lines)
+    assert max(map(len, text.splitlines())) <= width
+    names = [line.split()[0] for line in text.splitlines() if line.split()[:1] and ":" in line]
+    assert names.index("qwen3.5:9b") < names.index("gpt-oss:20b")
+    assert (
+        text.index("fits:") < text.index("does not fit:") < text.index("for this device: rwkv-gpu run qwen3.5:9b"[:16])
+    )
+
+
+def test_a_wide_list_has_all_columns_and_a_narrow_one_lines(card):
+    entries = [packaged().entry("qwen3.5:4b"), packaged().entry("gpt-oss:20b")]
+    heading, row = [*models.listing(entries, card, 160)][3:5]
+    assert heading.split() == ["name", "download", "tokens/s", "context", "abilities", "good", "at", "licence"]
+    assert row.split()[:5] == ["qwen3.5:4b", "2.55", "GiB", "73", "256K"]
+    assert row.endswith("thinking tools vision  all-round, 200 languages, long context  Apache-2.0")
+    assert [*models.listing(entries, card, 30)][3:6] == ["qwen3.5:4b", "  download: 2.55 GiB", "  tokens/s: 73"]
+
+
+def test_speed_counts_what_a_token_reads(card):
+    dense, sparse = packaged().entry("qwen3:32b"), packaged().entry("qwen3:30b-a3b")
+    assert card.tokens_per_second(dense) == 200e9 / dense.nbytes
+    assert card.tokens_per_second(sparse) == pytest.approx(200e9 / sparse.nbytes * 30.5 / 3.3)
+    assert card.tokens_per_second(packaged().entry("bge-m3")) is None
+
+
+@pytest.mark.usefixtures("card")
+def test_words_select_models_and_one_name_shows_all_of_it(run):
+    assert "qwen3-coder:30b-a3b" in run("models", "code", "agents").stdout
+    assert "llama3.2" not in run("models", "code").stdout
+    whole = run("models", "qwen3.5:4b").stdout
+    assert "hf.co/unsloth/Qwen3.5-4B-GGUF:Qwen3.5-4B-Q4_K_M.gguf" in whole
+    assert "fits: yes" in whole
+    assert "rwkv-gpu run qwen3.5:4b" in whole
+    assert run("models", "sorcery").exit_code == 2
+    data = json.loads(run("models", "--json").stdout)
+    assert data["models"][0]["name"] == "tiny:1m"
+    assert {"fits", "needed", "tokens_per_second", "licence", "context"} <= data["models"][0].keys()
+
+
+def test_the_cpu_is_measured_without_a_gpu(run, monkeypatch):
+    monkeypatch.setattr(models, "Device", None)
+    data = json.loads(run("models", "tiny:1m", "--device", "cpu", "--json").stdout)
+    assert data["bytes_per_second"] > 0
+    assert data["models"][0]["fits"]
+
+
+def test_a_short_name_is_offered_and_pulled_and_then_used_by_every_command(run, tmp_path):
+    file = tmp_path / "models" / "owner" / "name" / "tiny-Q4_K_M.gguf"
+    for command in (["run", "tiny:1m", "hi"], ["info", "tiny"], ["generate", "-p", "x", "--draft", "tiny:1m"]):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        assert f"`rwkv-gpu pull {command[-1] if '--draft' in command else command[1]}` downloads it" in refused.stderr
+        assert "7.6 MiB" in refused.stderr
+    assert not file.exists()
+    answered = run("run", "tiny:1m", "hi", "-y", "-n", "4", "--device", "cpu")
+    assert answered.exit_code == 0, answered.stderr
+    assert "downloading hf.co/owner/name:tiny-Q4_K_M.gguf, 7.6 MiB" in answered.stderr
+    assert file.exists()
+    for name in ("tiny:1m", "tiny", "Tiny-1M"):
+        assert json.loads(run("info", name, "--json", "--device", "cpu").stdout)["file"] == str(file)
+    assert run("tokenize", "tiny", "the sea", "--ids").exit_code == 0
+    assert run("embed", "tiny:1m", "the sea", "--device", "cpu").exit_code == 0
+    assert run("generate", "-p", "x", "-n", "2", "--draft", "tiny:1m", "--device", "cpu").exit_code == 0
+    assert "free" in run("rm", "tiny:1m").stderr
+    assert run("pull", "tiny:1m").stdout == f"{file}\n"
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 0), ("n\n", 1)])
+def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
+    class Terminal:
+        """`sys` of a program on a terminal."""
+
+        class stdin:
+            isatty = staticmethod(lambda: True)
+
+        stderr = stdin
+
+    monkeypatch.setattr(model_name, "sys", Terminal)
+    result = run("info", "tiny:1m", "--device", "cpu", input=typed)
+    assert "Download hf.co/owner/name:tiny-Q4_K_M.gguf, 7.6 MiB? [Y/n]" in result.stderr
+    assert result.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "lama3.2"], "no model 'lama3.2'; did you mean llama3.2"),
+        (["info", "llama9:3b"], "`rwkv-gpu models` lists names"),
+        (["chat", "owner/name", "hi"], "`rwkv-gpu pull owner/name` downloads it"),
+        (["generate", "-p", "x", "--lora", "x.gguf"], "x.gguf: cannot be opened"),
+        (["generate", "-p", "x", "--lora", "x"], "no LoRA adapter 'x'"),
+        (["generate", "-p", "x", "--draft", "x"], "no model 'x'"),
+        (["pull", "nonsense"], "no model 'nonsense'"),
+        (["serve", "lama3.2"], "no model 'lama3.2'"),
+        (["plan", "lama3.2", "--limits", "h200"], "no model 'lama3.2'"),
+        (["quantize", "lama3.2", "x.gguf", "Q8_0"], "no model 'lama3.2'"),
+        (["models", "--catalogue", "none.toml"], "the catalogue none.toml cannot be read"),
+    ],
+)
+def test_an_unknown_name_is_one_line_with_a_remedy(run, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_server_finds_a_file_by_its_short_name():
+    served = ServedModel("Qwen3-4B-Q4_K_M", "/models/Qwen3-4B-Q4_K_M.gguf")
+    catalogue = Catalogue([ServedModel("other", "/models/other.gguf"), served], load=lambda *_: None)
+    for name in ("qwen3:4b", "qwen3", "qwen3:latest", "Qwen3-4B-Q4_K_M"):
+        assert catalogue.find(name) is served
+    with pytest.raises(Exception, match="llama3.2"):
+        catalogue.find("llama3.2")

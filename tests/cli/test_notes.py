@@ -54,7 +54,7 @@ def test_the_built_in_model_says_in_one_line_what_it_is_and_how_to_get_a_real_on
     assert result.exit_code == 0, result.stderr
     [note] = [line for line in result.stderr.splitlines() if "built-in demo" in line]
     assert "11 M parameters, small talk only" in note
-    assert "rwkv-gpu pull hf.co/" in note
+    assert "rwkv-gpu run qwen3.5:4b" in note
     assert "demo" not in result.stdout
 
 

@@ -7,7 +7,7 @@ from rwkv_gpu import LLM, Completion
 from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
 from rwkv_gpu.llm.completion import GREEDY, sampling
 from rwkv_gpu.llm.validate import shown
-from rwkv_gpu.text.messages import check_messages
+from rwkv_gpu.text.messages import check_messages, joined
 
 from .batch_files import Line, parsed_line
 from .sampling import line_settings
@@ -51,4 +51,4 @@ def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Comple
     *before, last = check_messages(line["messages"])
     if last["role"] != "user":
         raise BadInput(f"the last message has the role {last['role']}; it must be user")
-    return llm.chat(messages=before, template=job.template).stream(last["content"] or "", **settings).wait()
+    return llm.chat(messages=before, template=job.template).stream(joined(last["content"]), **settings).wait()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
-from ..text.messages import check_messages
+from ..text.messages import check_messages, joined
 from ..text.template import ChatTemplate
 from . import session
 from .backend import Backend
@@ -344,4 +344,4 @@ def _checked(messages: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
     if not messages:
         return ()
     checked = check_messages(messages)
-    return tuple(Message(m["role"], m["content"] or "", str(m.get("reasoning") or "")) for m in checked)
+    return tuple(Message(m["role"], joined(m["content"]), str(m.get("reasoning") or "")) for m in checked)

@@ -14,7 +14,7 @@ from ..text.base import Tokenizer
 from ..text.budget import Limits
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
-from ..text.messages import check_messages, plain
+from ..text.messages import check_messages, joined, plain
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of, opens_thinking
 from ..text.tool_calls import GENERIC, ToolForm, form_of
@@ -264,8 +264,8 @@ def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, li
 def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:
     """The messages before the last, and the text of the last, which the answer continues."""
     last = messages[-1] if messages else {}
-    content = last.get("content")
-    if last.get("role") != "assistant" or not isinstance(content, str) or not content or len(messages) < 2:
+    content = joined(last.get("content"))
+    if last.get("role") != "assistant" or not content or len(messages) < 2:
         raise BadInput("continue_final_message is true, so the last message must be the assistant's, after a question")
     return messages[:-1], content
 

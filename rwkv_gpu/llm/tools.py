@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.grammar import Form
-from ..text.messages import plain
+from ..text.messages import joined, plain
 from ..text.tool_calls import Piece, ToolForm, ToolParser
 from .unique import unique
 from .validate import truth
@@ -257,18 +257,18 @@ def describe_tools(messages: Sequence[Mapping[str, object]], tools: Tools) -> li
     for message in messages:
         one = {**message}
         if one.get("role") == "tool":
-            one = {"role": "user", "content": f"<tool_response>\n{one.get('content')}\n</tool_response>"}
+            one = {"role": "user", "content": f"<tool_response>\n{joined(one.get('content'))}\n</tool_response>"}
         elif one.get("tool_calls"):
             one = {"role": "assistant", "content": _written(one)}
         told.append(one)
-    if told and told[0].get("role") == "system" and isinstance(told[0].get("content"), str):
-        return [{**told[0], "content": f"{told[0]['content']}\n\n{text}"}, *told[1:]]
+    if told and told[0].get("role") == "system":
+        return [{**told[0], "content": f"{joined(told[0].get('content'))}\n\n{text}"}, *told[1:]]
     return [{"role": "system", "content": text}, *told]
 
 
 def _written(message: Mapping[str, Any]) -> str:
     """The calls of an earlier answer in the generic form."""
-    parts = [message["content"]] if message.get("content") else []
+    parts = [text] if (text := joined(message.get("content"))) else []
     for call in message["tool_calls"]:
         function = call.get("function", call) if isinstance(call, Mapping) else {}
         arguments = function.get("arguments")

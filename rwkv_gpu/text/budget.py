@@ -62,6 +62,10 @@ class Budget:
         entries = len(value) if isinstance(value, list | tuple | Mapping) else 0
         self.spend(STEP * (1 + entries) if entries else weight)
 
+    def grown(self) -> None:
+        """Forgets known weights, since a list has grown, and so have those that contain it."""
+        self._known.clear()
+
     def weigh(self, value: object) -> tuple[int, int]:
         """The size of a value in bytes, as text or in memory, and its nesting depth."""
         if type(value) is str:  # the most common case

@@ -7,6 +7,7 @@ from typing import Any
 from rwkv_gpu.errors import BadInput
 
 ROLES = ("system", "user", "assistant", "tool")
+SILENT = ("assistant", "tool")  # roles whose content may be null
 DEPTH = 32
 
 
@@ -30,10 +31,15 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
 
 
 def check_messages(messages: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-    """The messages in the form for templates: known roles, text content, and tool call arguments as objects."""
+    """The messages with known roles, text or lists of text parts as content, and tool call arguments as objects."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise BadInput("messages must be a list of at least one message, such as {'role': 'user', 'content': 'Hi'}")
     return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def joined(content: Any) -> str:
+    """Content as text: the texts of its parts, one per line."""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content or ())
 
 
 def _check_message(message: object, where: str) -> dict[str, Any]:
@@ -44,22 +50,21 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
         checked["role"] = "system"  # OpenAI's newer name
     if checked.get("role") not in ROLES:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
-    calls = checked.get("tool_calls")
-    checked["content"] = _text(checked.get("content"), f"{where}.content", optional=bool(calls))
-    if calls is not None:
-        checked["tool_calls"] = _check_calls(calls, f"{where}.tool_calls")
-    return checked
+    checked = {key: value for key, value in checked.items() if value is not None}
+    # Clients send null next to tool calls; templates take only text.
+    content = checked.get("content", "" if checked["role"] in SILENT else None)
+    checked["content"] = _content(content, f"{where}.content")
+    calls = _check_calls(checked.pop("tool_calls", []), f"{where}.tool_calls")
+    return {**checked, "tool_calls": calls} if calls else checked
 
 
-def _text(content: Any, where: str, *, optional: bool) -> str | None:
-    """A text, or the texts of a list of parts, one per line."""
-    if content is None and optional:
-        return None
+def _content(content: Any, where: str) -> str | list[dict[str, Any]]:
+    """A text, or a list of text parts."""
     if isinstance(content, list):
         for i, part in enumerate(content):
             if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
                 raise BadInput(f"{where}[{i}] must be {{'type': 'text', 'text': ...}}; only text is understood")
-        return "\n".join(part["text"] for part in content)
+        return content
     if not isinstance(content, str):
         raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")
     return content

@@ -46,7 +46,7 @@ ATTRIBUTES: dict[type, frozenset[str]] = {
         "title upper zfill"
     ),
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
-    list: frozenset({"copy", "count", "index"}),
+    list: frozenset({"append", "copy", "count", "index", "pop"}),
     tuple: frozenset({"count", "grouper", "index", "list"}),
     LoopContext: _names(
         "changed cycle depth depth0 first index index0 last length nextitem previtem revindex revindex0"
@@ -146,6 +146,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             budget.allow(growth.METHODS[__obj.__name__](budget, owner, *args, **given))
         if budget.calls >= __self.limits.depth:
             raise Exceeded(f"calls itself more than {__self.limits.depth} deep")
+        if isinstance(owner, list) and __obj.__name__ == "append":
+            return __self._append(owner, *args)
         budget.calls += 1
         try:
             value = super().call(__context, __obj, *args, **kwargs)
@@ -153,6 +155,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
             budget.calls -= 1
         budget.made(value)
         return value
+
+    def _append(self, items: list[Any], value: Any) -> None:
+        """Adds a copy of a value to a list, so that no list contains itself."""
+        self.budget.allow(self.budget.weigh([*items, value])[0])
+        self.budget.spend(STEP * (1 + len(items)))
+        items.append(_copied(value))
+        self.budget.grown()
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copied, value))
+    return {key: _copied(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 def _budget(environment: Any) -> Budget:

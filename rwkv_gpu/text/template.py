@@ -18,6 +18,8 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError
 from rwkv_gpu.errors import BadInput, BadTemplate, printable
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.builtin_templates import BUILT_IN
+from rwkv_gpu.text.capabilities import Capabilities
+from rwkv_gpu.text.conform import conform_messages, conform_tools, functions_text
 from rwkv_gpu.text.messages import check_messages, plain
 from rwkv_gpu.text.sandbox import Refused, Sandbox
 from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
@@ -30,6 +32,7 @@ _FAULTS = (
 )  # fmt: skip
 _COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
+PROBING = Limits(seconds=1.0)
 _TURNS = ("user", "assistant", "user")
 _TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")
 
@@ -55,6 +58,9 @@ class ChatTemplate:
         self._sandbox = Sandbox(self._limits)
         self._sandbox.globals["strftime_now"] = self._strftime
         self._template = self._compile()
+        self._can: Capabilities | None = None  # unknown before the first prompt
+        self._endless = False  # whether a probe exceeded its limits
+        self._takes_functions = "functions" in self.source and re.search(r"\btools\b", self.source) is None
 
     def __repr__(self) -> str:
         """The beginning of its source."""
@@ -106,14 +112,51 @@ class ChatTemplate:
         opened: bool,
     ) -> tuple[str, str]:
         """The prompt before and after the mark of the answer's opening, if that was found."""
+        if limits is not None and self._can is None:
+            raise Exceeded("has not been probed yet")
+        conformed = conform_messages(check_messages(messages), self.can)
+        listed = conform_tools(plain(tools, "tools"), self.can)
+        return self._render(conformed, listed, plain(variables, "the variables"), limits, opened)
+
+    @property
+    def can(self) -> Capabilities:
+        """What this template can render."""
+        if self._can is None:
+            can = Capabilities(self._probe)
+            can.learn()
+            self._can = can
+        return self._can
+
+    def _probe(self, messages: Messages, tools: Messages | None) -> str | None:
+        """The prompt for exactly these messages; None if the template fails, or one exceeded the limits before."""
+        if self._endless:
+            return None
+        try:
+            return "".join(self._render(messages, tools, {}, PROBING, False))
+        except Exceeded:
+            self._endless = True
+        except (BadInput, BadTemplate):
+            pass
+        return None
+
+    def _render(
+        self,
+        messages: Messages,
+        tools: Messages | None,
+        variables: Mapping[str, object],
+        limits: Limits | None,
+        opened: bool,
+    ) -> tuple[str, str]:
         given: dict[str, Any] = {
             **self._constants,
-            **plain(variables, "the variables"),
-            "messages": check_messages(messages),
-            "tools": plain(tools, "tools"),
+            **self._dates(),
+            **({"functions": functions_text(tools)} if self._takes_functions else {}),
+            **variables,
+            "messages": messages,
+            "tools": tools,
             "add_generation_prompt": opened,
         }
-        if not self._lock.acquire(blocking=limits is None):
+        if not self._lock.acquire(blocking=limits is None or limits is PROBING):
             raise Exceeded("is rendered by another thread")
         try:
             self._sandbox.budget = Budget(limits or self._limits, given)
@@ -131,7 +174,7 @@ class ChatTemplate:
     @cached_property
     def knows_tools(self) -> bool:
         """True if tools appear in the prompt: some templates have tools, but drop those in this form."""
-        if re.search(r"\btools\b", self.source) is None:
+        if re.search(r"\btools\b", self.source) is None and not self._takes_functions:
             return False
         function = {"name": "a-tool", "description": "a-tool", "parameters": {"type": "object", "properties": {}}}
         question = {"role": "user", "content": "a-question"}
@@ -178,6 +221,11 @@ class ChatTemplate:
         except _COMPILE_FAULTS as fault:
             raise self._fault(fault) from None
         return Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
+
+    def _dates(self) -> dict[str, str]:
+        """Variables with today's date, under the names that llama.cpp sets too."""
+        now = self._clock()
+        return {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
 
     def _strftime(self, form: object) -> str:
         """The current time in format `form`."""

@@ -105,6 +105,12 @@ LARGE = {
     + "{% set ns.t = ns.t|map('string') %}"
     + END
     + "{{ ns.t|list }}{{ 1 / 0 }}",
+    "a list that grows": "{% set l = ['a' * 1000] %}" + LOOP + "{{ l.append('a' * 1000) }}" + END,
+    "lists that double": "{% set l = ['a'] %}" + LOOP + "{{ l.append(l) }}" + END,
+    "a list inside others that grows": "{% set l = [] %}{% set m = [l, l, l, l] %}{{ m|length }}"
+    + LOOP
+    + "{{ l.append('a' * 1000) }}{{ (m|string|length) // 0 if l|length > 900 }}"
+    + END,
     "digits": "{{ ('9' * 100000)|int * 1 }}{{ 1 // 0 }}",
 }
 MALFORMED = {
@@ -152,7 +158,7 @@ REACHING = (
     "dict.__base__.x",
     "dict.mro().x",
     "range(3).start.x.y",
-    "messages.append({})",
+    "messages.insert(0, {})",
     "messages[0].update({'role': 'x'})",
     "messages[0].pop('role').x",
     "self.__init__.__globals__.x",

@@ -69,8 +69,11 @@ def test_any_template_gives_a_text_or_a_typed_error(source):
 
 def test_messages_are_never_changed():
     messages = [{"role": "user", "content": "Hi", "list": [1]}]
-    with pytest.raises(BadTemplate):
-        ChatTemplate("{{ messages[0].list.append(2) }}").render(messages)
+    source = (
+        "{{ messages[0].list.append(2) }}{{ messages.append(messages[0]) }}{{ messages.pop(0).list }}{{ messages }}"
+    )
+    shown = "NoneNone[1, 2][{'role': 'user', 'content': 'Hi', 'list': [1, 2]}]"
+    assert ChatTemplate(source).render(messages) == shown
     assert messages == [{"role": "user", "content": "Hi", "list": [1]}]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.text.messages import check_messages
+from rwkv_gpu.text.messages import check_messages, joined
 
 
 def asked(**more: object) -> list[dict[str, object]]:
@@ -12,7 +12,14 @@ def asked(**more: object) -> list[dict[str, object]]:
 
 def test_parts_of_text_are_joined_by_lines():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert check_messages(asked(content=parts))[0]["content"] == "one\ntwo"
+    assert joined(check_messages(asked(content=parts))[0]["content"]) == "one\ntwo"
+    assert joined("text") == "text"
+
+
+def test_null_is_no_text_of_an_assistant_or_a_tool_and_no_other_field():
+    chat = [{"role": "assistant", "content": None, "refusal": None, "tool_calls": None}, {"role": "tool"}]
+    assert check_messages(chat) == [{"role": "assistant", "content": ""}, {"role": "tool", "content": ""}]
+    assert "tool_calls" not in check_messages([{"role": "assistant", "content": "a", "tool_calls": []}])[0]
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ DIALECT = {
     "{% for m in messages[::-1] %}{{ loop.index0 }}{{ m.role[0] }}{% endfor %}": "0u1a2u3s",
     "{% for k, v in {'b': 1, 'a': 2} | dictsort %}{{ k }}{{ v }}{% endfor %}": "a2b1",
     "{% for k, v in {'b': 1}.items() %}{{ k }}{{ v }}{% endfor %}": "b1",
-    "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(', ') }}": "Hi, Bye",
+    "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | last }}": "Bye",
     "{{ (messages | last).content }}": "Bye",
     "{{ 'a\n\nb'.split('\n\n')[-1].strip() }}": "b",
     "{{ messages[0]['content'] is string and tools is none and x is not defined }}": "True",

@@ -1,0 +1,132 @@
+"""Converts checked messages and tools to the form that one chat template takes."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rwkv_gpu.text.capabilities import Capabilities, Message, parts
+from rwkv_gpu.text.messages import joined
+
+SHORT = re.compile(r"[a-zA-Z0-9]{9}")
+REASONING = ("reasoning_content", "thinking", "reasoning")  # names of reasoning in a message
+
+
+def conform_messages(messages: Sequence[Message], can: Capabilities) -> list[Message]:
+    """The messages in the form that the template takes."""
+    found = [_with_reasoning(message) for message in messages]
+    if found[0]["role"] == "system" and not can.system:
+        found = _without_system(found)
+    if any(message.get("tool_calls") for message in found):
+        found = _with_calls(found, can)
+    return [_with_content(message, can) for message in found]
+
+
+def conform_tools(tools: Sequence[Message] | None, can: Capabilities) -> list[Message] | None:
+    """The tools in the form that the template takes."""
+    if not tools:
+        return can.absent_tools
+    if not can.described_tools:
+        return [*tools]
+    return [{**tool, "function": _described(tool["function"])} if _has_function(tool) else tool for tool in tools]
+
+
+def functions_text(tools: Sequence[Mapping[str, object]] | None) -> str:
+    """The tools as JSON text, for templates that take no `tools` but `functions`."""
+    return json.dumps([tool.get("function", tool) for tool in tools or ()], ensure_ascii=False, indent=4)
+
+
+def _with_reasoning(message: Message) -> Message:
+    """The message with its reasoning under the names that templates read."""
+    if message["role"] != "assistant":
+        return message
+    reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str)), None)
+    return message if reasoning is None else {**message, **dict.fromkeys(REASONING, reasoning)}
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    """The messages with a system message at the start joined to the next."""
+    system, *rest = messages
+    if not rest:
+        return [{**system, "role": "user"}]
+    following = rest[0]
+    text = f"{joined(system['content'])}\n{joined(following['content'])}"
+    return [{**following, "content": text}, *rest[1:]]
+
+
+def _with_calls(messages: Sequence[Message], can: Capabilities) -> list[Message]:
+    """The messages with arguments and ids of tool calls in the form that the template takes."""
+    found: list[Message] = []
+    names: dict[object, object] = {}
+    for message in messages:
+        one = {**message}
+        if one.get("tool_calls"):
+            one["tool_calls"] = [_with_call(call, can) for call in one["tool_calls"]]
+            names |= {call.get("id"): call.get("function", call).get("name") for call in one["tool_calls"]}
+            if joined(one["content"]) and one.get("reasoning_content") and can.thinks_or_answers:
+                one["content"] = ""
+        elif one["role"] == "tool":
+            if can.short_ids and "tool_call_id" in one:
+                one["tool_call_id"] = _short(one["tool_call_id"])
+            name = names.get(one.get("tool_call_id"))
+            if name:
+                one.setdefault("name", name)
+        found.append(one)
+    return found
+
+
+def _with_call(call: Message, can: Capabilities) -> Message:
+    inner = call.get("function", call)
+    function = {**inner}
+    if "arguments" in inner:
+        function["arguments"] = _arguments(inner["arguments"], objects=can.object_arguments)
+    changed = {**call, "function": function} if "function" in call else function
+    return {**changed, "id": _short(call.get("id"))} if can.short_ids else changed
+
+
+def _arguments(value: Any, *, objects: bool) -> Any:
+    """Arguments as an object, or as JSON text. Text that is no JSON stays as it is."""
+    if not objects:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def _short(value: Any) -> str:
+    """An id of nine letters or digits."""
+    text = str(value)
+    return text if SHORT.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:9]
+
+
+def _with_content(message: Message, can: Capabilities) -> Message:
+    """The message with its content as text or as parts, whichever the template takes."""
+    content, role = message["content"], message["role"]
+    if role == "assistant" and message.get("reasoning_content") and can.thinking_parts:
+        thought = {"type": "thinking", "thinking": message["reasoning_content"]}
+        rest = {key: value for key, value in message.items() if key not in REASONING}
+        text = content if isinstance(content, list) else parts(content) if content else []
+        return {**rest, "content": [thought, *text]}
+    if isinstance(content, list) and not can.takes_parts(role):
+        return {**message, "content": joined(content)}
+    if isinstance(content, str) and can.only_parts:
+        return {**message, "content": parts(content)}
+    return message
+
+
+def _has_function(tool: Message) -> bool:
+    return isinstance(tool.get("function"), Mapping)
+
+
+def _described(function: Mapping[str, Any]) -> Message:
+    """A function with the parts that were left out: descriptions are empty texts."""
+    parameters = function.get("parameters") or {}
+    properties = {
+        key: _filled(value, description="") if isinstance(value, Mapping) else value
+        for key, value in (parameters.get("properties") or {}).items()
+    }
+    parameters = _filled(parameters, type="object", properties={}, required=[]) | {"properties": properties}
+    return _filled(function, description="", parameters={}) | {"parameters": parameters}
+
+
+def _filled(given: Mapping[str, Any], **absent: Any) -> Message:
+    return {**given, **{key: value for key, value in absent.items() if key not in given}}

@@ -16,7 +16,7 @@ from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, joined, plain
 from ..text.template import ChatTemplate
-from ..text.thinking import marks_of, opens_thinking
+from ..text.thinking import Opened, marks_of, opened
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
 from .reader import Ends, Reader
@@ -65,7 +65,7 @@ class ChatPrompt:
 
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
-    open_thoughts: str  # the reasoning text that the prompt has opened, or empty
+    thoughts: Opened  # the reasoning that the prompt has begun
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
@@ -75,7 +75,7 @@ class ChatPrompt:
         generated = as_text(b"".join(tokenizer.piece(token, special=True) for token in completion.tokens))
         if stopped is not None and stopped in generated:
             generated = generated[: generated.rindex(stopped)]
-        raw = self.open_thoughts + generated
+        raw = self.thoughts.text + generated
         message = Message("assistant", completion.text.strip(), completion.reasoning, raw if self.repeats else None)
         return message, self.transcript.append(tokenizer, completion.tokens)
 
@@ -153,18 +153,23 @@ class ChatFormat:
         if begun:
             if self._marks.channels:
                 raise BadInput("answers of this model have channels, so that none can be continued; ask for a new one")
-            if opens_thinking(whole, self._marks.opening):
-                begun = f"\n{self._marks.closing}\n\n{begun}"
+            begun = self._after_thoughts(whole) + begun
             whole, pieces = whole + begun, [*pieces, begun]
         text = as_bytes(whole)
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, given, variables, limits)
-        opening = self._marks.opening
-        open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
+        thoughts = opened(whole, self._marks.opening, self._marks.closing)
         repeats = not self._marks.channels
-        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, system_tokens, beginning)
+        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, beginning)
+
+    def _after_thoughts(self, prompt: str) -> str:
+        """The text that ends the reasoning of a prompt, so that the answer follows."""
+        thoughts = opened(prompt, self._marks.opening, self._marks.closing)
+        if thoughts.closed:
+            return f"{thoughts.due}\n\n" if thoughts.due else ""
+        return f"{thoughts.due}\n{self._marks.closing}\n\n" if thoughts.text else ""
 
     def _system_tokens(
         self,
@@ -218,9 +223,12 @@ class ChatFormat:
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
         if form is not None:
-            thinks = prompt.open_thoughts or self._marks.channels or prompt.begun.startswith(self._marks.opening)
-            if after == "" and thinks:
+            thoughts = prompt.thoughts
+            thinks = (thoughts.text and not thoughts.closed) or self._marks.channels
+            if after == "" and (thinks or prompt.begun.startswith(self._marks.opening)):
                 after = self._marks.answer
+            elif after == "" and thoughts.closed and not prompt.begun:
+                after = thoughts.due
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(form, after=after or "", begun=prompt.begun, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids

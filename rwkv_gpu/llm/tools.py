@@ -165,6 +165,7 @@ _FORMS: dict[str, tuple[str, str, str, str]] = {
     "nemotron": ("<TOOLCALL>", "[", ", ", "]</TOOLCALL>"),
     "glm": ("<tool_call>", "", "</tool_call>\n<tool_call>", "</tool_call>"),
     "mistral": ("[TOOL_CALLS]", "", "[TOOL_CALLS]", ""),
+    "rwkv": ("```json", "\n", "\n", "\n```"),
     "llama3": ("", "", "", ""),
     "deepseek": (
         "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",

@@ -29,10 +29,43 @@ _RWKV_TURNS = """\
 {%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
 """
 
-# RWKV World models were not trained with <think> blocks, which would ruin their answers. G1 models were.
-_RWKV_THINK = """\
-{%- if add_generation_prompt and enable_thinking is defined -%}
-{{- ' <think>' if enable_thinking else ' <think>\\n</think>' -}}
+# RWKV-7 G1, as published on 18 July 2026. RWKV World models were not trained with <think> blocks, which would ruin
+# their answers. The last marks lack their ">": the model writes it together with the line ends after it.
+_RWKV_G1 = """\
+{%- set names = {'system': 'System', 'user': 'User', 'tool': 'User', 'assistant': 'Assistant'} -%}
+{%- set thinks = enable_thinking is defined and enable_thinking -%}
+{%- set lengths = {'low': ' (think a bit)', 'medium': ' (think)', 'high': ' (think a lot)'} -%}
+{%- set ns = namespace(system='', last=-1, text='') -%}
+{%- for m in messages -%}{%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}
+{%- if tools -%}
+{%- set ns.system = 'Tools:\\n[\\n' -%}
+{%- for tool in tools -%}
+{%- set f = tool.function if tool.function is defined else tool -%}
+{%- set arguments = (f.parameters or {}).properties or {} -%}
+{%- set given = {'name': f.name, 'description': f.description or '', 'arguments': arguments} -%}
+{%- set ns.system = ns.system + (given | tojson(separators=(',', ':'))) + (',\\n' if not loop.last else '\\n') -%}
+{%- endfor -%}
+{%- set ns.system = ns.system + ']\\nReturn only a JSON function call.' -%}
+{%- if messages[0].role != 'system' -%}{{- 'System: ' + ns.system + '\\n\\n' -}}{%- endif -%}
+{%- endif -%}
+{%- for m in messages -%}
+{%- set ns.text = (m.content or '').replace('\\r\\n', '\\n') -%}
+{%- if m.role == 'assistant' -%}
+{%- set ns.text = ns.text.split('</think>')[-1] -%}
+{%- for call in m.tool_calls or [] -%}
+{%- set made = {'name': call.function.name, 'arguments': call.function.arguments} -%}
+{%- set ns.text = ns.text + '\\n```json\\n' + (made | tojson(separators=(',', ':'))) + '\\n```' -%}
+{%- endfor -%}
+{%- elif m.role == 'tool' -%}{%- set ns.text = 'Function output:\\n' + ns.text -%}
+{%- elif m.role == 'system' and loop.first -%}{%- set ns.text = ns.text + '\\n' + ns.system -%}
+{%- elif loop.index0 == ns.last and thinks and add_generation_prompt -%}
+{%- set ns.text = ns.text.rstrip() + lengths.get(reasoning_effort | default(''), '') -%}
+{%- endif -%}
+{{- names[m.role] + ': ' + ns.text.split('\\n') | select | join('\\n') | trim + '\\n\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- 'Assistant:' -}}
+{%- if enable_thinking is defined -%}{{- ' <think' if enable_thinking else ' <think>\\n</think' -}}{%- endif -%}
 {%- endif -%}
 """
 
@@ -205,5 +238,5 @@ BUILT_IN = {
     "granite": BuiltIn(_GRANITE, "<|start_of_role|>"),
     "glm": BuiltIn(_GLM, "[gMASK]"),
     "deepseek": BuiltIn(_DEEPSEEK, "<｜User｜>"),
-    "rwkv-g1": BuiltIn(_RWKV_TURNS + _RWKV_THINK),
+    "rwkv-g1": BuiltIn(_RWKV_G1),
 }

@@ -33,6 +33,9 @@ _FAULTS = (
 _COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
 PROBING = Limits(seconds=1.0)
+WORLD = "rwkv-world"  # what converters write as the template of every RWKV, or a template with CONVERTED in it
+CONVERTED = "'User: ' + message['content']|trim"
+_G1 = re.compile(r"(?<![A-Za-z0-9])[gG][01][a-z]?[0-9]?(?![A-Za-z0-9])")
 _TURNS = ("user", "assistant", "user")
 _TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")
 
@@ -77,7 +80,9 @@ class ChatTemplate:
         tokens = read_strings(metadata, "tokens")
         ends = [read_id(metadata, role, len(tokens)) for role in ("bos", "eos")]
         bos, eos = ("" if token is None else tokens[token] for token in ends)
-        return cls(source or _guess(metadata, tokens), bos=bos, eos=eos, limits=limits)
+        if source is None or (name is None and _is_g1(metadata) and (source.strip() == WORLD or CONVERTED in source)):
+            source = _guess(metadata, tokens)
+        return cls(source, bos=bos, eos=eos, limits=limits)
 
     def render(
         self,
@@ -255,12 +260,20 @@ def _source(source: str) -> str:
 def _guess(metadata: Mapping[str, Any], tokens: Sequence[str]) -> str:
     """The name of the built-in template that fits a file without one."""
     if read_name(metadata, "model") == "rwkv":
-        return "rwkv-world"
+        return "rwkv-g1" if _is_g1(metadata) else WORLD
     known = set(tokens)
     for name, built_in in BUILT_IN.items():
         if built_in.mark in known:
             return name
     raise BadTemplate(f"the file has no chat template ({KEY}); {_REMEDY}")
+
+
+def _is_g1(metadata: Mapping[str, Any]) -> bool:
+    """True if the file's name says that it is an RWKV-7 G1, such as "Rwkv7 G1j 2.9B"; no other key does."""
+    if read_name(metadata, "model") != "rwkv":
+        return False
+    names = (metadata.get(f"general.{key}") for key in ("name", "basename", "finetune", "version"))
+    return any(isinstance(name, str) and _G1.search(name) for name in names)
 
 
 def _line(trace: TracebackType | None) -> int | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,27 @@ class Part:
 
 
 def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
-    """True if a prompt ends with the opening mark, so that reasoning comes next."""
-    return prompt.rstrip().endswith(opening)
+    """True if a prompt ends with the opening mark, perhaps without its last letter, so that reasoning comes next."""
+    return prompt.rstrip().endswith((opening, opening[:-1]))
+
+
+class Opened(NamedTuple):
+    """The reasoning that a prompt has begun, and perhaps ended."""
+
+    text: str = ""  # from the opening mark to the end of the prompt
+    due: str = ""  # the last letter of a mark, which the model writes first
+    closed: bool = False  # whether the answer comes next
+
+
+def opened(prompt: str, opening: str = "<think>", closing: str = "</think>") -> Opened:
+    """What the end of a prompt says about reasoning. The last mark may lack its last letter, as in RWKV-7 G1."""
+    end = prompt.rstrip()
+    due = "" if end.endswith((opening, closing)) else opening[-1]
+    if opens_thinking(end, opening):
+        return Opened(prompt[prompt.rindex(opening[:-1]) :], due)
+    if end.endswith(closing[:-1]) and opening in prompt:
+        return Opened(prompt[prompt.rindex(opening) :], due, closed=True)
+    return Opened()
 
 
 class Splitter(Protocol):
@@ -166,15 +185,18 @@ class Thinking:
         closing: str = "</think>",
         wraps: tuple[str, str] | None = None,
     ) -> None:
-        self.inside = opens_thinking(prompt, opening)
+        begun = opened(prompt, opening, closing)
+        self.inside, self._due = opens_thinking(prompt, opening), begun.due
         self._marks = {False: opening, True: closing}
         self._wraps = wraps
         self._wrapped = False  # whether the next mark ends the answer
         self._held = ""
-        self._fresh = self.inside or prompt.rstrip().endswith(closing)  # right after a mark
+        self._fresh = self.inside or begun.closed or prompt.rstrip().endswith(closing)  # right after a mark
 
     def feed(self, text: str) -> list[Part]:
         """Returns the parts that are certain after `text`, in order; none is empty."""
+        if text and self._due:
+            text, self._due = text.removeprefix(self._due), ""
         return [part for part in self._split(self._held + text) if part.text]
 
     def flush(self) -> list[Part]:

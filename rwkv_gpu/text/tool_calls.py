@@ -140,6 +140,7 @@ JSON_FORM = ToolForm("hermes", ("<tool_call>",), "</tool_call>", read_json)
 DEEPSEEK = ToolForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁calls▁end｜>", read_deepseek)
 KIMI = ToolForm("kimi", ("<|tool_calls_section_begin|>",), "<|tool_calls_section_end|>", read_kimi, control=True)
 LFM2 = ToolForm("lfm2", ("<|tool_call_start|>",), "<|tool_call_end|>", read_python, control=True)
+FENCE = "```json"
 LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bare=True)
 # By a string in the template; the first match is used.
 FORMS: Sequence[tuple[str, ToolForm]] = (
@@ -165,6 +166,7 @@ FORMS: Sequence[tuple[str, ToolForm]] = (
     ("<｜tool▁calls▁begin｜>", DEEPSEEK),
     ("<|python_tag|>", LLAMA),
     ('Respond in the format {"name"', LLAMA),
+    ("Return only a JSON function call.", ToolForm("rwkv", (FENCE,), "```", read_json)),
 )
 GENERIC = ToolForm("generic", ("<tool_call>",), "</tool_call>", read_json)
 
@@ -182,6 +184,7 @@ class ToolParser:
         self._held = ""
         self._inside: str | None = None  # the opening mark of the current call
         self._begun = False  # whether anything but white space was seen
+        self._space = ""  # white space before the current call, which belongs to the text if it is no call
 
     def feed(self, text: str) -> list[Piece]:
         """Returns the text and calls that are certain now."""
@@ -197,8 +200,8 @@ class ToolParser:
     def _rest(self) -> list[Piece]:
         if self._inside is None:
             return [self._held.rstrip()]
-        calls = self._read(self._held)
-        return calls if calls else [self._inside + self._held]
+        calls = self._read(self._held, self._inside)
+        return calls if calls else [self._space + self._inside + self._held]
 
     def _split(self) -> Iterator[Piece]:
         while True:
@@ -209,20 +212,23 @@ class ToolParser:
             if not self._form.closing or self._form.closing not in self._held:
                 return
             body, _, after = self._held.partition(self._form.closing)
-            mark, self._inside, self._held = self._inside, None, after.lstrip()
-            yield from self._read(body if mark != "<function=" else mark + body) or [mark + body + self._form.closing]
+            mark, self._inside = self._inside, None
+            calls = self._read(body if mark != "<function=" else mark + body, mark)
+            self._held = after.lstrip() if calls else after
+            yield from calls or [self._space + mark + body + self._form.closing]
 
     def _before(self) -> Iterator[Piece]:
         """Yields the text before the next call, and enters the call."""
         text = self._held
         if self._form.bare and not self._begun and text.lstrip().startswith("{"):
-            self._inside, self._held = "", text
+            self._inside, self._held, self._space = "", text, ""
             return
         starts = [(text.find(mark), mark) for mark in self._form.opening if mark in text]
         if starts:
             at, self._inside = min(starts)
-            self._held = text[at + len(self._inside) :]
-            yield text[:at].rstrip()
+            self._held, before = text[at + len(self._inside) :], text[:at].rstrip()
+            self._space = text[len(before) : at]
+            yield before
             return
         keep = max(begun(text, mark) for mark in self._form.opening)
         shown = text[: len(text) - keep].rstrip()
@@ -230,9 +236,10 @@ class ToolParser:
         self._begun = self._begun or bool(shown)
         yield shown
 
-    def _read(self, body: str) -> list[Piece]:
+    def _read(self, body: str, mark: str) -> list[Piece]:
         calls = self._form.read(body, self._schemas)
-        known = all(call.name in self._schemas for call in calls) if self._inside == "" else True
+        unmarked = mark in ("", FENCE)  # JSON that may be part of the answer
+        known = all(call.name in self._schemas for call in calls) if unmarked else True
         return [*calls] if known else []
 
 

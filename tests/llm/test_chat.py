@@ -6,6 +6,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, BadTemplate, ContextFull
 from rwkv_gpu.llm.completion import sampling
+from rwkv_gpu.text.thinking import Opened
 from tests.golden_files import OWN, golden
 
 TALKS = {
@@ -136,9 +137,11 @@ def test_thoughts_are_told_apart_and_asked_for(rnn):
     chat = rnn.chat(template="rwkv-g1", think=True)
     assert chat.can_think
     assert not rnn.chat(template="rwkv-world").can_think
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).open_thoughts == "<think>"
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).thoughts == Opened(
+        "<think", ">"
+    )
     chat.think = False
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).open_thoughts == ""
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).thoughts.closed
     begun = rnn.chat(messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}])
     assert begun.messages[-1]["content"] == "Yo"
 

@@ -50,7 +50,7 @@ def test_a_second_question_begins_with_all_that_was_said(name, said, stopped):
 def test_thoughts_that_a_template_drops_are_tokenised_no_more_and_the_rest_is_kept():
     mine = chat_format("rwkv7-mini-F16.gguf")
     first, transcript, second = talk(mine, "a</think>\n\nHello\n\n", "\n\n", think=True)
-    assert first.open_thoughts == "<think>"
+    assert first.thoughts.text == "<think>"
     assert b"a</think>" not in second.transcript.text
     border = second.transcript.ids[: first.message_tokens]
     assert border == transcript.ids[: first.message_tokens]

@@ -27,6 +27,7 @@ TEMPLATES = {
             ("jamba", "<tool_calls>["), ("minimax-m1", "{{ '<tool_calls>\\n{\"name\": ' }}"),
         )
     },
+    "rwkv": "rwkv-g1",
     "generic": CHAT,
 }  # fmt: skip
 BY_NAME = {form.name: form for _, form in FORMS}

@@ -73,9 +73,81 @@ def test_the_rwkv_template_of_files_takes_thinking():
 
 
 def test_only_the_rwkv_template_for_models_with_thoughts_opens_them():
-    assert render("rwkv-g1", enable_thinking=True).endswith("\n\nAssistant: <think>")
-    assert render("rwkv-g1", enable_thinking=False).endswith("\n\nAssistant: <think>\n</think>")
+    assert render("rwkv-g1", enable_thinking=True).endswith("\n\nAssistant: <think")
+    assert render("rwkv-g1", enable_thinking=False).endswith("\n\nAssistant: <think>\n</think")
     assert render("rwkv-g1") == render("rwkv-world") == render("rwkv-world", enable_thinking=True)
+
+
+G1_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find_free_slots",
+            "description": "Find free calendar slots",
+            "parameters": {"type": "object", "properties": {"date": {"type": "string"}}, "required": ["date"]},
+        },
+    },
+    {"type": "function", "function": {"name": "now"}},
+]
+G1_SYSTEM = """System: Tools:
+[
+{"name":"find_free_slots","description":"Find free calendar slots","arguments":{"date":{"type":"string"}}},
+{"name":"now","description":"","arguments":{}}
+]
+Return only a JSON function call.
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("effort", "ending"), [(None, ""), ("low", " (think a bit)"), ("medium", " (think)"), ("high", " (think a lot)")]
+)
+def test_rwkv_g1_takes_the_length_of_its_thoughts(effort, ending):
+    more = {"reasoning_effort": effort} if effort else {}
+    asked = [
+        *PLAIN,
+        {"role": "assistant", "content": "<think>\nHm.</think>\n\nYo."},
+        {"role": "user", "content": "Bye "},
+    ]
+    prompt = render("rwkv-g1", asked, enable_thinking=True, **more)
+    assert prompt.endswith(f"Assistant: Yo.\n\nUser: Bye{ending}\n\nAssistant: <think")
+    assert "(think" not in render("rwkv-g1", asked, enable_thinking=False, **more)
+
+
+def test_rwkv_g1_calls_functions_as_published():
+    call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"zone": "JST"}'}}
+    chat = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": '{"hour": 9}', "tool_call_id": "1"},
+    ]
+    turns = 'User: When?\n\nAssistant: ```json\n{"name":"now","arguments":{"zone":"JST"}}\n```\n\n'
+    turns += 'User: Function output:\n{"hour": 9}\n\nAssistant:'
+    assert render("rwkv-g1", chat, tools=G1_TOOLS) == G1_SYSTEM + turns
+    told = render("rwkv-g1", [{"role": "system", "content": "Be\n\nkind."}, *chat], tools=G1_TOOLS)
+    assert told == G1_SYSTEM.replace("System: ", "System: Be\nkind.\n") + turns
+
+
+@pytest.mark.parametrize(
+    ("names", "template"),
+    [
+        ({"name": "Rwkv7 G1j 2.9B"}, "rwkv-g1"),
+        ({"name": "rwkv7-g0a3-7.2b-20251029-ctx8192"}, "rwkv-g1"),
+        ({"name": "model", "basename": "rwkv7-g1"}, "rwkv-g1"),
+        ({"name": "RWKV-x070-World-2.9B-v3"}, "rwkv-world"),
+        ({"name": "Big1 RWKV 7G1"}, "rwkv-world"),
+        ({}, "rwkv-world"),
+    ],
+)
+@pytest.mark.parametrize("own", [None, "rwkv-world", "{{- 'User: ' + message['content']|trim + '\\n\\n' -}}"])
+def test_the_name_of_a_g1_file_chooses_its_template(names, template, own):
+    metadata = {"tokenizer.ggml.model": "rwkv", "tokenizer.ggml.tokens": ["a"]}
+    metadata |= {f"general.{key}": value for key, value in names.items()}
+    metadata |= {"tokenizer.chat_template": own} if own else {}
+    unnamed = own if own and "{" in own else BUILT_IN["rwkv-world"].source
+    expected = BUILT_IN["rwkv-g1"].source if template == "rwkv-g1" else unnamed
+    assert ChatTemplate.from_metadata(metadata).source == expected
+    assert ChatTemplate.from_metadata(metadata, name="rwkv-world").source == BUILT_IN["rwkv-world"].source
 
 
 def test_a_file_without_a_template_or_a_known_vocabulary_is_refused_with_the_names():

@@ -92,6 +92,17 @@ def test_line_ends_after_thoughts_that_a_prompt_has_closed_are_no_part_of_the_an
     assert run(list("\n\nYes."), "Assistant:") == [("\n\nYes.", False)]
 
 
+@given(st.lists(st.integers(1, 4)))
+def test_a_mark_that_a_prompt_lacks_the_end_of_is_no_part_of_the_text(sizes):
+    for prompt, text, parts in (
+        ("Assistant: <think", ">\nHm.\n</think>\n\nYes.", [("Hm.\n", True), ("Yes.", False)]),
+        ("Assistant: <think>\n</think", ">\n\nYes.", [("Yes.", False)]),
+        ("Assistant: <think></think", "> 2 > 1", [(" 2 > 1", False)]),
+        ("Assistant: <think", "Hm.</think>Yes.", [("Hm.", True), ("Yes.", False)]),
+    ):
+        assert run(cut(text, sizes), prompt) == parts
+
+
 def test_other_marks_can_be_given():
     text = "[THINK]a[/THINK]b"
     assert run(list(text), opening="[THINK]", closing="[/THINK]") == [("a", True), ("b", False)]
@@ -103,6 +114,8 @@ def test_other_marks_can_be_given():
         ("Assistant: <think>", True),
         ("Assistant: <think>\n", True),
         ("Assistant: <think>\n</think>", False),
+        ("Assistant: <think", True),
+        ("Assistant: <think>\n</think", False),
         ("", False),
     ],
 )

@@ -15,6 +15,10 @@ SCHEMAS = {"weather": WEATHER, "now": {"type": "object"}}
 ROME = {"city": "Rome", "days": 2}
 # By form: text before a call, the text of one call, that of two, and what one says.
 WRITTEN = {
+    "rwkv": (
+        '```json\n{"name":"weather","arguments":{"city":"Rome","days":2}}\n```',
+        '\n```json\n{"name":"now","arguments":{}}\n```',
+    ),
     "hermes": (
         '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2}}\n</tool_call>',
         '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
@@ -125,6 +129,14 @@ def test_calls_are_read_whatever_pieces_they_come_in(name):
         assert shown == "I look it up."
         assert [call.name for call in calls] == ["weather", "now"]
         assert [json.loads(call.arguments) for call in calls] == [ROME, {}]
+
+
+@pytest.mark.parametrize("fenced", ['{"name": "martian", "arguments": {}}', '{"a": 1}', "[1, 2]", "oh {"])
+def test_fenced_json_that_is_no_call_stays_as_it_is(fenced):
+    text = f"Like this:\n\n```json\n{fenced}\n```\n\nSo.\n\n```python\n1\n```"
+    for size in (1, 3, len(text)):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        assert read(BY_NAME["rwkv"], pieces) == (text, [])
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -219,8 +219,8 @@ def test_speeds_do_not_count_the_time_of_compiling(adapter, monkeypatch):
     slept = []
 
     def slowly(self, *key):
-        time.sleep(0.7)
-        slept.append(0.7)
+        time.sleep(0.2)
+        slept.append(0.2)
         return record(self, *key)
 
     monkeypatch.setattr(GpuRunner, "_record", slowly)

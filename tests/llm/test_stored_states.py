@@ -288,7 +288,7 @@ def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
         find, step, arrived, steps = states.find, engine.step, threading.Event(), []
 
         def late(*args):
-            assert arrived.wait(30)
+            assert arrived.wait(PATIENCE)
             return find(*args)
 
         def counted():
@@ -296,7 +296,7 @@ def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
             steps.append(len(updates))
             if len(steps) == 2:  # from now on the thread waits for what comes
                 arrived.set()
-                end = time.monotonic() + 30
+                end = time.monotonic() + PATIENCE
                 while not llm._driver._jobs:
                     assert time.monotonic() < end
                     time.sleep(0.001)

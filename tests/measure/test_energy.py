@@ -1,13 +1,17 @@
 """Joules from a faked /sys and a faked NVML: counters, power that is added up, and nothing where nobody tells."""
 
 import ctypes
-import time
+import itertools
+import threading
+from types import SimpleNamespace
 
 import pytest
 
+from rwkv_gpu.measure import energy
 from rwkv_gpu.measure.bench import Result, Timing
 from rwkv_gpu.measure.energy import find_meter
 from rwkv_gpu.measure.workload import workloads
+from tests.process import PATIENCE
 
 
 def no_library(name):
@@ -66,12 +70,27 @@ def test_nvml_counts_the_energy_of_the_gpu_of_that_name(tmp_path):
     assert meter.joules() == 3.0
 
 
-def test_power_is_added_up_where_energy_is_not_counted(tmp_path):
+def test_power_is_added_up_where_energy_is_not_counted(tmp_path, monkeypatch):
+    clock, library = iter([100.0, 110.0, 112.0]), FakeNvml(["NVIDIA GeForce GTX 970"])
+    monkeypatch.setattr(energy, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    meter = find_meter("NVIDIA GeForce GTX 970", tmp_path, library)
+    assert meter.joules() == 50
+    library.power = 7000
+    assert meter.joules() == 50 + 12
+
+
+def test_power_is_read_all_the_time_though_nobody_asks_for_joules(tmp_path):
     with find_meter("NVIDIA GeForce GTX 970", tmp_path, FakeNvml(["NVIDIA GeForce GTX 970"])) as meter:
-        begin, first = time.perf_counter(), meter.joules()
-        time.sleep(0.1)
-        joules, seconds = meter.joules() - first, time.perf_counter() - begin
-    assert joules == pytest.approx(5 * seconds, rel=0.3)
+        count, often = itertools.count(), threading.Event()
+        read = meter._read
+
+        def counted() -> float:
+            if next(count) == 3:
+                often.set()
+            return read()
+
+        meter._read = counted
+        assert often.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("names", [[], ["NVIDIA A100"], ["NVIDIA H200", "NVIDIA H200"]])

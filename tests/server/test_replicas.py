@@ -52,8 +52,8 @@ def replica(store: str, pipe: Any, device: str) -> None:
 
 
 class ServedReplicas(Served):
-    def __init__(self, runner: ReplicaRunner, port: int) -> None:
-        self.runner, self.port = runner, port  # type: ignore[assignment]
+    def __init__(self, runner: ReplicaRunner, port: int, store: Path) -> None:
+        self.runner, self.port, self.store = runner, port, store  # type: ignore[assignment]
 
     @property
     def replicas(self) -> list[Replica]:
@@ -61,6 +61,10 @@ class ServedReplicas(Served):
 
     def kill(self, number: int) -> None:
         self.runner.supervisor.processes[number].kill()  # type: ignore[attr-defined]
+
+    def states(self) -> set[Path]:
+        """The files of the store that replicas share."""
+        return {*self.store.rglob("*")}
 
     def wait_ready(self) -> None:
         until(lambda: all(one.is_ready for one in self.replicas))
@@ -79,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedReplicas]
     store = tmp_path_factory.mktemp("store")
     runner = ReplicaRunner(CONFIG, ["cpu", "cpu"], partial(replica, str(store)))
     listener, ready = listen("127.0.0.1", 0), threading.Event()
-    served = ServedReplicas(runner, listener.getsockname()[1])
+    served = ServedReplicas(runner, listener.getsockname()[1], store)
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
     thread.start()
     assert ready.wait(PATIENCE)
@@ -153,10 +157,10 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
 
 def test_a_conversation_whose_replica_is_killed_goes_on_elsewhere_with_its_state(server):
     server.wait_ready()
-    messages = ["a first question, " * 20]
+    messages, before = ["a first question, " * 20], server.states()
     number, answer = server.chat(*messages)
     messages += [answer["choices"][0]["message"]["content"], "and a second one"]
-    time.sleep(1)  # the state is written when a turn has ended
+    until(lambda: server.states() > before)  # the state is written when a turn has ended
     server.kill(number)
     other, answer = server.chat(*messages)
     assert other != number
@@ -309,9 +313,13 @@ def test_a_request_without_a_host_gets_one_since_replicas_are_asked_in_http_1_1(
 def test_requests_of_one_moment_are_spread_and_counted_until_they_end(monkeypatch):
     one, chosen = router(0, 0, 0), []
 
+    all_run = asyncio.Event()
+
     async def answer(_self: Router, _request: Incoming, replica: Replica, _send: Any) -> bool:
         chosen.append(replica.number)
-        await asyncio.sleep(0.01)
+        if len(chosen) == 9:
+            all_run.set()
+        await all_run.wait()
         return True
 
     async def receive() -> Any:

@@ -77,11 +77,23 @@ def test_a_loop_over_cases_names_each_that_fails():
     assert [*is_odd_parameters] == ["limit"], "pytest gives fixtures for all but the cases"
 
 
+def test_a_loop_over_cases_is_skipped_where_all_skip_themselves():
+    @each(("a", "b"), [(1, 2), (3, 4)])
+    def small(a, b, limit):
+        if a + b > limit:
+            pytest.skip(f"{a} + {b}")
+
+    small(limit=3)
+    with pytest.raises(pytest.skip.Exception, match=r"1 \+ 2"):
+        small(limit=0)
+
+
 @pytest.mark.parametrize(
     ("fixtures", "params", "marks", "added"),
     [
         ([], {}, [], {"quick"}),
         ([], {}, ["slow"], set()),
+        ([], {}, ["long"], set()),
         ([], {}, ["gpu"], {"gpu"}),
         (["adapter"], {}, [], {"gpu"}),
         (["adapter"], {}, ["quick"], {"gpu"}),

@@ -9,6 +9,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
+from tests.cases import each
 from tests.engine.test_adapters import write
 from tests.gguf.corpus import BAD
 from tests.gguf.parts import take_apart
@@ -20,7 +21,7 @@ def run(*arguments: object):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_info_tells_the_facts_of_a_model(name):
     path = golden(name)
     result = run("info", path, "--device", "cpu")
@@ -40,7 +41,7 @@ def test_info_lists_every_tensor():
     assert any("blk.1.channel_mix_key.weight" in line and "Q8_0" in line for line in lines)
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+@each("bad", BAD)
 def test_a_bad_file_is_one_line_and_exit_code_2(bad, tmp_path):
     result = run("info", bad.put(tmp_path), "--device", "cpu")
     assert result.exit_code == 2

@@ -9,6 +9,7 @@ import pytest
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.errors import BadInput
+from tests.cases import each
 
 WRONG = {
     name: [span.low - 1, span.high * 2, math.nan, "1", True, [1]]
@@ -19,7 +20,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+@each(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_number_out_of_range_is_refused_with_its_name_value_and_range(name, value):
     with pytest.raises(BadInput) as refused:
         SamplingParams(**{name: value})

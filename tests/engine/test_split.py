@@ -24,6 +24,7 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.cut import layers_of
 from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT
+from tests.cases import each
 from tests.golden_files import GENERATIVE, OWN
 
 EVERY = GENERATIVE
@@ -71,13 +72,13 @@ def in_three(name: str) -> list[int]:
         return sorted({0, 1, layers_of(load_model(file)) - 1})
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each("name", EVERY)
 def test_parts_in_numpy_give_the_logits_of_the_whole_bit_by_bit(name):
     with split(name, in_three(name)) as runner:
         assert np.array_equal(prefill(runner, IDS, every=True), whole_logits(name))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each("name", EVERY)
 def test_a_part_has_what_its_layers_use_and_all_parts_have_the_whole(name):
     with opened(name) as file:
         model = load_model(file)

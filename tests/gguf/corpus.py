@@ -61,7 +61,9 @@ class Bad:
     says: str
 
     def put(self, folder: Path) -> Path:
-        """Makes the file and returns its path."""
+        """Makes the file in a folder of its own and returns its path."""
+        folder = folder / self.name.replace("/", " ")
+        folder.mkdir()
         if not isinstance(self.content, bytes):
             return self.content(folder)
         path = folder / "model.gguf"

@@ -14,6 +14,7 @@ import pytest
 
 from rwkv_gpu.errors import BadFile, RwkvGpuError, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
+from tests.cases import each
 from tests.gguf import writer
 from tests.gguf.corpus import BAD, GOOD, Bad
 from tests.gguf.writer import array_key, gguf, number, number_key, string, tensor, text_key
@@ -38,7 +39,7 @@ EVERY_TYPE = gguf(
 )
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+@each("bad", BAD)
 def test_a_bad_file_is_refused_in_one_line_that_says_why(bad: Bad, tmp_path: Path) -> None:
     path = bad.put(tmp_path)
     with pytest.raises((BadFile, UnsupportedModel)) as caught:

@@ -16,6 +16,7 @@ from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
 from rwkv_gpu.gguf import cursor
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS, SIZES
+from tests.cases import each
 from tests.gguf import writer
 from tests.gguf.corpus import DATA, GOOD, KEYS, TENSORS, with_key
 from tests.gguf.writer import array_key, gguf, number, number_key, plain, split, string, tensor, written
@@ -31,7 +32,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         pytest.skip("this system has no os.preadv")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_golden_file_reads_as_its_peer_reads_it(name: str) -> None:
     known = set(map(int, peer.GGMLQuantizationType))
     with GGUFFile.open(golden(name)) as file:

@@ -102,7 +102,7 @@ def test_a_shader_says_at_its_head_which_functions_it_needs(name):
     assert sum(map(len, said)) == len(calls)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=lambda kernel: kernel.name)
+@each("kernel", KERNELS.values())
 def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
     holes = {hole.name: hole for hole in kernel.holes}
     shared = {name for part in (*kernel.shared, *kernel.core, "lib/step", kernel.name) for name in declared(part)}

@@ -36,7 +36,7 @@ def test_a_tensor_that_the_model_does_not_know_is_refused_by_name(arch, name, tm
         load(parts, tmp_path)
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@each("arch", MODELS)
 def test_more_layers_than_the_file_says_are_refused(arch, tmp_path):
     parts = parts_of(arch)
     parts.set(f"{arch}.block_count", U32, 1)
@@ -46,7 +46,7 @@ def test_more_layers_than_the_file_says_are_refused(arch, tmp_path):
         load(parts, tmp_path)
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@each("arch", MODELS)
 def test_a_misspelt_tensor_is_missed_by_its_right_name(arch, tmp_path):
     for i, one in enumerate(parts_of(arch).tensors):
         parts = parts_of(arch)

@@ -14,6 +14,7 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, RULES
 from rwkv_gpu.ops.passes.rule import Pair, Rule, pairs
 from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import LayerNorm, Rms, Weight
+from tests.cases import each
 from tests.ops.pass_examples import EXAMPLES
 from tests.ops.test_passes import traced
 
@@ -269,7 +270,7 @@ def test_a_rule_fires_on_its_example(name):
     assert rule.run(pair.graph, pair.target) > 0
 
 
-@pytest.mark.parametrize(("name", "condition"), CASES, ids=[f"{name}, not: {condition}" for name, condition in CASES])
+@each(("name", "condition"), CASES)
 def test_a_rule_does_not_fire_where_a_condition_is_not_met(name, condition):
     broken = BROKEN[name].get(condition) or COMMON[condition]
     assert RULE[name].refused_by(broken(matched(RULE[name]))) == condition

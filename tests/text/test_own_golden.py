@@ -6,11 +6,10 @@ import re
 import unicodedata
 from typing import Any
 
-import pytest
-
 from rwkv_gpu.text.pretokenizers import PRE
 from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX
+from tests.cases import each
 from tests.golden.record_tokens import FILE, vocabularies
 
 RECORD: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
@@ -44,7 +43,7 @@ def test_there_is_a_record_of_every_way_to_cut_words_and_every_kind():
     assert {make()[PREFIX + "model"] for make in VOCABULARIES.values()} == set(KINDS)
 
 
-@pytest.mark.parametrize("name", VOCABULARIES)
+@each("name", VOCABULARIES)
 def test_tokens_are_those_of_llama_cpp(name):
     tokenizer, record = load_tokenizer(VOCABULARIES[name]()), RECORD["records"][RECORD["numbers"][name]]
     assert tokenizer.encode("", special=True) == record["added"]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.cases import each
 from training import arithmetic, dictionary, memory, sheet
 from training.conversation import conversation, document
 from training.grammar import article, expand, sentences
@@ -77,7 +78,7 @@ def test_every_block_can_be_told_about_each_of_its_rows():
     assert told > 300
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_small_sums_are_right(seed):
     for _, answer in arithmetic.sums(random.Random(seed)):
         found = re.match(r"(\d+) (plus|minus|times) (\d+) is (\d+)\.$", answer)

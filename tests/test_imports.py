@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "engine": {"engine", "models", "ops", "kernels", "gpu", "gguf"},
     "builtin": {"builtin"},
     "stores": {"stores"},
-    "llm": {"llm", "stores", "builtin", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
+    "llm": {"llm", "stores", "builtin", "text", "vision", "engine", "models", "ops", "kernels", "gpu", "gguf"},
+    "vision": {"vision", "engine", "models", "ops", "gpu", "gguf"},
     "measure": {"measure", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "ray": {
         "ray",

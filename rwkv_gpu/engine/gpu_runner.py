@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
+from ..ops.media import with_media
 from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.parts import Crossing, Part
 from ..ops.sampler_state import GpuSamplerState
@@ -39,8 +40,10 @@ from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, Re
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
-# Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output.
-Size = tuple[int, int, bool, int, bool, Output]
+Brings = tuple[tuple[str, int], ...]  # names and widths of the further rows that a step brings
+# Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
+# and whether rows see all of their segment.
+Size = tuple[int, int, bool, int, bool, Output, Brings, bool]
 
 
 class GpuRunner(PartRunner):
@@ -170,6 +173,13 @@ class GpuRunner(PartRunner):
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
 
+    def features(self, batch: Batch) -> Arrays:
+        """Runs the function of that name of a tower; returns its results by name."""
+        batch = self.prepare(batch)
+        plan = self.plan_for(batch, "features")
+        plan.run(batch.rows, self._inputs(batch), len(batch.segments), len(batch.outputs))
+        return {name: plan.read(name, len(batch.outputs)) for name in plan.outputs}
+
     def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
         """Returns the smallest plan that takes the batch, recorded at its first use.
 
@@ -178,21 +188,24 @@ class GpuRunner(PartRunner):
         if not batch.single:
             self._follow_device()
         pages = self._caches.plan_pages(batch)
-        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what
+        brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items())
+        size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what, brings, batch.whole
         plan = self._plan_of.get(size)
         if plan is None:
             plan = self._plan_of[size] = self._plan_for(*size)
         return plan
 
-    def _plan_for(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
-        """Returns the plan for batches of this size."""
+    def _plan_for(
+        self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, *more: Any
+    ) -> Plan:
+        """Returns the plan for batches of this size; `more` are the last parts of a `Size`."""
         rows = bucket(rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
         # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
-        key = rows, outputs, single, pages, shared_pages, what
+        key = cast(Size, (rows, outputs, single, pages, shared_pages, what, *more))
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
@@ -233,7 +246,17 @@ class GpuRunner(PartRunner):
         self._plans.clear()
         self._plan_of.clear()
 
-    def _record(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
+    def _record(
+        self,
+        rows: int,
+        outputs: int,
+        single: bool,
+        pages: int,
+        shared_pages: bool,
+        what: Output,
+        brings: Brings = (),
+        whole: bool = False,
+    ) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
@@ -249,20 +272,25 @@ class GpuRunner(PartRunner):
             caches=self._caches.placed(pages),
             single=single,
             shared_pages=shared_pages,
-            sampler_state=None if what in ("logits", "hidden", "crossing") else self.sampler_state,
+            sampler_state=self.sampler_state if what in SAMPLED else None,
             slots=self._slots,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
         adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
-        function = "hidden" if what == "hidden" else "forward"
+        function = what if what in ("hidden", "features") else "forward"
         if self._part is None:
-            logits = getattr(self.model, function)(adapted(recorder), ids)
+            for name, width in brings:
+                recorder.input(name, np.float32, (rows, width))
+            g = with_media(adapted(recorder), dict(brings), whole=whole)
+            logits = getattr(self.model, function)(g, ids)
         else:
             arrived = {one.name: recorder.input(one.name, one.dtype, (rows, *one.shape)) for one in self._part.arrives}
             logits, leaving = self._part.run(recorder, function, ids, arrived, adapted)
             if not self._part.last:
                 return recorder.finish(leaving)
+        if what == "features":
+            return recorder.finish(logits)
         if what in ("logits", "hidden", "crossing"):
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=cast(Choosing, what))

@@ -17,6 +17,7 @@ from ..gpu.loader import host_weights
 from ..models.registry import Contents, Model
 from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
+from ..ops.media import with_media
 from ..ops.reference import Reference
 from ..ops.sampler_state import HostSamplerState
 from ..ops.sampling import Drawing
@@ -84,17 +85,24 @@ class HostRunner(PartRunner):
         rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
         return rows
 
+    def features(self, batch: Batch) -> Arrays:
+        """Runs the function of that name of a tower; returns its results by name."""
+        rows: Any = self._compute(self._reference(self.prepare(batch)), "features", NOTHING)[0]
+        found: Arrays = rows
+        return found
+
     def _compute(self, reference: Reference, function: str, arrived: Arrays) -> tuple[Logits, Arrays]:
         """Runs a function of the model; returns its result, and the values that leave this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
             scales = (batch if batch.adapters is not None else self._with_adapters(batch)).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
+        g = with_media(adapted(reference), batch.given, whole=batch.whole)
         # Infinite or NaN values are detected in the logits, so numpy need not warn of them.
         with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
                 return self._part.run(reference, function, batch.ids, arrived, adapted)
-            return getattr(self.model, function)(adapted(reference), batch.ids), {}
+            return getattr(self.model, function)(g, batch.ids), {}
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)

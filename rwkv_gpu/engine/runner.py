@@ -24,8 +24,8 @@ from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs
 
 Logits = npt.NDArray[np.float32]
-# Output of a plan: logits, the input of the head, values for other parts, or sampled tokens.
-Output = Literal["logits", "hidden", "crossing"] | Choosing
+# Output of a plan: logits, the input of the head, values for other parts, rows of images, or sampled tokens.
+Output = Literal["logits", "hidden", "crossing", "features"] | Choosing
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
 NOTHING: Arrays = {}
@@ -159,6 +159,10 @@ class PartRunner(Runner):
 
     @abstractmethod
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits: ...
+
+    @abstractmethod
+    def features(self, batch: Batch) -> Arrays:
+        """Runs the function of that name of a tower; returns its results by name."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         remember(self.sampler_state, slot, ids, params)

@@ -51,7 +51,13 @@ MAP_BINARY = Kernel(
 )
 SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
+PICK_BLOCKS = Kernel(
+    "dense/pick_blocks",
+    "pick_blocks",
+    (Hole("blocks", tuple(f"dense/blocks/{part}" for part in ("joined", "by_column", "mean"))), PLAIN),
+)
 RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=SAME)
+TURN = Kernel("dense/turn", "turn", (PLAIN,))
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
 COPY_WEIGHTS = Kernel("weights/copy", "copy_weights", (PLAIN,), tolerance=SAME)
 

@@ -14,6 +14,7 @@ from .vocabulary import PAGE
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
+Given = Mapping[str, npt.NDArray[np.float32]]
 Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # of a sequence: fields of `Segment`, from `pages` on
 
 SEGMENT_WORDS = 16  # of a `Segment` in `shaders/lib/step.wgsl`
@@ -96,6 +97,8 @@ class Batch:
     segments: tuple[Segment, ...]
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
+    given: Given = field(default_factory=dict)  # further rows that the step brings, [T, n] each, by name
+    whole: bool = False  # whether rows see all of their segment: each is a single row, or a whole image
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 
@@ -162,7 +165,7 @@ class Batch:
             )
             for s in self.segments
         )
-        return Batch(self.ids, tuple(segments), self.outputs)
+        return replace(self, segments=tuple(segments))
 
     def places(self, window: int = 0) -> npt.NDArray[np.uint32]:
         """The position of each row in its sequence, and its row counted over all pages. [T, 2]"""
@@ -207,6 +210,7 @@ class BatchArrays:
         }
         if batch.adapters is not None:
             arrays["adapters"] = batch.adapters
+        arrays |= batch.given
         windows = segments[0].windows if segments else ()  # all have the same
         for window in (0, *[window for window, _ in windows]):
             name = of_window("pages", window)

@@ -5,20 +5,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import PAGE, Attention, LateTemperature, Rope, Temperature, Weight
+from .vocabulary import PAGE, Attention, LateTemperature, Pairing, Rope, Temperature, Weight
 
 Array = npt.NDArray[Any]
 
 
 def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Array:
     """Rotates heads [T, H, N] to their positions. Angles are float64, as float32 is inexact at large positions."""
-    half = rope.dims // 2
     angles = positions[:, None].astype(np.float64) * np.array(rope.frequencies())
     if factors is not None:
         angles = angles / factors
     cos, sin = ((f(angles) * rope.magnitude).astype(np.float32)[:, None] for f in (np.cos, np.sin))  # [T, 1, dims / 2]
-    pairs = (slice(0, rope.dims, 2), slice(1, rope.dims, 2))
-    first, second = pairs if rope.pairing == "normal" else (slice(0, half), slice(half, rope.dims))
+    return turn_pairs(x, cos, sin, rope.pairing)
+
+
+def turn_pairs(x: Array, cos: Array, sin: Array, pairing: Pairing) -> Array:
+    """Rotates the pairs of heads [T, H, N]; cos and sin are [T, 1, R / 2]."""
+    half = cos.shape[-1]
+    pairs = (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+    first, second = pairs if pairing == "normal" else (slice(0, half), slice(half, 2 * half))
     y: Array = x.astype(np.float32)
     y[..., first] = x[..., first] * cos - x[..., second] * sin
     y[..., second] = x[..., first] * sin + x[..., second] * cos
@@ -65,7 +70,6 @@ def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: A
         if how and how.window:
             seen &= np.arange(past) > here - how.window
     else:
-        assert count == past, "a text that is seen from both sides is whole"
         seen = np.abs(np.arange(past) - here) <= (how.window // 2 or past)
     if how and how.chunk:
         seen &= np.arange(past) >= here // how.chunk * how.chunk

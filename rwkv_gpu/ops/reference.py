@@ -9,7 +9,7 @@ import numpy as np
 from .batch import Batch, Segment
 from .elementwise import ELEMENTWISE, FUNCTIONS, Array, gated, sigmoid
 from .kv_format import format_of
-from .paged import attend, factors_of, rotate, warmth
+from .paged import attend, factors_of, rotate, turn_pairs, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
@@ -17,6 +17,7 @@ from .vocabulary import (
     Activation,
     AnyNorm,
     Attention,
+    Blocks,
     Cache,
     Choosing,
     DeltaRule,
@@ -26,6 +27,7 @@ from .vocabulary import (
     LayerNorm,
     Mixed,
     Ops,
+    Pairing,
     Rms,
     Routing,
     State,
@@ -505,6 +507,14 @@ class Reference(Ops[Array]):
         y[:, :, :kept] = old[:, :, :kept]
         return y.reshape(len(x), -1)
 
+    def turn(self, x: Array, angles: Array, heads: int, pairing: Pairing) -> Array:
+        half = angles.shape[1] // 2
+        cos, sin = angles[:, None, :half], angles[:, None, half:]
+        return turn_pairs(x.reshape(len(x), heads, -1), cos, sin, pairing).reshape(len(x), -1)
+
+    def given(self, name: str) -> Array:
+        return self.batch.given[name]
+
     def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
         size, norms = cache.size, how.norms
         positions, rows = self.batch.places(cache.window).T
@@ -573,6 +583,13 @@ class Reference(Ops[Array]):
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]
+
+    def pick_blocks(self, x: Array, count: int, how: Blocks) -> Array:
+        blocks = x[np.array(self.batch.outputs, int)[:, None] + np.arange(count)]  # [R, count, D]
+        if how == "mean":
+            mean: Array = blocks.mean(axis=1)
+            return mean
+        return (blocks.swapaxes(1, 2) if how == "by_column" else blocks).reshape(len(blocks), -1)
 
     def sample(self, logits: Array, *, how: Choosing = "any") -> Array:
         assert self.drawing is not None, "sampling needs the sampler state and draws"

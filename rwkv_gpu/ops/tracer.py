@@ -15,6 +15,7 @@ from .vocabulary import (
     Activation,
     AnyNorm,
     Attention,
+    Blocks,
     Cache,
     Choosing,
     DeltaRule,
@@ -24,6 +25,7 @@ from .vocabulary import (
     LayerNorm,
     Mixed,
     Ops,
+    Pairing,
     Rms,
     Routing,
     State,
@@ -388,6 +390,12 @@ class Tracer(Ops[Value]):
             self._append(nodes.FetchExperts(routing.experts, cache, slots))
         return Routing(self._fetched[routing.experts], routing.shares)
 
+    def turn(self, x: Value, angles: Value, heads: int, pairing: Pairing) -> Value:
+        return self._made(nodes.Turn(x, angles, heads, pairing, Value(x.shape)))
+
+    def given(self, name: str) -> Value:
+        return self.graph.inputs[name]
+
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
         return self._made(nodes.ResizeHeads(x, heads, Value((self.rows, heads * size))))
 
@@ -416,6 +424,13 @@ class Tracer(Ops[Value]):
         y = x if one_row else Value((outputs, x.shape[1]))  # a step of one row has no other row to pick
         if not one_row:
             self._append(nodes.Pick(x, y))
+        self._picked, self.rows = True, outputs
+        return y
+
+    def pick_blocks(self, x: Value, count: int, how: Blocks) -> Value:
+        outputs, width = self.graph.shape.max_outputs, x.shape[1]
+        y = Value((outputs, width if how == "mean" else count * width))
+        self._append(nodes.PickBlocks(x, count, how, y))
         self._picked, self.rows = True, outputs
         return y
 

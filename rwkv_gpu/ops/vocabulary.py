@@ -16,6 +16,7 @@ ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Scores = Literal["softmax", "sigmoid", "late_softmax"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
+Blocks = Literal["joined", "by_column", "mean"]
 
 PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
@@ -704,6 +705,19 @@ class Ops(Protocol[Tensor]):
         the slope of its head for each position between t and j: see `slopes` in ops/paged.py.
         """
 
+    def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing) -> Tensor:
+        """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest stay.
+
+        Row t of angles [T, R] has the cosines of its R / 2 pairs, then their sines.
+        """
+
+    def given(self, name: str) -> Tensor:
+        """The rows that the step brings under this name, such as patches of images. [T, n]"""
+
+    def add_given(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
+        """x + the rows that the step brings under this name; x if it brings none"""
+        return x
+
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:
         """y[t, h] = W_h x[t, h, :K], the first K of each head: x [T, H · S], W [H, M, K], y [T, H · M]"""
 
@@ -716,6 +730,13 @@ class Ops(Protocol[Tensor]):
 
     def pick(self, x: Tensor) -> Tensor:
         """Selects the rows whose logits are needed: y [R, D]. Later ops see only these rows."""
+
+    def pick_blocks(self, x: Tensor, count: int, how: Blocks) -> Tensor:
+        """Selects `count` rows for each output, the first of which is the requested one; later ops see R rows.
+
+        The rows are joined, [R, count · D]; or joined with the numbers of one column next to each other; or their mean
+        is taken, [R, D].
+        """
 
     def sample(self, logits: Tensor, *, how: Choosing = "any") -> Tensor:
         """Samples each row by the step's `draws`: the token, the bits of its log probability, a `Reason`; [R, 4]

@@ -144,6 +144,22 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# pick_blocks: y[r, :] = the COUNT rows of x from output_rows[r] on      one workgroup per output r
+// needs blocks: width, block_at
+@group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, D]
+@group(0) @binding(2) var<storage, read> output_rows: array<u32>;       // [R]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [R, width()]
+
+fn run(group: u32, lane: u32) {
+    if group >= step.outputs {
+        return;
+    }
+    let first = output_rows[group] * D;
+    for (var d = lane; d < width(); d += WG) {
+        y[group * width() + d] = block_at(first, d);
+    }
+}
+
 //# resize_heads: y[t, h] = x[t, h], cut to TO numbers or with zeros behind its FROM      one lane per element of y
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, H, FROM]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, H, TO]
@@ -221,6 +237,31 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# turn: y[t, h] = x[t, h], whose first R / 2 pairs are rotated by the angles of row t      one lane per element
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D], heads of N
+@group(0) @binding(2) var<storage, read> angles: array<f32>;    // [T, R]: cosines, then sines
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+const HALF = R / 2u;
+const APART = select(1u, HALF, NEOX == 1u);     // from the first of a pair to the second
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * D {
+        return;
+    }
+    let n = i % D % N;
+    if n >= R {
+        y[i] = x[i];
+        return;
+    }
+    let is_first = n / APART % 2u == 0u;
+    let pair = select(n / 2u, n % HALF, NEOX == 1u);
+    let at = i / D * R + pair;
+    let other = x[select(i - APART, i + APART, is_first)];
+    y[i] = fma(x[i], angles[at], select(other, -other, is_first) * angles[at + HALF]);
+}
+
 //# binary/add
 fn binary(x: f32, z: f32) -> f32 { return x + z; }
 
@@ -230,6 +271,24 @@ fn binary(x: f32, z: f32) -> f32 { return glu(x, z); }
 
 //# binary/mul
 fn binary(x: f32, z: f32) -> f32 { return x * z; }
+
+//# blocks/by_column: Rows of a block with the numbers of one column next to each other.
+fn width() -> u32 { return COUNT * D; }
+fn block_at(first: u32, d: u32) -> f32 { return x[first + d % COUNT * D + d / COUNT]; }
+
+//# blocks/joined: Rows of a block one after the other.
+fn width() -> u32 { return COUNT * D; }
+fn block_at(first: u32, d: u32) -> f32 { return x[first + d]; }
+
+//# blocks/mean: The mean of the rows of a block.
+fn width() -> u32 { return D; }
+fn block_at(first: u32, d: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < COUNT; i++) {
+        sum += x[first + i * D + d];
+    }
+    return sum / f32(COUNT);
+}
 
 //# gain/none: A norm without a weight.
 fn gain_at(_d: u32) -> f32 { return 1.0; }

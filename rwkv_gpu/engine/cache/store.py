@@ -5,7 +5,7 @@ kept and can start other sequences, without copying.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ...ops.batch import Batch, Placement, Segment
@@ -98,7 +98,7 @@ class SequenceStore:
         """Returns the batch with its placement filled in."""
         placed = zip(batch.segments, self.place(batch.segments), strict=True)
         segments = [Segment(s.first, s.count, s.slot, s.start, *placement) for s, placement in placed]
-        return Batch(batch.ids, tuple(segments), batch.outputs, batch.adapters)
+        return replace(batch, segments=tuple(segments))
 
     def length(self, slot: int) -> int:
         """Number of tokens of a sequence."""

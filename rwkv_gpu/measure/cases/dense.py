@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...ops.batch import Batch
-from ...ops.vocabulary import ACTIVATIONS, PAGE, Cache, ClampedSwiglu, LayerNorm, Rms, Xielu
+from ...ops.vocabulary import ACTIVATIONS, PAGE, Blocks, Cache, ClampedSwiglu, LayerNorm, Pairing, Rms, Xielu
 from ..trials import Array, Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -66,6 +66,11 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "resize_heads", f"24 to {size}", "map", tuning, lambda g, _, x, size=size: g.resize_heads(x, 3, size),
             {"x": normal(3, 72)},
         )  # fmt: skip
+    for pairing in get_args(Pairing):
+        yield Trial(
+            "turn", pairing, "map", tuning, lambda g, _, x, angles, pairing=pairing: g.turn(x, angles, 3, pairing),
+            {"x": normal(3, 72), "angles": normal(3, 16, seed=1)}, allowed=EXACT.result,
+        )  # fmt: skip
     cache, keys = Cache("kv", 1, 8), np.zeros((4, PAGE, 1, 8), np.float32)
     placed = Past(Batch.of([(0, 70, [0, 0, 0])]).placed({0: [2, 1]}), {}, {"kv": (keys, keys)}, "f32")
     yield Trial(
@@ -73,6 +78,12 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         lambda g, w, x: g.add(x, g.embed_positions(w["p"], cache)), {"x": normal(3, 64)},
         {"p": Stored.of(normal(90, 64, seed=1))}, EXACT.result, past=placed,
     )  # fmt: skip
+    blocks = Past(replace(Batch.of([(0, 0, [0] * 6), (1, 0, [0] * 6)]), outputs=(0, 8)))
+    for kind in get_args(Blocks):
+        yield Trial(
+            "pick_blocks", kind, "map", tuning, lambda g, _, x, kind=kind: g.pick_blocks(x, 4, kind),
+            {"x": normal(12, 40)}, past=blocks,
+        )  # fmt: skip
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
 
 

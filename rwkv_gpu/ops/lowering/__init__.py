@@ -52,6 +52,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.MatchLength: streams.match_length,
     nodes.Norm: dense.norm,
     nodes.Pick: dense.pick,
+    nodes.PickBlocks: dense.pick_blocks,
     nodes.PredictStreams: streams.predict,
     nodes.Quantise: quantising.quantise,
     nodes.ResizeHeads: dense.resize_heads,
@@ -63,6 +64,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.Ssd: ssm.ssd,
     nodes.TimeMix: rwkv.time_mix,
     nodes.TokenShift: rwkv.token_shift,
+    nodes.Turn: dense.turn,
     nodes.Wkv6: recurrence.wkv6,
 }
 

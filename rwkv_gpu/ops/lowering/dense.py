@@ -9,7 +9,7 @@ from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDED
 from ..elementwise import ELEMENTWISE
 from ..graph import Node
-from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
+from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, PickBlocks, ResizeHeads, ScaleRows, Turn
 from ..values import Operand
 from ..vocabulary import LayerNorm, Rms
 from .context import Lowering
@@ -124,12 +124,31 @@ def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
     to.emit(node, "", ("dense/resize_heads", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
 
 
+def turn(to: Lowering, node: Node, op: Turn) -> None:
+    width, lanes = op.x.shape[1], to.tuning.lanes.map_lanes
+    constants: dict[str, Constant] = {
+        "D": width, "N": width // op.heads, "R": op.angles.shape[1], "NEOX": int(op.pairing == "neox"), "WG": lanes,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {"x": op.x, "angles": op.angles, "y": op.y}
+    groups = -(-node.rows * width // lanes)
+    to.emit(node, "", ("dense/turn", "lib/lanes/plain"), constants, operands, groups=groups)
+
+
 def pick(to: Lowering, node: Node, op: Pick) -> None:
     outputs = op.y.shape[0]
     rows = to.graph.input("output_rows", np.uint32, (outputs,))
     constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.lanes.map_lanes}
     operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
     to.emit(node, "", ("dense/pick", "lib/lanes/plain"), constants, operands, groups=outputs)
+
+
+def pick_blocks(to: Lowering, node: Node, op: PickBlocks) -> None:
+    outputs = op.y.shape[0]
+    rows = to.graph.input("output_rows", np.uint32, (outputs,))
+    constants: dict[str, Constant] = {"D": op.x.shape[1], "COUNT": op.count, "WG": to.tuning.lanes.map_lanes}
+    operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
+    shader = ("dense/pick_blocks", f"dense/blocks/{op.how}", "lib/lanes/plain")
+    to.emit(node, "", shader, constants, operands, groups=outputs)
 
 
 def kernel(to: Lowering, node: Node, op: Kernel) -> None:

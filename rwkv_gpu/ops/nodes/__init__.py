@@ -16,10 +16,12 @@ from .dense import (
     MatchLength,
     Norm,
     Pick,
+    PickBlocks,
     PredictStreams,
     ResizeHeads,
     Sample,
     ScaleRows,
+    Turn,
 )
 from .linear import Gemm, Quantise
 from .moe import ExpertProducts, ExpertSum, FetchExperts, GroupChoices, Route, SortChoices
@@ -62,6 +64,7 @@ __all__ = [
     "MatchLength",
     "Norm",
     "Pick",
+    "PickBlocks",
     "PredictStreams",
     "Product",
     "Quantise",
@@ -74,6 +77,7 @@ __all__ = [
     "Ssd",
     "TimeMix",
     "TokenShift",
+    "Turn",
     "Wkv6",
     "WriteLatent",
 ]

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...gpu.shader import Constant
 from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Cache, Choosing, LayerNorm, Rms, Weight
+from ..vocabulary import Blocks, Cache, Choosing, LayerNorm, Pairing, Rms, Weight
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,36 @@ class ResizeHeads(Op):
 
 
 @dataclass(frozen=True)
+class Turn(Op):
+    """y[t, h]: the first pairs of a head rotated by the angles of row t"""
+
+    x: Value
+    angles: Value  # [T, R]: cosines, then sines
+    heads: int
+    pairing: Pairing
+    y: Value
+
+
+@dataclass(frozen=True)
 class Pick(Op):
     """y = the rows of x whose logits are needed"""
 
     x: Value
     y: Value
+
+
+@dataclass(frozen=True)
+class PickBlocks(Op):
+    """y = blocks of rows of x, joined or their mean"""
+
+    x: Value
+    count: int  # rows of a block
+    how: Blocks
+    y: Value
+
+    @property
+    def label(self) -> str:
+        return self.how
 
 
 @dataclass(frozen=True)

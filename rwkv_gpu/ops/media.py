@@ -1,0 +1,68 @@
+"""Rows that are no tokens, for any model: embeddings of images replace those of ids, and positions may be of the plane.
+
+A step brings these rows as inputs by name. Models are not aware of them, except those that add some after a layer.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from .vocabulary import Attention, Cache, LayerNorm, Weight
+
+EMBEDDED, TEXT = "media", "text"  # embeddings, zeros for tokens; and 1 for a token, 0 for another row, [T, 1]
+ANGLES = "angles"  # of the rotation of each row, cosines and sines
+NAMES = EMBEDDED, TEXT, ANGLES
+
+
+class MediaOps:
+    """The vocabulary for a step that brings rows; passes other ops on to `ops`.
+
+    With `whole`, rows of an image see all of it.
+    """
+
+    def __init__(self, ops: Any, given: Collection[str], *, whole: bool = False) -> None:
+        self._ops = ops
+        self._given = given  # names
+        self._whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ops, name)
+
+    def embed(self, weight: Weight, ids: Any, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Any:
+        g = self._ops
+        if EMBEDDED not in self._given:
+            return g.embed(weight, ids, norm=norm, scale=scale)
+        y = g.scale_rows(g.embed(weight, ids, scale=scale), g.given(TEXT), add=g.given(EMBEDDED))
+        return y if norm is None else g.layer_norm(y, norm.weight, norm.bias, norm.eps)
+
+    def add_given(self, x: Any, name: str) -> Any:
+        return self._ops.add(x, self._ops.given(name)) if name in self._given else x
+
+    def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> Any:
+        if ANGLES in self._given and how.rope is not None:
+            q, k, v, how = self._turned(q, k, v, cache, how)
+        if self._whole:
+            # It sees as many positions on both sides as the window has behind a query.
+            how = replace(how, causal=False, window=2 * (how.window - 1) if how.window else 0)
+        return self._ops.attention(q, k, v, cache, how)
+
+    def _turned(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> tuple[Any, Any, Any, Attention]:
+        """q, k and v normed and rotated by the angles of the step, and attention without both."""
+        g, norms, rope = self._ops, how.norms, how.rope
+        assert rope is not None, "it turns"
+        assert not how.head, "heads are not padded"
+        assert norms is None or not norms.turned, "heads are normed before they turn"
+        angles = g.given(ANGLES)
+        if norms and norms.qk:
+            q = g.group_rms_norm(q, norms.q, how.heads, norms.eps)
+            k = k if k is None else g.group_rms_norm(k, norms.k, cache.heads, norms.eps)
+        if norms and norms.v and v is not None:
+            v = g.group_rms_norm(v, None, cache.heads, norms.eps)
+        q = g.turn(q, angles, how.heads, rope.pairing)
+        k = k if k is None else g.turn(k, angles, cache.heads, rope.pairing)
+        return q, k, v, replace(how, rope=None, norms=None)
+
+
+def with_media(g: Any, given: Collection[str], *, whole: bool = False) -> Any:
+    """The vocabulary for a step that brings these rows; `g` itself if it brings none."""
+    return MediaOps(g, given, whole=whole) if given or whole else g

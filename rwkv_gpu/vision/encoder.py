@@ -1,0 +1,109 @@
+"""Turns images into rows of a language model: a tower in numpy or on a GPU, opened with the first image."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.cache.config import CacheOptions
+from ..engine.gpu_runner import GpuRunner
+from ..engine.host_runner import HostRunner
+from ..engine.runner import PartRunner
+from ..gguf.file import GGUFFile
+from ..gpu.device import Device
+from ..ops.batch import Batch
+from ..ops.media import EMBEDDED
+from ..ops.vocabulary import PAGE
+from .pixels import Picture, prepared
+from .positions import in_blocks, learned, plane_angles
+from .projector import Vision, vision_of
+from .sizes import Size
+from .towers import ANGLES, PATCHES, POSITIONS
+
+Rows = Mapping[str, npt.NDArray[np.float32]]  # [R, D] each
+MOST_KEPT = 256 << 20  # bytes of rows of earlier images
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An image as a tower reads it: its patches, their grid, and the identity of its rows."""
+
+    patches: npt.NDArray[np.float32]  # [T, 3 · p · p], in blocks
+    grid: Size  # of patches
+    blocks: Size  # of blocks
+    tokens: int  # rows of the language model
+    digest: bytes
+
+
+def prepare(vision: Vision, picture: Picture) -> Prepared:
+    """Resizes and cuts an image: slow, on the caller's thread."""
+    how = vision.preparation
+    patches, grid = prepared(picture, how)
+    blocks = Size(grid.width // how.merge, grid.height // how.merge)
+    breaks = blocks.height - 1 if vision.line_break is not None else 0
+    return Prepared(patches, grid, blocks, blocks.width * blocks.height + breaks, picture.digest)
+
+
+class Encoder:
+    """The tower of a projector file on a device. One thread calls `rows`."""
+
+    def __init__(self, vision: Vision, device: Device | None) -> None:
+        self.vision = vision
+        self._device = device
+        self._kept: OrderedDict[bytes, Rows] = OrderedDict()
+
+    @cached_property
+    def _runner(self) -> PartRunner:
+        """The open tower."""
+        with GGUFFile.open(self.vision.path) as file:
+            tower, rows = vision_of(file).tower, self.vision.tower.context
+            options: CacheOptions = {
+                "slots": 1, "context": rows, "tokens": -(-rows // PAGE) * PAGE, "cache_bytes": 0, "look_ahead": 0,
+                "kv": "f32" if self._device is None else "f16",
+            }  # fmt: skip
+            if self._device is None:
+                return HostRunner(file, tower, chunk_size=rows, **options)
+            return GpuRunner(self._device, file, tower, chunk_size=rows, **options)
+
+    def rows(self, image: Prepared) -> Rows:
+        """The rows of an image by name, which it remembers."""
+        found = self._kept.get(image.digest)
+        if found is None:
+            found = self._kept[image.digest] = self._encoded(image)
+        self._kept.move_to_end(image.digest)
+        while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    def _encoded(self, image: Prepared) -> Rows:
+        vision, count = self.vision, len(image.patches)
+        places = in_blocks(image.grid, vision.preparation.merge)
+        given = {PATCHES: image.patches}
+        if vision.table is not None:
+            given[POSITIONS] = learned(vision.table, image.grid, places)
+        if vision.family.plane is not None:
+            given[ANGLES] = plane_angles(places, vision.head_size, vision.family.plane)
+        outputs = tuple(range(0, count, vision.preparation.merge**2))
+        batch = Batch.of([(0, 0, [0] * count)])
+        runner = self._runner
+        try:
+            found = runner.features(Batch(batch.ids, batch.segments, outputs, given=given))
+        finally:
+            runner.store.forget(0)
+        return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
+
+    def _with_breaks(self, rows: npt.NDArray[np.float32], image: Prepared, name: str) -> npt.NDArray[np.float32]:
+        """The same rows with one between two rows of blocks, where the family has these."""
+        line_break = self.vision.line_break
+        if line_break is None or name != EMBEDDED:
+            return rows
+        lines = rows.reshape(image.blocks.height, image.blocks.width, -1)
+        ends = np.broadcast_to(line_break, (image.blocks.height, 1, len(line_break)))
+        return np.concatenate([lines, ends], axis=1).reshape(-1, rows.shape[1])[:-1]
+
+
+def _nbytes(rows: Rows) -> int:
+    return sum(array.nbytes for array in rows.values())

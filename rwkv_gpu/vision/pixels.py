@@ -1,0 +1,159 @@
+"""Pictures as pixels: decoding with bounds, resizing as a family wants it, and patches. Uses Pillow.
+
+All of this is slow and runs on the caller's thread, never on that of an engine.
+"""
+
+import hashlib
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput, MissingExtra
+from .positions import in_blocks
+from .sizes import LONGEST, Preparation, Size, inside
+
+Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
+MOST_BYTES = 64 << 20  # of an encoded image
+MOST_PIXELS = 1 << 26  # of a decoded one
+FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM"
+HELP = "take a PNG, JPEG, WebP, GIF, BMP, TIFF or PPM file"
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A decoded image: RGB pixels, and their digest."""
+
+    pixels: npt.NDArray[np.uint8]  # [H, W, 3]
+    digest: bytes
+
+    @property
+    def size(self) -> Size:
+        return Size(self.pixels.shape[1], self.pixels.shape[0])
+
+
+def picture_of(source: Source, where: str = "the image") -> Picture:
+    """Decodes an image: its first frame, upright, without transparency. Raises BadInput with one sentence."""
+    if isinstance(source, Picture):
+        return source
+    if isinstance(source, str | os.PathLike):
+        source, where = _read(Path(source)), str(source)
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _picture(_decoded(bytes(source), where))
+    if isinstance(source, np.ndarray):
+        return _picture(_checked_array(source, where))
+    return _picture(_converted(source, where))
+
+
+def prepared(picture: Picture, how: Preparation) -> tuple[npt.NDArray[np.float32], Size]:
+    """The patches of an image, [T, 3 · p · p], in blocks, and the grid that they form."""
+    image = _pillow()
+    target = how.target(picture.size)
+    pixels = picture.pixels
+    if picture.size != target:
+        filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
+        size = inside(picture.size, target)
+        # Columns first, as both passes round and Pillow chooses their order by size.
+        narrowed = image.fromarray(pixels).resize((size.width, picture.size.height), filters[how.resampling])
+        resized = np.asarray(narrowed.resize(size, filters[how.resampling]))
+        pixels = np.zeros((target.height, target.width, 3), np.uint8)
+        left, top = (target.width - size.width) // 2, (target.height - size.height) // 2
+        pixels[top : top + size.height, left : left + size.width] = resized
+    mean, deviation = (np.array(numbers, np.float32) for numbers in (how.mean, how.deviation))
+    values: npt.NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
+    grid, side = how.grid(target), how.patch
+    tiles = values.reshape(grid.height, side, grid.width, side, 3).transpose(0, 2, 4, 1, 3)  # [rows, columns, 3, p, p]
+    places = in_blocks(grid, how.merge)
+    return np.ascontiguousarray(tiles[places[:, 0], places[:, 1]].reshape(len(places), -1)), grid
+
+
+def _picture(pixels: npt.NDArray[np.uint8]) -> Picture:
+    pixels = np.ascontiguousarray(pixels)
+    described = f"{pixels.shape[1]} x {pixels.shape[0]} ".encode()
+    return Picture(pixels, hashlib.sha256(described + pixels.tobytes()).digest())
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("images need Pillow; install it with: pip install 'rwkv-gpu[media]'") from None
+    return Image
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise BadInput(f"{path}: is no file; {HELP}")
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
+    """The pixels of an encoded image, whose size is checked before it is decoded."""
+    image = _pillow()
+    if len(data) > MOST_BYTES:
+        raise BadInput(f"{where} has more than {MOST_BYTES >> 20} MiB; make it smaller")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the bound on pixels is below Pillow's own
+            opened = image.open(io.BytesIO(data), formats=FORMATS)
+            _check_size(Size(*opened.size), where)
+            opened.draft("RGB", None)
+            opened.load()
+            return _converted(opened, where)
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001  decoders of broken files raise anything; the reason is in the sentence
+        reason = "its format is unknown" if isinstance(error, image.UnidentifiedImageError) else str(error)
+        raise BadInput(f"{where} is no image that can be read ({reason or type(error).__name__}); {HELP}") from None
+
+
+def _converted(opened: Any, where: str) -> npt.NDArray[np.uint8]:
+    """RGB pixels of a PIL image, upright; transparent parts are white."""
+    image = _pillow()
+    from PIL import ImageOps
+
+    if not isinstance(opened, image.Image):
+        raise BadInput(f"{where} is of type {type(opened).__name__}; give a path, bytes, an array or a PIL image")
+    _check_size(Size(*opened.size), where)
+    opened = ImageOps.exif_transpose(opened)
+    if opened.mode in ("I", "F") or opened.mode.startswith("I;16"):
+        values = np.asarray(opened, np.float64)
+        shade = values / 257 if opened.mode != "F" else values * (255 if values.max(initial=0) <= 1 else 1)
+        return np.repeat(np.clip(np.nan_to_num(shade), 0, 255).round().astype(np.uint8)[..., None], 3, axis=2)
+    if opened.has_transparency_data:
+        opened = opened.convert("RGBA")
+        white = image.new("RGBA", opened.size, "white")
+        opened = image.alpha_composite(white, opened)
+    return np.asarray(opened.convert("RGB"))
+
+
+def _checked_array(array: npt.NDArray[Any], where: str) -> npt.NDArray[np.uint8]:
+    if array.ndim == 2:
+        array = np.repeat(array[..., None], 3, axis=2)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+        raise BadInput(
+            f"{where} is an array {list(array.shape)} of {array.dtype}; it must be [height, width, 3] of uint8"
+        )
+    _check_size(Size(array.shape[1], array.shape[0]), where)
+    return array
+
+
+def _check_size(size: Size, where: str) -> None:
+    if min(size) < 1 or max(size) > LONGEST or size.width * size.height > MOST_PIXELS:
+        most = f"{LONGEST:,} on a side and {MOST_PIXELS:,} in all"
+        raise BadInput(f"{where} has {size.width:,} x {size.height:,} pixels; the limit is {most}, so make it smaller")
+
+
+def as_patches(pictures: Sequence[Picture], how: Preparation) -> list[tuple[npt.NDArray[np.float32], Size]]:
+    """The patches of several images."""
+    return [prepared(picture, how) for picture in pictures]

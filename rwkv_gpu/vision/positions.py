@@ -1,0 +1,60 @@
+"""Positions of patches: their order in blocks, learned tables, and angles of rotations in the plane."""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .sizes import Size
+
+Array = npt.NDArray[Any]
+Plane = Literal["halves", "alternate"]
+BASE = 10000.0
+
+
+def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
+    """The row and the column of each patch, in the order in which blocks of merge x merge patches are consecutive."""
+    rows, columns = np.indices((grid.height, grid.width))
+    each = np.stack([rows, columns], axis=-1)
+    blocks = each.reshape(grid.height // merge, merge, grid.width // merge, merge, 2)
+    return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, 2)
+
+
+def learned(table: Array, grid: Size, places: Array) -> npt.NDArray[np.float32]:
+    """Rows of a square table of positions for patches; a table of another size is interpolated between its corners."""
+    side = round(len(table) ** 0.5)
+    plane = table.reshape(side, side, -1)
+    if grid != (side, side):
+        plane = _between(_between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
+    chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32)
+    return chosen
+
+
+def _between(rows: Array, count: int) -> Array:
+    """Rows interpolated linearly to another number of them; the first and the last stay."""
+    if len(rows) == count:
+        return rows
+    scale = (count - 1) / (len(rows) - 1) if count > 1 and len(rows) > 1 else count / len(rows)
+    at = np.arange(count) / scale
+    low = np.clip(np.floor(at).astype(int), 0, len(rows) - 1)
+    share = np.clip(at - low, 0, 1)[:, None, None]
+    mixed: Array = rows[low] * (1 - share) + rows[np.minimum(low + 1, len(rows) - 1)] * share
+    return mixed
+
+
+def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32]:
+    """Angles of the pairs of a head: half of the pairs turn by the row, the others by the column. [T, size]
+
+    In `halves` both use the same frequencies; in `alternate` rows have the even ones and columns the odd ones.
+    """
+    pairs = size // 4
+    exponents = -4 * np.arange(pairs) / size
+    of_rows = BASE**exponents
+    of_columns = of_rows * (BASE ** (-2 / size) if how == "alternate" else 1)
+    angles = np.concatenate([places[:, :1] * of_rows, places[:, 1:] * of_columns], axis=1)
+    return cos_and_sin(angles)
+
+
+def cos_and_sin(angles: Array) -> npt.NDArray[np.float32]:
+    """Cosines, then sines. [T, 2 · pairs]"""
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

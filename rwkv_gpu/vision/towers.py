@@ -1,0 +1,182 @@
+"""Vision towers: transformers over the patches of an image, and the projectors that make rows of a language model.
+
+A tower is a model of the vocabulary, so numpy and GPUs run the same function. A step brings the patches, their learned
+positions and their angles as rows. Patches come in blocks, so that those which a projector merges are consecutive.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..models.layered import normed
+from ..models.transformer import FeedForward, attend, feed_forward, output
+from ..models.transformer import Output as Branch
+from ..ops.vocabulary import (
+    Activation,
+    AnyNorm,
+    Attention,
+    Cache,
+    LayerNorm,
+    Ops,
+    Pairing,
+    Rms,
+    State,
+    Tensor,
+    Weight,
+)
+
+PATCHES, POSITIONS, ANGLES = "patches", "positions", "angles"  # rows of a step
+EMBEDDED = "media"  # a result: rows in place of embeddings
+
+
+def deepstack(number: int) -> str:
+    """The name of the rows that are added after layer `number` of the language model."""
+    return f"deepstack.{number}"
+
+
+@dataclass(frozen=True)
+class PatchAttention:
+    """Attention over all patches."""
+
+    norm: AnyNorm
+    qkv: tuple[Weight, ...]
+    biases: tuple[Weight | None, ...]
+    output: Branch
+    cache: Cache
+    how: Attention
+    size: int  # of a head
+    pairing: Pairing | None = None  # of the rotation; None does not turn
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a tower."""
+
+    attention: PatchAttention
+    feed: FeedForward
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(then(up x + bias)) + bias"""
+
+    up: Weight
+    up_bias: Weight | None
+    down: Weight
+    down_bias: Weight | None
+    then: Activation = "gelu"
+
+
+class Projector(ABC):
+    """From patches to rows of the language model."""
+
+    @abstractmethod
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        """The rows for the patches x after the last layer, [R, D]"""
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A tower with its projector. Usable as a model whose rows are patches."""
+
+    weights: tuple[Weight, ...]
+    patches: tuple[Weight, ...]  # [D, 3 · p · p], one for each frame that a patch is repeated as
+    patch_bias: Weight | None
+    layers: tuple[Layer, ...]
+    first_norm: AnyNorm | None
+    last_norm: AnyNorm | None
+    projector: Projector
+    context: int  # maximum patches of an image
+    learned_positions: bool
+    taps: Mapping[int, Projector] = field(default_factory=dict)  # by layer: projectors of deepstack rows
+
+    @property
+    def vocabulary(self) -> int:
+        """Patches have no ids."""
+        return 1
+
+    @property
+    def states(self) -> list[State]:
+        return []
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [self.layers[0].attention.cache]
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that replace embeddings, [R, D]"""
+        return self.features(g, ids)[EMBEDDED]
+
+    hidden = forward
+
+    def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - patches have no ids
+        """Rows of the language model by name: in place of embeddings, and those added after layers, [R, D] each"""
+        patches = g.given(PATCHES)
+        x = g.linear(patches, self.patches[0], bias=self.patch_bias)
+        for weight in self.patches[1:]:
+            x = g.linear(patches, weight, add=x)
+        if self.learned_positions:
+            x = g.add(x, g.given(POSITIONS))
+        x = normed(g, x, self.first_norm)
+        tapped: list[tuple[Projector, Tensor]] = []
+        for i, layer in enumerate(self.layers):
+            with g.layer(i):
+                x = feed_forward(g, layer.feed, patch_attention(g, layer.attention, x))
+            if i in self.taps:
+                tapped.append((self.taps[i], x))
+        x = normed(g, x, self.last_norm)
+        rows = {EMBEDDED: self.projector.project(g, x)}
+        return rows | {deepstack(n): projector.project(g, tap) for n, (projector, tap) in enumerate(tapped)}
+
+
+def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor) -> Tensor:
+    """x + output(attention(W_q h, W_k h, W_v h)), h = norm(x), over all patches"""
+    q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
+    if p.pairing is not None:
+        angles = g.given(ANGLES)
+        q, k = (g.turn(y, angles, p.how.heads, p.pairing) for y in (q, k))
+    return output(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x)
+
+
+def mlp(g: Ops[Tensor], p: Mlp, x: Tensor) -> Tensor:
+    """The result of an `Mlp`"""
+    return g.linear(g.linear(x, p.up, bias=p.up_bias, then=p.then), p.down, bias=p.down_bias)
+
+
+@dataclass(frozen=True)
+class PooledProjector(Projector):
+    """Gemma 3: the mean of a block, normed, and one matrix."""
+
+    count: int  # patches of a block
+    norm: Rms
+    matrix: Weight  # [1, D, K]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = g.pick_blocks(x, self.count, "mean")
+        return g.head_linear(g.rms_norm(x, self.norm.weight, self.norm.eps), self.matrix)
+
+
+@dataclass(frozen=True)
+class JoinedProjector(Projector):
+    """Qwen: the patches of a block side by side, perhaps normed, and an MLP."""
+
+    count: int
+    mlp: Mlp
+    norm: LayerNorm | None = None
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        return mlp(g, self.mlp, normed(g, g.pick_blocks(x, self.count, "joined"), self.norm))
+
+
+@dataclass(frozen=True)
+class MergedProjector(Projector):
+    """Pixtral and Mistral 3: each patch is normed, a matrix merges blocks, and an MLP follows."""
+
+    count: int
+    mlp: Mlp
+    norm: Rms | None
+    merger: Weight | None  # [D, D · count], columns of one number next to each other
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = g.pick_blocks(normed(g, x, self.norm), self.count, "by_column")
+        return mlp(g, self.mlp, x if self.merger is None else g.linear(x, self.merger))

@@ -1,0 +1,215 @@
+"""Makes the golden projectors of this folder and records what llama.cpp's libmtmd makes of images with them, once.
+
+    MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
+
+`oracle.py` calls a build of libmtmd whose GELU is no table and whose convolutions keep float32 (GGML_GELU_FP16 in
+ggml-cpu/vec.h, `ggml_conv_2d` in ggml.c), with a class `Eyes` for a model and a projector. The language models are tiny
+ones of this folder; libmtmd gets twins with float32 weights.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from rwkv_gpu.gguf.file import GGUFFile
+
+HERE = Path(__file__).resolve().parent
+Tensors = dict[str, np.ndarray]
+Keys = dict[str, Any]
+SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
+TEXT = "user a b <__media__> hello the <__media__> world c"
+
+
+class Source:
+    """Random numbers of a sensible size."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def matrix(self, *shape: int, gain: float = 1.0) -> np.ndarray:
+        """Values that float16 holds exactly."""
+        width = int(np.prod(shape[1:]))
+        return (gain * self.rng.standard_normal(shape) / np.sqrt(width)).astype(np.float16).astype(np.float32)
+
+    def vector(self, size: int, mean: float = 0.0) -> np.ndarray:
+        return (mean + 0.1 * self.rng.standard_normal(size)).astype(np.float32)
+
+
+def image(width: int, height: int, seed: int = 0) -> np.ndarray:
+    """A picture of smooth shades and some noise, [height, width, 3]."""
+    rng = np.random.default_rng(seed + 1000 * width + height)
+    y, x = np.mgrid[:height, :width]
+    waves = [np.sin(x * a + y * b + c) for a, b, c in rng.uniform(-0.4, 0.4, (3, 3))]
+    shades = np.stack(waves, axis=-1) * 90 + 128 + rng.normal(0, 20, (height, width, 3))
+    return np.clip(shades, 0, 255).astype(np.uint8)
+
+
+def layers(g: Source, width: int, inner: int, count: int, *, biases: bool, fused: bool = False) -> Tensors:
+    """The layers of a tower."""
+    t: Tensors = {}
+    for i in range(count):
+        at = f"v.blk.{i}"
+        parts = {"attn_qkv": 3 * width} if fused else {f"attn_{name}": width for name in "qkv"}
+        shapes = {**{name: (rows, width) for name, rows in parts.items()}, "attn_out": (width, width)}
+        shapes |= {"ffn_up": (inner, width), "ffn_down": (width, inner)}
+        if not biases:
+            shapes["ffn_gate"] = inner, width
+        for name, shape in shapes.items():
+            t[f"{at}.{name}.weight"] = g.matrix(*shape)
+            if biases:
+                t[f"{at}.{name}.bias"] = g.vector(shape[0])
+        for name in ("ln1", "ln2"):
+            t[f"{at}.{name}.weight"] = g.vector(width, 1)
+            if biases:
+                t[f"{at}.{name}.bias"] = g.vector(width)
+    return t
+
+
+def keys(kind: str, width: int, inner: int, count: int, heads: int, side: int, patch: int, out: int) -> Keys:
+    """The metadata that every projector has."""
+    return {
+        "clip.has_vision_encoder": True, "clip.projector_type": kind, "clip.vision.embedding_length": width,
+        "clip.vision.feed_forward_length": inner, "clip.vision.block_count": count,
+        "clip.vision.attention.head_count": heads, "clip.vision.attention.layer_norm_epsilon": 1e-6,
+        "clip.vision.image_size": side, "clip.vision.patch_size": patch, "clip.vision.projection_dim": out,
+        "clip.vision.image_mean": [0.5, 0.45, 0.4], "clip.vision.image_std": [0.5, 0.25, 0.3],
+    }  # fmt: skip
+
+
+def gemma3(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(1), 36, 52, 48, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2, width, gain=6),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "mm.soft_emb_norm.weight": g.vector(width, 1), "mm.input_projection.weight": g.matrix(width, out, gain=3),
+    }  # fmt: skip
+    return t, keys("gemma3", width, inner, 2, 3, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 3,
+    }  # fmt: skip
+
+
+def qwen3vl(out: int, deep: int = 1) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(2), 32, 48, 48, 4
+    t = layers(g, width, inner, 3, biases=True, fused=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
+        "v.patch_embd.weight.1": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix(36, width, gain=6),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "mm.0.weight": g.matrix(4 * width, 4 * width), "mm.0.bias": g.vector(4 * width),
+        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    flags = [i < deep for i in range(3)]
+    for i in range(deep):
+        at = f"v.deepstack.{i}"
+        t |= {f"{at}.norm.weight": g.vector(4 * width, 1), f"{at}.norm.bias": g.vector(4 * width)}
+        t |= {f"{at}.fc1.weight": g.matrix(2 * width, 4 * width), f"{at}.fc1.bias": g.vector(2 * width)}
+        t |= {f"{at}.fc2.weight": g.matrix(out, 2 * width, gain=3), f"{at}.fc2.bias": g.vector(out)}
+    return t, keys("qwen3vl_merger", width, inner, 3, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.spatial_merge_size": 2, "clip.vision.is_deepstack_layers": flags,
+    }  # fmt: skip
+
+
+def pixtral(out: int, merge: int = 2) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(3), 32, 48, 64, 4
+    t = layers(g, width, inner, 2, biases=False)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.pre_ln.weight": g.vector(width, 1),
+        "v.token_embd.img_break": g.vector(out), "mm.1.weight": g.matrix(out, width, gain=3),
+        "mm.2.weight": g.matrix(out, out), "mm.1.bias": g.vector(out), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    more: Keys = {"clip.use_silu": True}
+    if merge > 1:
+        t["mm.input_norm.weight"] = g.vector(width, 1)
+        t["mm.patch_merger.weight"] = g.matrix(width, merge**2 * width)
+        more["clip.vision.spatial_merge_size"] = merge
+    return t, keys("pixtral", width, inner, 2, 2, side, patch, out) | more
+
+
+# Each golden projector: the language model it is for, and keys that the twin of that needs.
+MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
+    "gemma3": ("tiny-gemma3", gemma3, {}),
+    "qwen3vl": ("tiny-qwen3vl", qwen3vl, {"qwen3vl.n_deepstack_layers": 1}),
+    "qwen35": ("tiny-qwen35", lambda out: qwen3vl(out, deep=0), {}),
+    "mistral3": ("tiny-mistral3", pixtral, {}),
+}
+
+
+def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool = False) -> None:
+    """A GGUF file; with `half`, matrices are float16."""
+    writer = gguf.GGUFWriter(path, arch)
+    for key, value in values.items():
+        add: Any = {
+            float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
+            list: writer.add_array,
+        }[type(value)]  # fmt: skip
+        add(key, value)
+    for name, array in tensors.items():
+        matrix = half and array.ndim > 1 and not name.startswith("v.position")
+        writer.add_tensor(name, array.astype(np.float16) if matrix else np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def twin(source: Path, path: Path, more: Keys) -> None:
+    """The same language model with float32 weights, and with further keys."""
+    with GGUFFile.open(source) as file:
+        values: Keys = {}
+        for key, value in file.metadata.items():
+            if key != "general.architecture":
+                values[key] = value.tolist() if isinstance(value, np.ndarray) else value
+        tensors = {name: file.values(tensor) for name, tensor in file.tensors.items()}
+        write(path, file.str("general.architecture"), values | more, tensors)
+
+
+def record(name: str) -> None:
+    """The projector, and what libmtmd makes of images with it."""
+    spec = importlib.util.spec_from_file_location("oracle", os.environ["MTMD"])
+    assert spec is not None and spec.loader is not None
+    oracle = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(oracle)
+    model, make, more = MODELS[name]
+    with GGUFFile.open(HERE / f"{model}.gguf") as file:
+        width = file.int(f"{file.str('general.architecture')}.embedding_length")
+    tensors, metadata = make(width)
+    write(HERE / f"mmproj-{name}.gguf", "clip", metadata, tensors, half=True)
+    with tempfile.TemporaryDirectory() as folder:
+        text, projector = Path(folder) / "text.gguf", Path(folder) / "mmproj.gguf"
+        twin(HERE / f"{model}.gguf", text, more)
+        write(projector, "clip", metadata, tensors)
+        eyes = oracle.Eyes(text, projector)
+        found: dict[str, np.ndarray] = {}
+        for number, size in enumerate(SIZES):
+            chunk = eyes.parts(eyes.chunks("<__media__>", [image(*size)], special=False))
+            [which] = [part for kind, part in chunk if kind == "image"]
+            pixels = eyes.pixels(which)
+            found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
+            found[f"shape{number}"] = np.array(pixels.shape)
+            found[f"rows{number}"] = eyes.embed(which)
+        two = eyes.chunks(TEXT, [image(*SIZES[0]), image(*SIZES[1])])
+        ids = [
+            part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)
+            for kind, part in eyes.parts(two)
+        ]
+        found["tokens"] = np.concatenate([np.array(part, np.int64) for part in ids])
+        found["logits"], past = eyes.logits(two)
+        found["positions"] = np.array(past)
+    np.savez_compressed(HERE / f"mmproj-{name}.npz", **found)
+    print(f"{name}: {len(found['tokens'])} tokens, {past} positions, logits of deviation {found['logits'].std():.2f}")
+
+
+if __name__ == "__main__":
+    for which in sys.argv[1:] or MODELS:
+        record(which)

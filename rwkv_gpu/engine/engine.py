@@ -18,6 +18,7 @@ from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
 from .evaluation import Evaluator
 from .host_work import HostWork
+from .media import Eyes, given_rows
 from .request import Request, Update
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
@@ -67,6 +68,7 @@ class Engine:
         speculator: Speculator | None = None,
         context_shift: int | None = None,
         initial_state: StateArrays | None = None,
+        eyes: Eyes | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`clock` measures step times, which decide whether the engine drafts tokens."""
@@ -75,6 +77,7 @@ class Engine:
         if not 0 <= self._look_ahead <= config.look_ahead:
             raise BadInput(f"look_ahead is {look_ahead}; the model was loaded for 0 to {config.look_ahead}")
         self._runner = runner
+        self._eyes = eyes
         self._store = runner.store
         self._stored = StoredPrefixes(runner, initial_state)
         self.prefixes = self._stored.cache
@@ -134,8 +137,17 @@ class Engine:
         refuse_encoder(self._runner.model)
         shifts = self._context_shift is not None
         begun = len(self._stored.begun)
-        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts, begun=begun)
-        if self._speculation is not None:
+        if request.images and self._eyes is None:
+            raise BadInput("this model was loaded without a projector, so it sees no images")
+        sequence = TokenSequence(
+            request,
+            self._runner.vocabulary,
+            self._runner.context,
+            shifts=shifts,
+            begun=begun,
+            whole_images=self._eyes is not None and self._eyes.whole,
+        )
+        if self._speculation is not None and not request.images:
             self._speculation.begin(sequence)
         wanted = request.params.lora
         if wanted is not None:
@@ -255,7 +267,7 @@ class Engine:
                 sequence.start_work(self._host_work.executor)
         self._slots.draw(sequence)
         if not sequence.on_host:
-            self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
+            self._runner.remember(sequence.slot, sequence.images.text(sequence.ids), sequence.request.params)
 
     def _place(self) -> tuple[list[ScheduledChunk], list[Placement]]:
         """Chooses and places the chunks of the next step. Sequences may be preempted to free pages."""
@@ -303,6 +315,8 @@ class Engine:
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
             if [chunk for chunk in chunks if chunk.sequence.family]:
                 batch = replace(batch, adapters=self._adapters(chunks))
+            if self._eyes is not None and [chunk for chunk in chunks if chunk.sequence.images]:
+                batch = self._with_images(batch, chunks, self._eyes)
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
@@ -318,6 +332,12 @@ class Engine:
                 self._stored.keep_prompt(sequence, end)
         self._in_flight.append(InFlightStep(pending, sampling))
         return chunks
+
+    def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], eyes: Eyes) -> Batch:
+        """Returns the batch with the rows and positions of its images."""
+        rows = [(chunk.sequence.images, chunk.start, chunk.end) for chunk in chunks]
+        given, whole = given_rows(batch, rows, eyes)
+        return replace(batch, given=given, whole=whole)
 
     def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
         """Returns the scale of each adapter for each row of a step."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, ContextFull
+from .media import Span, Spans
 from .sampling import Sampled
 from .sampling_params import SamplingParams
 
@@ -39,6 +40,7 @@ class Request:
     params: SamplingParams = DEFAULT
     grammar: Grammar | None = None
     keep: bool = False  # store prompt and answer, so that a continuation costs only its new tokens
+    images: Sequence[Span] = ()  # in order; their ids are in the place of tokens
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which another continuation may branch off
 
     def check(self, vocabulary: int, context: int | None) -> list[int]:
@@ -64,8 +66,9 @@ class Request:
                 "shorten it, or load the model with a larger context"
             )
         if most >= vocabulary:
+            inside = Spans(self.images)
             for at, token in enumerate(ids):
-                if not 0 <= token < vocabulary:
+                if not 0 <= token < vocabulary and inside.within(at) is None:
                     raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
         return ids
 

@@ -32,8 +32,16 @@ def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChu
     prompts: list[TokenSequence] = []
     for sequence in sequences:
         (decoding if sequence.fed >= sequence.read_end else prompts).append(sequence)
+    whole = prompts[0].images.whole_at(prompts[0].fed) if prompts else None
+    if whole is not None:  # rows of this step see all of their segment, so every other segment has one row
+        for sequence in decoding:
+            if sequence.to_feed == 1:
+                rows -= _take(chunks, sequence, rows - whole.image.tokens)
+        chunks.append(ScheduledChunk(prompts[0].slot, whole.start, whole.end, 0, prompts[0]))
+        return chunks
     for sequence in decoding:
         rows -= _take(chunks, sequence, rows)
+    prompts = [prompt for prompt in prompts if prompt.images.whole_at(prompt.fed) is None]
     if prompts:
         oldest, *others = prompts
         others.sort(key=lambda prompt: prompt.to_feed)
@@ -50,6 +58,7 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     end = start + min(sequence.to_feed, rows)
     if end <= start:
         return 0
+    end = sequence.images.before_whole(start, end)
     if sequence.boundaries:
         end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
     known = len(sequence.ids)

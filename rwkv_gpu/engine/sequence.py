@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..ops.sampling import FROM_SLOT
 from .cache.prefix_index import TOKEN, Key, key_of
 from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
+from .media import Spans
 from .request import Request, Update
 from .sampling import Sampled, Sampler
 from .speculation.acceptance import Drafting
@@ -30,12 +31,20 @@ class TokenSequence:
     """
 
     def __init__(
-        self, request: Request, vocabulary: int, context: int | None, *, shifts: bool = False, begun: int = 0
+        self,
+        request: Request,
+        vocabulary: int,
+        context: int | None,
+        *,
+        shifts: bool = False,
+        begun: int = 0,
+        whole_images: bool = False,
     ) -> None:
         """Checks the request, and does everything slow for a long prompt. Any thread may create one."""
         # Prompt and answer, after placeholder tokens for what an initial state has seen.
         self.ids = [0] * begun + request.check(vocabulary, context)
         self.begun = begun
+        self.images = Spans(request.images, whole=whole_images, begun=begun)
         self.id = 0  # carried by its updates; set when it is added to the engine
         self.request = request
         self.prompt = len(self.ids)  # tokens
@@ -50,7 +59,7 @@ class TokenSequence:
         self.draft: list[int] = []  # tokens that the next step, or the step in flight, verifies
         self.rows_right = 0  # correct rows of its last step, until `Speculation.accept` reads them
         if self.on_host:
-            self.sampler.accept_all(self.ids)
+            self.sampler.accept_all(self.images.text(self.ids))
         room = request.params.max_tokens if context is None or shifts else context - self.prompt
         self.context = context if shifts else None  # positions, if it continues without its middle when they are full
         self.cut = 0  # tokens that were cut from its middle
@@ -112,7 +121,7 @@ class TokenSequence:
         known = len(self._key) // TOKEN
         if known < length:
             new = self.ids[known:length]
-            self._key += key_of([token | self.family << FAMILY for token in new] if self.family else new)
+            self._key += key_of([token + (self.family << FAMILY) for token in new] if self.family else new)
         return self._key[: length * TOKEN]
 
     @property
@@ -131,13 +140,13 @@ class TokenSequence:
         """Keeps the first `keep` tokens and the last half of the others."""
         assert self.context is not None
         keep = min(max(keep, *self.request.marks[:1], 0), self.context // 2)
-        count = (self.context - keep + 1) // 2
-        del self.ids[keep : keep + count]
+        start, end = self.images.cut(keep, keep + (self.context - keep + 1) // 2)
+        del self.ids[start:end]
         self._key = b""
-        self.cut += count
+        self.cut += end - start
         self.read_end = len(self.ids)
         if self.on_host:
-            self.sampler.restart(self.length - self.prompt, self.ids)
+            self.sampler.restart(self.length - self.prompt, self.images.text(self.ids))
 
     def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens at some positions.
@@ -146,7 +155,7 @@ class TokenSequence:
         """
         if end > len(self.ids) > start:
             return [*self.ids[start:], *self.draft[: end - len(self.ids)]]
-        return self.ids[start:end] or [FROM_SLOT | self.slot]
+        return self.images.text(self.ids[start:end], start) or [FROM_SLOT | self.slot]
 
     def draw(self) -> npt.NDArray[Any]:
         """Its sampling parameters as a row of `draws`, without the fields that change every step."""
@@ -167,7 +176,7 @@ class TokenSequence:
         """Moves sampling to the host or back. The new sampler starts without knowledge of earlier tokens."""
         self.on_host = on_host
         if on_host:
-            self.sampler.restart(self.length - self.prompt, self.ids)
+            self.sampler.restart(self.length - self.prompt, self.images.text(self.ids))
 
     # ---------------------------------------------------------------- its tokens
 

@@ -193,7 +193,7 @@ class Attending(Layered):
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         for i in range(len(self.attentions)):
-            x = self.layer(g, i, x)
+            x = g.add_given(self.layer(g, i, x), f"deepstack.{i}")
         return x
 
     def layer(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Turns images into rows of a language model: a tower in numpy or on a GPU, opened with the first image."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..gpu.device import Device
 from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
-from .pixels import Picture, prepared
+from .pixels import Picture, patches_of, resized
 from .positions import in_blocks, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
@@ -28,23 +29,28 @@ MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """An image as a tower reads it: its patches, their grid, and the identity of its rows."""
+class Image:
+    """An image as its family resizes it, and its place in a sequence."""
 
-    patches: npt.NDArray[np.float32]  # [T, 3 · p · p], in blocks
+    pixels: npt.NDArray[np.uint8]  # [H, W, 3]
     grid: Size  # of patches
-    blocks: Size  # of blocks
+    blocks: Size  # of blocks, each of which is a row
     tokens: int  # rows of the language model
-    digest: bytes
+    advance: int  # positions that it takes there
+    columns: int  # rows of a line, if positions are those of a plane; else 0
+    identity: bytes  # digest of its pixels, its preparation and the projector
 
 
-def prepare(vision: Vision, picture: Picture) -> Prepared:
-    """Resizes and cuts an image: slow, on the caller's thread."""
+def prepare(vision: Vision, picture: Picture) -> Image:
+    """Resizes an image: slow, on the caller's thread."""
     how = vision.preparation
-    patches, grid = prepared(picture, how)
+    pixels = resized(picture, how)
+    grid = how.grid(Size(pixels.shape[1], pixels.shape[0]))
     blocks = Size(grid.width // how.merge, grid.height // how.merge)
-    breaks = blocks.height - 1 if vision.line_break is not None else 0
-    return Prepared(patches, grid, blocks, blocks.width * blocks.height + breaks, picture.digest)
+    tokens = blocks.width * blocks.height + (blocks.height - 1 if vision.line_break is not None else 0)
+    plane = vision.family.grid_positions
+    identity = hashlib.sha256(vision.identity + picture.digest).digest()
+    return Image(pixels, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
 class Encoder:
@@ -68,20 +74,21 @@ class Encoder:
                 return HostRunner(file, tower, chunk_size=rows, **options)
             return GpuRunner(self._device, file, tower, chunk_size=rows, **options)
 
-    def rows(self, image: Prepared) -> Rows:
+    def rows(self, image: Image) -> Rows:
         """The rows of an image by name, which it remembers."""
-        found = self._kept.get(image.digest)
+        found = self._kept.get(image.identity)
         if found is None:
-            found = self._kept[image.digest] = self._encoded(image)
-        self._kept.move_to_end(image.digest)
+            found = self._kept[image.identity] = self._encoded(image)
+        self._kept.move_to_end(image.identity)
         while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MOST_KEPT:
             self._kept.popitem(last=False)
         return found
 
-    def _encoded(self, image: Prepared) -> Rows:
-        vision, count = self.vision, len(image.patches)
+    def _encoded(self, image: Image) -> Rows:
+        vision, patches = self.vision, patches_of(image.pixels, self.vision.preparation)
+        count = len(patches)
         places = in_blocks(image.grid, vision.preparation.merge)
-        given = {PATCHES: image.patches}
+        given = {PATCHES: patches}
         if vision.table is not None:
             given[POSITIONS] = learned(vision.table, image.grid, places)
         if vision.family.plane is not None:
@@ -95,7 +102,7 @@ class Encoder:
             runner.store.forget(0)
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
 
-    def _with_breaks(self, rows: npt.NDArray[np.float32], image: Prepared, name: str) -> npt.NDArray[np.float32]:
+    def _with_breaks(self, rows: npt.NDArray[np.float32], image: Image, name: str) -> npt.NDArray[np.float32]:
         """The same rows with one between two rows of blocks, where the family has these."""
         line_break = self.vision.line_break
         if line_break is None or name != EMBEDDED:

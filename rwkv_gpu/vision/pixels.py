@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,26 +50,30 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
     return _picture(_converted(source, where))
 
 
-def prepared(picture: Picture, how: Preparation) -> tuple[npt.NDArray[np.float32], Size]:
-    """The patches of an image, [T, 3 · p · p], in blocks, and the grid that they form."""
+def resized(picture: Picture, how: Preparation) -> npt.NDArray[np.uint8]:
+    """The pixels at the size that a family wants, black where the shape differs. [H, W, 3]"""
     image = _pillow()
     target = how.target(picture.size)
-    pixels = picture.pixels
-    if picture.size != target:
-        filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
-        size = inside(picture.size, target)
-        # Columns first, as both passes round and Pillow chooses their order by size.
-        narrowed = image.fromarray(pixels).resize((size.width, picture.size.height), filters[how.resampling])
-        resized = np.asarray(narrowed.resize(size, filters[how.resampling]))
-        pixels = np.zeros((target.height, target.width, 3), np.uint8)
-        left, top = (target.width - size.width) // 2, (target.height - size.height) // 2
-        pixels[top : top + size.height, left : left + size.width] = resized
+    if picture.size == target:
+        return picture.pixels
+    filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
+    size = inside(picture.size, target)
+    # Columns first, as both passes round and Pillow chooses their order by size.
+    narrowed = image.fromarray(picture.pixels).resize((size.width, picture.size.height), filters[how.resampling])
+    pixels = np.zeros((target.height, target.width, 3), np.uint8)
+    left, top = (target.width - size.width) // 2, (target.height - size.height) // 2
+    pixels[top : top + size.height, left : left + size.width] = narrowed.resize(size, filters[how.resampling])
+    return pixels
+
+
+def patches_of(pixels: npt.NDArray[np.uint8], how: Preparation) -> npt.NDArray[np.float32]:
+    """The patches of resized pixels, normalised and in blocks. [T, 3 · p · p]"""
     mean, deviation = (np.array(numbers, np.float32) for numbers in (how.mean, how.deviation))
     values: npt.NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
-    grid, side = how.grid(target), how.patch
+    grid, side = how.grid(Size(pixels.shape[1], pixels.shape[0])), how.patch
     tiles = values.reshape(grid.height, side, grid.width, side, 3).transpose(0, 2, 4, 1, 3)  # [rows, columns, 3, p, p]
     places = in_blocks(grid, how.merge)
-    return np.ascontiguousarray(tiles[places[:, 0], places[:, 1]].reshape(len(places), -1)), grid
+    return np.ascontiguousarray(tiles[places[:, 0], places[:, 1]].reshape(len(places), -1))
 
 
 def _picture(pixels: npt.NDArray[np.uint8]) -> Picture:
@@ -152,8 +155,3 @@ def _check_size(size: Size, where: str) -> None:
     if min(size) < 1 or max(size) > LONGEST or size.width * size.height > MOST_PIXELS:
         most = f"{LONGEST:,} on a side and {MOST_PIXELS:,} in all"
         raise BadInput(f"{where} has {size.width:,} x {size.height:,} pixels; the limit is {most}, so make it smaller")
-
-
-def as_patches(pictures: Sequence[Picture], how: Preparation) -> list[tuple[npt.NDArray[np.float32], Size]]:
-    """The patches of several images."""
-    return [prepared(picture, how) for picture in pictures]

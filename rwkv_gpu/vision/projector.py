@@ -1,5 +1,6 @@
 """Projector files (mmproj-*.gguf, architecture `clip`): strict reading of sizes and tensors, by type."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from .towers import JoinedProjector, Layer, MergedProjector, Mlp, PatchAttention
 ARCHITECTURE = "clip"
 BREAK = "v.token_embd.img_break"
 POSITIONS = "v.position_embd.weight"
+SAMPLE = 4096  # bytes of each tensor that identify a file
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
 
 
@@ -59,6 +61,7 @@ class Vision:
     line_break: npt.NDArray[np.float32] | None  # a row between two rows of blocks
     parameters: int
     nbytes: int
+    identity: bytes  # digest of the metadata, the preparation, and the beginning of each tensor
 
     @property
     def deepstack(self) -> int:
@@ -253,9 +256,13 @@ def vision_of(file: GGUFFile) -> Vision:
     table = _table(source, preparation)
     line_break = file.values(file.tensors[BREAK]).reshape(-1) if BREAK in file.tensors else None
     source.tensors.refuse_the_rest()
+    identity = hashlib.sha256(repr((kind, preparation, sorted(file.tensors))).encode())
+    for tensor in file.tensors.values():
+        identity.update(file.read(tensor, 0, min(SAMPLE, tensor.nbytes)))
     parameters = sum(int(np.prod(tensor.shape)) for tensor in file.tensors.values())
     nbytes = sum(tensor.nbytes for tensor in file.tensors.values())
-    return Vision(Path(file.path), kind, family, tower, preparation, width, table, line_break, parameters, nbytes)
+    rows = width, table, line_break
+    return Vision(Path(file.path), kind, family, tower, preparation, *rows, parameters, nbytes, identity.digest())
 
 
 def _preparation(source: TowerFile) -> Preparation:

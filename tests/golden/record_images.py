@@ -1,4 +1,4 @@
-"""Makes the golden projectors of this folder and records what llama.cpp's libmtmd makes of images with them, once.
+"""Makes the golden projectors in `vision` and records what llama.cpp's libmtmd makes of images with them, once.
 
     MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
 
@@ -184,7 +184,7 @@ def record(name: str) -> None:
     with GGUFFile.open(HERE / f"{model}.gguf") as file:
         width = file.int(f"{file.str('general.architecture')}.embedding_length")
     tensors, metadata = make(width)
-    write(HERE / f"mmproj-{name}.gguf", "clip", metadata, tensors, half=True)
+    write(HERE / "vision" / f"{name}.gguf", "clip", metadata, tensors, half=True)
     with tempfile.TemporaryDirectory() as folder:
         text, projector = Path(folder) / "text.gguf", Path(folder) / "mmproj.gguf"
         twin(HERE / f"{model}.gguf", text, more)
@@ -206,7 +206,7 @@ def record(name: str) -> None:
         found["tokens"] = np.concatenate([np.array(part, np.int64) for part in ids])
         found["logits"], past = eyes.logits(two)
         found["positions"] = np.array(past)
-    np.savez_compressed(HERE / f"mmproj-{name}.npz", **found)
+    np.savez_compressed(HERE / "vision" / f"{name}.npz", **found)
     print(f"{name}: {len(found['tokens'])} tokens, {past} positions, logits of deviation {found['logits'].std():.2f}")
 
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.vision.encoder import Encoder, prepare
-from rwkv_gpu.vision.pixels import picture_of
+from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.projector import read_vision
 from tests.golden.record_images import MODELS, SIZES, image
 from tests.golden_files import OWN
 
 
 def golden(name):
-    return read_vision(OWN / f"mmproj-{name}.gguf"), np.load(OWN / f"mmproj-{name}.npz")
+    return read_vision(OWN / "vision" / f"{name}.gguf"), np.load(OWN / "vision" / f"{name}.npz")
 
 
 def pixels_of(prepared, how):
-    """The pixels of an image, [height, width, 3], from its patches."""
+    """The pixels of an image as its tower reads them, [height, width, 3], from its patches."""
     (width, height), merge, side = prepared.grid, how.merge, how.patch
-    blocks = prepared.patches.reshape(height // merge, width // merge, merge, merge, 3, side, side)
+    blocks = patches_of(prepared.pixels, how).reshape(height // merge, width // merge, merge, merge, 3, side, side)
     return np.ascontiguousarray(blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(height * side, width * side, 3))
 
 

@@ -1,0 +1,217 @@
+"""Images inside the tokens of a sequence: which rows they are, their positions, and what a step brings for them.
+
+An image has as many ids as rows. These ids are digests of its pixels and lie above every vocabulary, so that stored
+prefixes are found by image as well. Kernels never see them.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..models.registry import Contents
+from ..ops.batch import Batch
+from ..ops.media import ANGLES, TEXT
+from ..ops.vocabulary import Attention, Rope
+
+IMAGE = 1 << 62  # set in the ids of images
+Floats = npt.NDArray[np.float32]
+
+
+class Image(Protocol):
+    """An image that is ready for the tower."""
+
+    @property
+    def tokens(self) -> int:
+        """Rows that it takes."""
+
+    @property
+    def advance(self) -> int:
+        """Positions that it takes."""
+
+    @property
+    def columns(self) -> int:
+        """Rows of one line of the image, if positions are those of a plane; else 0."""
+
+    @property
+    def identity(self) -> bytes:
+        """Digest of its pixels and of how they were prepared."""
+
+
+class Eyes(Protocol):
+    """What makes rows of images for one language model."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows of an image see all of it."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Numbers of the rows that it makes, by name: embeddings, and those that layers add."""
+
+    @property
+    def angles(self) -> "PlaneRope | None":
+        """The rotation of rows with positions in a plane."""
+
+    def rows(self, image: Any) -> Mapping[str, Floats]:
+        """The rows of an image by name, [R, D] each."""
+
+
+@dataclass(frozen=True)
+class PlaneRope:
+    """A rotation by three positions: time, row and column (M-RoPE)."""
+
+    rope: Rope
+    sections: tuple[int, ...]  # pairs that turn by each
+    interleaved: bool  # whether neighbouring pairs turn by different ones
+
+    @cached_property
+    def axes(self) -> npt.NDArray[np.int64]:
+        """Which position each pair turns by."""
+        pairs = np.arange(self.rope.dims // 2)
+        if not self.interleaved:
+            bounds = np.cumsum(self.sections[:3])
+            return np.minimum(np.searchsorted(bounds, pairs % max(1, sum(self.sections)), side="right"), 2)
+        axes = pairs % 3
+        return np.where(pairs < 3 * np.array(self.sections)[axes], axes, 0)
+
+    def angles(self, positions: npt.NDArray[np.int64]) -> Floats:
+        """Cosines and sines of all pairs, for positions [T, 3]. [T, 2 · pairs]"""
+        turned = positions[:, self.axes] * np.array(self.rope.frequencies())
+        both = np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * self.rope.magnitude
+        return both.astype(np.float32)
+
+
+def rope_of(model: Contents) -> Rope | None:
+    """The one rotation of a model's attention; None if there are several or none."""
+    found: set[Rope | None] = set()
+    _collect(model, found)
+    return found.pop() if len(found) == 1 else None
+
+
+def _collect(part: Any, found: set[Rope | None]) -> None:
+    if isinstance(part, Attention):
+        found.add(part.rope)
+    elif isinstance(part, tuple | list):
+        for one in part:
+            _collect(one, found)
+    elif hasattr(part, "__dataclass_fields__"):
+        for name in part.__dataclass_fields__:
+            _collect(getattr(part, name), found)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of an image in a sequence."""
+
+    start: int  # token
+    image: Image
+
+    @property
+    def end(self) -> int:
+        """The token after it."""
+        return self.start + self.image.tokens
+
+    def ids(self) -> list[int]:
+        """The ids of its rows."""
+        return image_ids(self.image)
+
+
+def image_ids(image: Image) -> list[int]:
+    """An id for each row of an image: 61 bits of a digest."""
+    data = hashlib.shake_128(image.identity).digest(8 * image.tokens)
+    return [IMAGE | number >> 3 for number in np.frombuffer(data, np.uint64).tolist()]
+
+
+class Spans:
+    """The images of a sequence, in order."""
+
+    def __init__(self, spans: Sequence[Span] = (), *, whole: bool = False, begun: int = 0) -> None:
+        self.spans = [Span(span.start + begun, span.image) for span in spans]
+        self._whole = whole
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def within(self, at: int) -> Span | None:
+        """The image that a token belongs to."""
+        return next((span for span in self.spans if span.start <= at < span.end), None)
+
+    def whole_at(self, at: int) -> Span | None:
+        """The image that begins at a token and must be read in one step."""
+        span = self.within(at) if self._whole else None
+        return span if span is not None and span.start == at else None
+
+    def before_whole(self, start: int, end: int) -> int:
+        """The end of a chunk that begins at `start`, at most `end`: such an image begins a chunk of its own."""
+        starts = [span.start for span in self.spans if start < span.start < end] if self._whole else []
+        return min(starts, default=end)
+
+    def usable(self, length: int) -> int:
+        """The longest prefix, of at most `length` tokens, that divides no image that must be read in one step."""
+        span = self.within(length) if self._whole else None
+        return length if span is None else span.start
+
+    def text(self, ids: Sequence[int], start: int = 0) -> Sequence[int]:
+        """The ids at `start` and after it, 0 in place of those of images."""
+        if all(span.end <= start or span.start >= start + len(ids) for span in self.spans):
+            return ids
+        return [0 if token & IMAGE else token for token in ids]
+
+    def cut(self, start: int, end: int) -> tuple[int, int]:
+        """Removes the images between two tokens; moves both so that no image is divided. Returns the tokens removed."""
+        for span in self.spans:
+            if span.start < start < span.end:
+                start = span.start
+            if span.start < end < span.end:
+                end = span.end
+        removed = end - start
+        left = [span for span in self.spans if span.end <= start]
+        right = [Span(span.start - removed, span.image) for span in self.spans if span.start >= end]
+        self.spans = [*left, *right]
+        return start, end
+
+    def positions(self, start: int, end: int) -> npt.NDArray[np.int64]:
+        """Time, row and column of each token, if images have positions in a plane. [T, 3]"""
+        found = np.repeat(np.arange(start, end)[:, None], 3, axis=1)
+        for span in self.spans:
+            saved = span.image.tokens - span.image.advance
+            found[max(0, span.end - start) :] -= saved
+            first, last = max(span.start, start), min(span.end, end)
+            if span.image.columns and first < last:
+                number = np.arange(first, last) - span.start
+                row, column = np.divmod(number, span.image.columns)
+                begin = found[first - start, 0] - number[0]  # the position of the image's first token
+                found[first - start : last - start] = begin + np.stack([0 * row, row, column], axis=1)
+        return found
+
+
+def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], bool]:
+    """What a step brings for its images, by name, and whether it reads one that must be read as a whole.
+
+    `chunks` are the images of the sequence of each segment, and the tokens of the segment.
+    """
+    given: dict[str, Floats] = {}
+    whole, row = False, 0
+    for spans, start, end in chunks:
+        for span in spans.spans:
+            first, last = max(span.start, start), min(span.end, end)
+            if first >= last:
+                continue
+            whole |= eyes.whole
+            if not given:
+                given = {name: np.zeros((batch.rows, width), np.float32) for name, width in eyes.widths.items()}
+                given[TEXT] = np.ones((batch.rows, 1), np.float32)
+            into, out = slice(row + first - start, row + last - start), slice(first - span.start, last - span.start)
+            for name, rows in eyes.rows(span.image).items():
+                given[name][into] = rows[out]
+            given[TEXT][into] = 0
+        row += end - start
+    if eyes.angles is not None and any(spans and spans.spans[0].start < end for spans, _, end in chunks):
+        places = np.concatenate([spans.positions(start, end) for spans, start, end in chunks])
+        given[ANGLES] = eyes.angles.angles(places)
+    return given, whole

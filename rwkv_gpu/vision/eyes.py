@@ -1,0 +1,75 @@
+"""Joins a projector with its language model: checks that they belong together, and makes rows for the engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.media import PlaneRope, rope_of
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gpu.device import Device
+from ..models.registry import Contents
+from ..ops.media import EMBEDDED
+from .encoder import Encoder, Image
+from .projector import Vision
+from .towers import deepstack
+
+CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neighbouring pairs each
+
+
+@dataclass(frozen=True)
+class ModelEyes:
+    """What makes rows of images for one language model."""
+
+    encoder: Encoder
+    angles: PlaneRope | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows of an image see all of it."""
+        return self.encoder.vision.family.whole
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Numbers of the rows that it makes, by name."""
+        vision = self.encoder.vision
+        return dict.fromkeys([EMBEDDED, *map(deepstack, range(vision.deepstack))], vision.width)
+
+    def rows(self, image: Image) -> Mapping[str, npt.NDArray[np.float32]]:
+        """The rows of an image by name, [R, D] each."""
+        return self.encoder.rows(image)
+
+
+def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope | None:
+    """Refuses a projector of another language model. Returns the rotation of positions in a plane, if they have it."""
+    arch = file.str("general.architecture")
+    width = file.int(f"{arch}.embedding_length", default=0)
+    if width != vision.width:
+        raise _other(vision, f"it makes rows of {vision.width:,} numbers, and the model has {width:,}")
+    layers = file.int(f"{arch}.n_deepstack_layers", low=0, high=1 << 10, default=vision.deepstack)
+    if layers != vision.deepstack:
+        raise _other(vision, f"it makes rows for {vision.deepstack} layers, and the model expects {layers}")
+    key = f"{arch}.rope.dimension_sections"
+    if not vision.family.grid_positions:
+        if key in file.metadata:
+            raise _other(vision, "the model has positions of a plane, and the projector does not")
+        return None
+    rope: Any = rope_of(model)
+    if rope is None or rope.factors or rope.long_factors or key not in file.metadata:
+        raise _other(vision, "the model has no positions of a plane")
+    sections = tuple(int(count) for count in file.ints(key)[:4])
+    if min(sections) < 0 or not 0 < sum(sections) <= rope.dims // 2:
+        raise _other(vision, f"the sections of positions are {list(sections)}")
+    return PlaneRope(rope, sections, interleaved=arch not in CONTIGUOUS)
+
+
+def eyes_for(vision: Vision, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:
+    """The eyes of a language model on a device; None is numpy."""
+    return ModelEyes(Encoder(vision, device), check_vision(vision, file, model))
+
+
+def _other(vision: Vision, why: str) -> BadInput:
+    return BadInput(f"{vision.path}: is the projector of another model: {why}; take the one of this model")

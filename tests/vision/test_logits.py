@@ -1,0 +1,80 @@
+"""Logits after a text with two images, against llama.cpp's."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.host_runner import HostRunner
+from rwkv_gpu.engine.media import Span, image_ids
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.vision.encoder import prepare
+from rwkv_gpu.vision.eyes import eyes_for
+from rwkv_gpu.vision.pixels import picture_of
+from tests.golden.record_images import MODELS, SIZES, image
+from tests.golden_files import OWN
+from tests.vision.test_towers import golden
+
+GREEDY = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
+
+
+def request_of(record, vision):
+    """The recorded prompt with our images in it."""
+    pictures = iter([prepare(vision, picture_of(image(*size))) for size in SIZES[:2]])
+    ids, spans = [], []
+    tokens = record["tokens"].tolist()
+    while len(ids) < len(tokens):
+        if tokens[len(ids)] >= 0:
+            ids.append(tokens[len(ids)])
+        else:
+            spans.append(Span(len(ids), next(pictures)))
+            ids += image_ids(spans[-1].image)
+    assert len(spans) == 2
+    return Request(ids, GREEDY, images=spans)
+
+
+def answers(engine, request):
+    """The log-probabilities of the most likely next tokens."""
+    engine.add(request)
+    while engine.busy:
+        for update in engine.step():
+            assert update.error is None, update.error
+            for sampled in update.sampled:
+                return dict(sampled.top)
+    raise AssertionError("no token")
+
+
+def wanted(record):
+    logits = record["logits"].astype(np.float64)
+    return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+
+
+def engine_of(name, device, **options):
+    options = {"slots": 2, "context": 512, "kv": "f32", **options}
+    vision, record = golden(name)
+    with GGUFFile.open(OWN / f"{MODELS[name][0]}.gguf") as file:
+        model = load_model(file)
+        runner = HostRunner(file, model, **options) if device is None else GpuRunner(device, file, model, **options)
+        eyes = eyes_for(vision, file, model, device)
+    return Engine(runner, eyes=eyes), request_of(record, vision), wanted(record)
+
+
+def apart(found, logits):
+    return max(abs(value - logits[token]) for token, value in found.items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("chunk", [512, 64])
+def test_logits_after_two_images_in_numpy_are_those_of_llama_cpp(name, chunk):
+    engine, request, logits = engine_of(name, None, chunk_size=chunk)
+    assert apart(answers(engine, request), logits) < 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_after_two_images_on_a_gpu_are_those_of_llama_cpp(name, fast_device):
+    engine, request, logits = engine_of(name, fast_device, chunk_size=64)
+    assert apart(answers(engine, request), logits) < 3e-2  # the tower keeps keys and values as float16

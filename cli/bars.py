@@ -1,22 +1,27 @@
-"""Progress bars on standard error, for work that takes time before an answer begins."""
+"""Progress bars on standard error, for work that takes time and prints nothing meanwhile."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich import table
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from .screen import Screen
 from .sizes import sized
 
+WIDE = 80  # columns of a terminal with room for a bar
 PATIENCE = 0.4  # seconds before a bar is shown; shorter work needs none
 
 
 class Bar:
-    """A bar that appears after some time, and is erased at the end. Thread-safe; leaving a `with` closes it."""
+    """A bar that appears after some time, and is erased at the end. Thread-safe; leaving a `with` closes it.
 
-    def __init__(self, screen: Screen, label: str, *columns: ProgressColumn) -> None:
+    With `prints`, the work prints results meanwhile: on a terminal they show its progress, and no bar overdraws them.
+    """
+
+    def __init__(self, screen: Screen, label: str, *columns: ProgressColumn, prints: bool = False) -> None:
         self._lock = threading.Lock()
         self._screen = screen
         self._columns = columns
@@ -25,7 +30,7 @@ class Bar:
         self._closed = False
         self._timer = threading.Timer(PATIENCE, self._show)
         self._timer.daemon = True
-        if screen.bars:
+        if screen.bars and not (prints and screen.out.is_terminal):
             self._timer.start()
 
     def __enter__(self) -> "Bar":
@@ -58,21 +63,29 @@ class Bar:
         with self._lock:
             if self._closed:
                 return
-            columns = TextColumn("{task.description}"), BarColumn(24), *self._columns
+            columns = _fitting(self._columns, self._screen.err.width)
             self._progress = Progress(*columns, console=self._screen.err, transient=True)
             self._progress.add_task(self._label, completed=self._done, total=self._total or None)
             self._progress.start()
 
 
 class Column(ProgressColumn):
-    """A text computed from the task."""
+    """A text computed from the task, on one line."""
 
     def __init__(self, shown: Callable[[Task], str]) -> None:
-        super().__init__()
-        self._shown = shown
+        super().__init__(table.Column(no_wrap=True, overflow="ellipsis"))
+        self.shown = shown
 
     def render(self, task: Task) -> Text:
-        return Text(self._shown(task))
+        return Text(self.shown(task), no_wrap=True, overflow="ellipsis")
+
+
+def _fitting(columns: Sequence[ProgressColumn], width: int) -> list[ProgressColumn]:
+    """The columns that fit one line of a terminal: in a narrow one, the label and the progress without a bar."""
+    if width >= WIDE:
+        return [Column(lambda task: task.description), BarColumn(24), *columns]
+    shown = [column.shown for column in columns if isinstance(column, Column)]
+    return [Column(lambda task: " ".join([task.description, *filter(None, (one(task) for one in shown))]))]
 
 
 def _tokens(task: Task) -> str:
@@ -94,11 +107,14 @@ def _elapsed(task: Task) -> str:
     return "" if task.total or task.elapsed is None else f"{task.elapsed:.0f} s"
 
 
-def _bar(label: str, shown: Callable[[Task], str], *, elapsed: bool = False) -> Callable[[Screen], Bar]:
+def _bar(label: str, shown: Callable[[Task], str], *, elapsed: bool = False) -> Callable[..., Bar]:
     """Returns a constructor of bars that show the progress, and the remaining or elapsed time."""
-    return lambda screen: Bar(
-        screen, label, Column(shown), Column(_elapsed) if elapsed else TimeRemainingColumn(compact=True)
-    )
+
+    def bar(screen: Screen, *, prints: bool = False) -> Bar:
+        time = Column(_elapsed) if elapsed else TimeRemainingColumn(compact=True)
+        return Bar(screen, label, Column(shown), time, prints=prints)
+
+    return bar
 
 
 lines_bar = _bar("answered", _items)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -102,7 +103,7 @@ def write_all(
 ) -> Counter[str]:
     """Writes each result as soon as it is ready, and counts the finish reasons."""
     ends: Counter[str] = Counter()
-    with lines_bar(screen) as bar:
+    with lines_bar(screen, prints=file is sys.stdout) as bar:
         for number, (name, line) in enumerate(results, before + 1):
             result = {"id": json.loads(name), **line}
             ends[result.get("finish_reason", "error")] += 1

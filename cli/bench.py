@@ -39,7 +39,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .folders import tuned_folder
 from .options import counts_option, model_arguments, placement_options, shared
 from .page import Page
-from .tables import print_text
+from .printing import print_text
 
 TOKENS = 128  # default number of generated tokens
 
@@ -107,7 +107,7 @@ def command(
             if output == "jsonl":  # line by line
                 click.echo(RENDER[output](rows[-1:]))
             else:
-                click.echo(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
+                print_text(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
     if output != "jsonl":
         print_text(RENDER[output](rows))
 

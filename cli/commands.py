@@ -71,7 +71,7 @@ class Commands(click.Group):
             with in_one_line():
                 return super().invoke(ctx)
         except RwkvGpuError as error:
-            click.echo(f"rwkv-gpu: {with_options(error)}", err=True)
+            OneLine(with_options(error)).show()
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(130)
@@ -99,7 +99,12 @@ class OneLine(click.ClickException):
         return cls(f"{text[:1].lower()}{text[1:]}{where}; see {path} --help")
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"rwkv-gpu: {self.message}", err=True, file=file)
+        from .printing import print_text  # not needed by a command that succeeds
+
+        if file is None:
+            print_text(f"rwkv-gpu: {self.message}", err=True)
+        else:
+            click.echo(f"rwkv-gpu: {self.message}", file=file)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from rwkv_gpu.ops.open_device import state_of_matrix_units
 from .folders import tuned_folder
 from .options import shared
 from .page import Page
+from .printing import print_table, print_text
 
 
 @click.command("devices", cls=Page, epilog="Example: rwkv-gpu devices --device 0 --json")
@@ -23,16 +24,20 @@ def command(device: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_data(adapters, choice), indent=2))
         return
-    for adapter in adapters:
-        mark = "*" if choice.adapter == adapter else " "
-        click.echo(f"{mark} {adapter.index:3}  {adapter.name}")
-        click.echo(f"        {adapter.backend}, {adapter.kind}, {adapter.driver or 'unknown driver'}")
-        click.echo(f"        {matrix_units_of(adapter)}")
-        click.echo(
-            f"        {', '.join(adapter.abilities) or 'no features'}; bindings up to {adapter.max_binding >> 20} MiB"
-        )
-    click.echo(f"{' ' if choice.adapter else '*'} cpu  numpy, no GPU")
-    click.echo(f"\n--device {device} chooses {choice.adapter or 'cpu'}: {choice.reason}")
+    rows = [_row(adapter, chosen=choice.adapter == adapter) for adapter in adapters]
+    rows.append(("" if choice.adapter else "*", "cpu", "numpy, no GPU", "", "", "", "", ""))
+    print_table(HEADS, rows, right=["index", "binding"])
+    print_text(f"\n--device {device} chooses {choice.adapter or 'cpu'}: {choice.reason}")
+
+
+HEADS = ("used", "index", "name", "kind", "driver", "matrix units", "features", "binding")
+
+
+def _row(adapter: Adapter, *, chosen: bool) -> tuple[str, ...]:
+    kind, driver = f"{adapter.kind}, {adapter.backend}", adapter.driver or "unknown"
+    features, binding = ", ".join(adapter.abilities) or "none", f"{adapter.max_binding >> 20} MiB"
+    units = matrix_units_of(adapter).removeprefix("no matrix units: ").removeprefix("matrix units ")
+    return "*" if chosen else "", str(adapter.index), adapter.name, kind, driver, units, features, binding
 
 
 def matrix_units_of(adapter: Adapter) -> str:

@@ -26,6 +26,7 @@ from .bars import Bar, lines_bar
 from .folders import tuned_folder
 from .options import shared
 from .page import Page
+from .printing import print_text
 from .screen import Screen
 from .signals import Signals
 
@@ -137,21 +138,21 @@ def _row(outcome: dict[str, object]) -> dict[str, object]:
 
 def _show(adapter: Adapter, report: Report, verbose: bool) -> None:
     wrong, counts = Counter(o.op for o in report.wrong), Counter(o.op for o in report.outcomes)
-    click.echo(f"{adapter}\n")
+    print_text(f"{adapter}\n")
     for op, count in counts.items():
-        click.echo(f"  {op:16} {count:4} tests, {f'{wrong[op]} WRONG' if wrong[op] else 'all correct'}")
+        print_text(f"  {op:16} {count:4} tests, {f'{wrong[op]} WRONG' if wrong[op] else 'all correct'}")
     if verbose:
         click.echo()
         for outcome in report.outcomes:
-            click.echo(f"  {'ok   ' if outcome.right else 'WRONG'} {1e3 * outcome.seconds:9.3f} ms  {outcome}")
+            print_text(f"  {'ok   ' if outcome.right else 'WRONG'} {1e3 * outcome.seconds:9.3f} ms  {outcome}")
     for outcome in report.wrong if not verbose else ():
-        click.echo(f"  WRONG {outcome}")
+        print_text(f"  WRONG {outcome}")
     for line in report.slow:
-        click.echo(f"  slow: {line}")
+        print_text(f"  slow: {line}")
     click.echo()
     if report.wrong:
-        click.echo("This device computes wrong numbers. Update its driver, choose another device, or use --device cpu.")
+        print_text("This device computes wrong numbers. Update its driver, choose another device, or use --device cpu.")
     elif report.slow:
-        click.echo("All results are correct. `rwkv-gpu tune` may find faster kernels.")
+        print_text("All results are correct. `rwkv-gpu tune` may find faster kernels.")
     else:
-        click.echo("All results are correct.")
+        print_text("All results are correct.")

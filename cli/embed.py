@@ -47,7 +47,7 @@ def command(
         if not text:
             raise BadInput(f"text {number} is empty; it has no embedding")
     screen = Screen()
-    with load_model(model, screen, **loading) as llm, lines_bar(screen) as bar:
+    with load_model(model, screen, **loading) as llm, lines_bar(screen, prints=True) as bar:
         for start in range(0, len(texts), TOGETHER):
             for vector in llm.embed(texts[start : start + TOGETHER], dimensions=dimensions):
                 click.echo(json.dumps([round(float(x), 7) for x in vector]))

@@ -26,6 +26,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
 from .page import Page
+from .printing import print_text
 from .sizes import context_text, sized
 
 
@@ -66,8 +67,10 @@ def command(
             result = measure(wanted, choice, options)
             fits, lines = result.fits, describe(result, choice)
             data = {"device": str(choice.adapter or "cpu"), "fits": fits, "needed": result.needed, **asdict(result)}
-    for line in [json.dumps(data, indent=2)] if as_json else lines:
-        click.echo(line)
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+    else:
+        print_text("\n".join(lines))
     ctx.exit(0 if fits else 1)
 
 

@@ -10,7 +10,7 @@ import click
 
 from rwkv_gpu.llm.folders import default_folder
 from rwkv_gpu.llm.hub import Hub
-from rwkv_gpu.llm.repository import ENDPOINT
+from rwkv_gpu.llm.hub_names import ENDPOINT
 from rwkv_gpu.llm.store import Store
 
 YES, CATALOGUE = "rwkv_gpu.yes", "rwkv_gpu.catalogue"  # values of options that all commands with models share

@@ -3,12 +3,13 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_SEQUENCES, CacheOptions
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, DEFAULT_SEQUENCES, CacheConfig, CacheOptions
 from rwkv_gpu.engine.split_layout import choices_of, device_names
 from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
@@ -20,53 +21,88 @@ from rwkv_gpu.models.registry import load_model
 from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
 from .page import Page
+from .printing import print_facts, print_table
 from .sizes import context_text, sized
 
 
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
 @model_arguments()
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@shared("as_json", "device")
-def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
-    """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory."""
+@shared("as_json")
+@click.option(
+    "--device", metavar="auto|cpu|INDEX|NAME", help="Also check whether the model fits on this device, as `fit` does."
+)
+def command(model: str, tensors: bool, device: str | None, as_json: bool) -> None:
+    """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory.
+
+    Only the file is read. `rwkv-gpu fit`, or --device, checks the memory of a device.
+    """
     with GGUFFile.open(model) as file:
-        choices = choices_of(device_names(device))
         data = summary(file)
-        shown = {label: _shown(value) for label, value in data.items()}
+        shown = {label.replace("_", " "): _shown(value) for label, value in data.items()}
         try:
-            context, need = needs(file, choices)
-            data["context"] = context
-            shown["context"] = context_text(context, data.get("trained context"))
+            need = needs(file) if device is None else needs_on(file, choices_of(device_names(device)))
+            data |= need.data
+            shown |= {"context": context_text(need.context, data.get("trained_context")), "needs": need.text}
             shown.pop("trained context", None)
         except RwkvGpuError as error:  # an unsupported model in a valid file is shown anyway
-            need = f"cannot run here: {error}"
+            data["error"], shown["needs"] = str(error), f"cannot run here: {error}"
         rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
     if as_json:
         listed = [dict(zip(("name", "type", "shape", "bytes"), row, strict=True)) for row in rows]
-        whole = {**data, "needs": need, **({"tensors": listed} if tensors else {})}
+        whole = {**data, **({"tensors": listed} if tensors else {})}
         click.echo(json.dumps(whole, indent=2, default=lambda values: values.tolist()))  # arrays of numbers by layer
         return
-    for label, text in shown.items():
-        click.echo(f"{label:15} {text}")
-    click.echo(f"{'needs':15} {need}")
+    print_facts(shown.items())
     if tensors:
         click.echo()
-        width = max((len(row[0]) for row in rows), default=0)
-        for name, kind, shape, nbytes in rows:
-            click.echo(f"{name:{width}}  {kind:7} {'x'.join(map(str, shape)):>16} {sized(nbytes):>12}")
+        cells = [(name, kind, "x".join(map(str, shape)), sized(nbytes)) for name, kind, shape, nbytes in rows]
+        print_table(("tensor", "type", "shape", "size"), cells, right=["shape", "size"])
 
 
-def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
-    """The context that fits, and the memory that the model needs: on the device, or on several together."""
+@dataclass(frozen=True)
+class Need:
+    """The context and memory of a model, as a sentence and as data."""
+
+    context: int | None
+    text: str
+    data: Mapping[str, Any]
+
+
+def needs(file: GGUFFile) -> Need:
+    """What the model needs on any GPU: the weights of the file, and the states of the default number of sequences."""
+    model = load_model(file)
+    rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
+    context = context or min(model.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    config = CacheConfig.of(
+        model, chunk_size=rows or DEFAULT_CHUNK, slots=DEFAULT_SEQUENCES, context=context, tokens=tokens or context
+    )
+    state = config.total(model.caches, model.states)
+    of = f"{context:,} tokens" if model.caches else f"{DEFAULT_SEQUENCES} sequences"
+    text = f"{sized(file.nbytes + state)}: weights {sized(file.nbytes)}, state of {of} {sized(state)}, and scratch"
+    limit = model.context if model.caches else None
+    return Need(limit, text, {"context": limit, "weights_bytes": file.nbytes, "state_bytes": state})
+
+
+def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
+    """What the model needs on a device, or on several together, and whether it fits."""
     model = load_model(file)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)
     options: CacheOptions = {"slots": DEFAULT_SEQUENCES, "context": context, "tokens": tokens}
     if len(choices) == 1:
         result = measure(wanted, choices[0], options)
-        return result.context, describe(result, choices[0])[0]
+        data = {"context": result.context, "fits": result.fits, "needed_bytes": result.needed}
+        return Need(result.context, _verdict(describe(result, choices[0])[0]), data)
     with laid_out(wanted, choices, None, options) as layout:
-        return layout.options["context"], f"{describe_layout(layout)[0]}: {' + '.join(layout.names)}"
+        context = layout.options["context"]
+        text = f"{_verdict(describe_layout(layout)[0])}: {' + '.join(layout.names)}"
+        return Need(context, text, {"context": context, "fits": layout.fitting, "needed_bytes": layout.needed})
+
+
+def _verdict(line: str) -> str:
+    """The first line of `fit`, after a label that says what it is about."""
+    return line.removeprefix("yes: ").replace("no: ", "does not fit: ", 1)
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:
@@ -85,14 +121,14 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "bytes": file.nbytes,
         "layers": file.metadata.get(f"{arch}.block_count"),
         "width": file.metadata.get(f"{arch}.embedding_length"),
-        "feed forward": file.metadata.get(f"{arch}.feed_forward_length"),
+        "feed_forward": file.metadata.get(f"{arch}.feed_forward_length"),
         "heads": None if isinstance(heads, int) and not heads else heads,
-        "head size": file.metadata.get(f"{arch}.wkv.head_size"),
+        "head_size": file.metadata.get(f"{arch}.wkv.head_size"),
         "experts": file.metadata.get(f"{arch}.expert_count"),
-        "trained context": file.metadata.get(f"{arch}.context_length"),
+        "trained_context": file.metadata.get(f"{arch}.context_length"),
         "tokenizer": file.metadata.get("tokenizer.ggml.model"),
         "vocabulary": len(tokens) if isinstance(tokens, list) else None,
-        "chat template": "tokenizer.chat_template" in file.metadata,
+        "chat_template": "tokenizer.chat_template" in file.metadata,
         "formats": dict(formats.most_common()),
     }
     return {label: value for label, value in facts.items() if value is not None}

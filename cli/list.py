@@ -7,7 +7,10 @@ import click
 from .folders import store
 from .options import shared
 from .page import Page
+from .printing import print_table, print_text
 from .sizes import sized
+
+NAMES = 200  # cells of the longest name or path that stays whole, so that it can be copied
 
 
 @click.command("list", cls=Page, epilog="Example: rwkv-gpu list")
@@ -22,9 +25,9 @@ def command(*, as_json: bool) -> None:
         ]
         click.echo(json.dumps({"folder": str(store().folder), "models": rows}, indent=2))
         return
-    width = max((len(one.name) for one in models), default=0)
-    for one in models:
-        where = one.paths[0] if one.complete else "incomplete: pull it again"
-        click.echo(f"{one.name:{width}}  {sized(one.nbytes):>10}  {where}")
+    where = [str(one.paths[0]) if one.complete else "incomplete: pull it again" for one in models]
+    lines = [(one.name, sized(one.nbytes), path) for one, path in zip(models, where, strict=True)]
     if not models:
-        click.echo("no models; `rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` downloads one", err=True)
+        print_text("no models; `rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` downloads one", err=True)
+        return
+    print_table(("name", "size", "file"), lines, right=["size"], longest=NAMES)

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.llm.info import Info
@@ -13,6 +11,7 @@ from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, KVType
 from .bars import loading_bar
 from .fit import main_memory_lines
 from .folders import cache_folder, tuned_folder
+from .printing import print_text
 from .screen import Screen
 
 # Recommended alternative to the demo model
@@ -38,7 +37,7 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
             bar.update(0, 0, "compiling shaders")
             llm.generate([0] * min(WARM, (llm.context or WARM) // 2), max_tokens=2)
     for note in notes(model, llm.info, loading.get("kv", "f16")):
-        click.echo(f"rwkv-gpu: {note}", err=True)
+        print_text(f"rwkv-gpu: {note}", err=True)
     return llm
 
 

@@ -10,6 +10,7 @@ from .load_model import load_model
 from .model_name import FileName
 from .options import loading_options, model_arguments, shared
 from .page import Page
+from .printing import print_text
 from .screen import Screen
 from .texts import read_text
 
@@ -40,4 +41,4 @@ def command(
         click.echo(json.dumps({"perplexity": value, "tokens": tokens}))
     else:
         click.echo(f"{value:.4f}")
-        click.echo(f"{tokens:,} tokens", err=True)
+        print_text(f"{tokens:,} tokens", err=True)

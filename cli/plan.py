@@ -1,7 +1,7 @@
 """`rwkv-gpu plan`: the dispatches of a step, why each is there, and what each fusion saves."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -24,6 +24,7 @@ from .folders import tuned_folder
 from .model_name import ModelName, naming_options
 from .options import shared
 from .page import Page
+from .printing import print_table
 from .sizes import sized
 
 
@@ -65,7 +66,7 @@ def command(
     elif graph:
         click.echo(step.graph, nl=False)
     else:
-        click.echo("\n".join([*_dispatches(step), "", *_passes(step.passes)]))
+        _show(step)
 
 
 def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
@@ -80,37 +81,26 @@ def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
         return can, tuning_for(opened_device, find_tuned(adapter, can, tuned_folder()))
 
 
-def _dispatches(step: RecordedStep) -> Iterator[str]:
-    """Two lines per dispatch: the kernel, and below it the op and its bindings."""
-    heads = ("number", "layer", "workgroups", "bytes", "kernel")
-    cells = ((str(number), *_cells(row)) for number, row in enumerate(step.dispatches))
-    first, *lines = _aligned([heads, *cells], right=(0, 2, 3))
-    yield first
-    for row, line in zip(step.dispatches, lines, strict=True):
-        yield line
-        yield f"        {row.op}: " + " ".join(f"{name}={bound}" for name, bound in row.bindings.items())
-    yield f"{len(step.dispatches)} dispatches, {sized(step.nbytes)}"
+HEADS = ("number", "kernel", "layer", "workgroups", "bytes")
+PASS_HEADS = ("pass", "fired", "dispatches saved", "bytes saved", "what it does")
+
+
+def _show(step: RecordedStep) -> None:
+    """A table of the dispatches, each with its op and bindings below it, and one of the passes."""
+    rows = [(str(number), *_cells(row)) for number, row in enumerate(step.dispatches)]
+    bound = [" ".join(f"{name}={value}" for name, value in row.bindings.items()) for row in step.dispatches]
+    notes = [f"{row.op}: {names}" for row, names in zip(step.dispatches, bound, strict=True)]
+    print_table(HEADS, rows, right=["number", "workgroups", "bytes"], notes=notes)
+    click.echo(f"{len(step.dispatches)} dispatches, {sized(step.nbytes)}\n")
+    print_table(PASS_HEADS, [*map(_pass_cells, step.passes)], right=PASS_HEADS[1:4])
 
 
 def _cells(row: DispatchRow) -> tuple[str, ...]:
-    return "" if row.layer is None else f"blk.{row.layer}", f"{row.workgroups:,}", sized(row.nbytes), row.name
+    layer = "" if row.layer is None else f"blk.{row.layer}"
+    return row.name, layer, f"{row.workgroups:,}", sized(row.nbytes)
 
 
-def _passes(rows: Sequence[PassRow]) -> Iterator[str]:
-    lines = [("pass", "fired", "dispatches saved", "bytes saved", "what it does")]
-    for row in rows:
-        fired = "left out" if row.left_out else str(row.fired)
-        saved = (str(row.dispatches), f"{row.nbytes:,}") if row.fired else ("", "")
-        lines.append((row.name, fired, *saved, row.about))
-    yield from _aligned(lines, right=(1, 2, 3))
-
-
-def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
-    """Pads columns to their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+def _pass_cells(row: PassRow) -> tuple[str, ...]:
+    fired = "left out" if row.left_out else str(row.fired)
+    saved = (str(row.dispatches), f"{row.nbytes:,}") if row.fired else ("", "")
+    return row.name, fired, *saved, row.about

@@ -23,7 +23,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from .bench import opened, refuse_decode, runner_for, texts_of
 from .options import counts_option, model_arguments, shared
 from .page import Page
-from .tables import print_text
+from .printing import print_text
 from .texts import write_text
 
 

@@ -5,6 +5,7 @@ import click
 from .folders import hub, store
 from .model_name import catalogue_option
 from .page import Page
+from .printing import print_text
 from .sizes import sized
 
 
@@ -16,4 +17,4 @@ def command(names: tuple[str, ...]) -> None:
     for name in names:
         short = None if store().matching(name) else hub().names.hub_name(name)
         removed = store().remove(short or name)
-        click.echo(f"deleted {removed.name}: {sized(removed.nbytes)} are free", err=True)
+        print_text(f"deleted {removed.name}: {sized(removed.nbytes)} are free", err=True)

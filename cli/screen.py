@@ -69,6 +69,10 @@ class Screen:
         """A view for one answer."""
         return Fancy(self.out) if self.fancy else Plain()
 
+    def safe(self, text: str) -> str:
+        """A model's text for standard output: without control characters on a terminal, unchanged in a file."""
+        return text.translate(CONTROLS) if self.out.is_terminal else text
+
     def note(self, text: str, style: str = "dim") -> None:
         """Prints a line about the chat to standard error."""
         self.err.print(Text(text, style), soft_wrap=not self.err.is_terminal)

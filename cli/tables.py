@@ -1,81 +1,165 @@
-"""Renders a markdown table with aligned columns, at most as wide as the terminal."""
+"""Lays out tables for a terminal: with aligned columns, or as "name: value" lines where they do not fit."""
 
 import itertools
 import re
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import click
 from rich.cells import cell_len, chop_cells
 
 from .inline import Inline
 from .wrap import Piece
 
 Cell = list[Piece]
-NARROWEST = 4  # minimum readable width of a column, in cells
+LONGEST = 16  # cells of the longest word that a column never splits
+NOTE = " " * 8  # before a note
+GAPS = (" │ ", "  ")  # between columns: the second where the first takes too much
 RULE = re.compile(r":?-+:?")
 WORDS = re.compile(r"\S*\s*")  # including the space after them
 
 
-def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
-    """The pieces of a table.
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells below headings, which may be missing. A side is the share of a column's padding before its text.
 
-    If it is wider than `width`, its cells wrap; if even that does not fit, its source lines.
+    A note belongs to a row, and follows it on lines of its own. Words of up to `longest` cells are never split.
     """
-    rows = [[_cell(text) for text in line.strip().strip("|").split("|")] for line in lines]
-    rules = [all(RULE.fullmatch(_plain(cell)) for cell in row) for row in rows]
-    columns = fitted(_columns([row for row, rule in zip(rows, rules, strict=True) if not rule]), width)
-    if columns is None:
-        yield from ((line + "\n", "") for line in lines)
-        return
-    rule_cells = next(([_plain(cell) for cell in row] for row, rule in zip(rows, rules, strict=True) if rule), [])
-    sides = [side_of(rule_cells[i] if i < len(rule_cells) else "") for i in range(len(columns))]
-    for at, (row, rule) in enumerate(zip(rows, rules, strict=True)):
-        if rule:
-            yield "─┼─".join("─" * size for size in columns) + "\n", "mark"
-            continue
-        cells = [wrapped(row[i] if i < len(row) else [], size) for i, size in enumerate(columns)]
-        for line in range(max(map(len, cells))):
-            parts = [cell[line] if line < len(cell) else [] for cell in cells]
-            yield from _row(parts, columns, sides, heading=at + 1 < len(rules) and rules[at + 1])
-            yield "\n", ""
+
+    heads: list[Cell]
+    rows: list[list[Cell]]
+    sides: list[float]
+    notes: Sequence[str] = ()
+    longest: int = LONGEST
+
+    @classmethod
+    def of_texts(
+        cls, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), notes: Sequence[str] = (),
+        longest: int = LONGEST,
+    ) -> "Table":  # fmt: skip
+        """A table of plain texts, without columns that are empty in all rows; `right` names those at the right."""
+        used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+        cells = [[[(row[i], "")] for i in used] for row in rows]
+        sides = [1.0 if heads[i] in right else 0.0 for i in used]
+        return cls([[(heads[i], "")] for i in used], cells, sides, notes, longest)
+
+    @classmethod
+    def of_markdown(cls, lines: Sequence[str], *, sparse: bool = True) -> "Table":
+        """A table in markdown. Unless `sparse`, columns that are empty in all rows are left out."""
+        rows = [[text.strip() for text in line.strip().strip("|").split("|")] for line in lines]
+        rules = rows[1] if len(rows) > 1 and all(map(RULE.fullmatch, rows[1])) else []
+        heads, body = (rows[0], rows[2:]) if rules else ([], rows)
+        count = max((len(row) for row in rows), default=0)
+        used = [i for i in range(count) if sparse or any(row[i : i + 1] not in ([], [""]) for row in body)]
+        cells = [[_cell(row[i] if i < len(row) else "") for i in used] for row in body]
+        shown = [_cell(heads[i] if i < len(heads) else "") for i in used] if rules else []
+        return cls(shown, cells, [side_of(rules[i]) if i < len(rules) else 0.0 for i in used])
+
+    def drawn(self, width: int) -> Iterator[Piece]:
+        """The pieces of the table, at most `width` cells wide."""
+        whole = [self.heads, *self.rows] if self.heads else self.rows
+        columns = [max((_size(row[i]) for row in whole), default=1) for i in range(len(self.sides))]
+        least = [self._least(i) for i in range(len(columns))]
+        for gap in GAPS:
+            sizes = fitted(columns, least, width - len(gap) * (len(columns) - 1))
+            if sizes is not None:
+                yield from self._lines(sizes, gap, width)
+                return
+        yield from self._records(width)
+
+    def plain(self) -> str:
+        """The table for a file or pipe: a line per row, with aligned columns."""
+        rows = [[_plain(cell) for cell in row] for row in ([self.heads] if self.heads else []) + self.rows]
+        sizes = [max((cell_len(row[i]) for row in rows), default=0) for i in range(len(self.sides))]
+        lines = []
+        notes = iter(self.notes)
+        for number, row in enumerate(rows):
+            spaces = [" " * (size - cell_len(text)) for text, size in zip(row, sizes, strict=True)]
+            parts = zip(row, spaces, self.sides, strict=True)
+            lines.append("  ".join(space + text if side == 1.0 else text + space for text, space, side in parts))
+            if number or not self.heads:
+                lines += [NOTE + note for note in itertools.islice(notes, 1)]
+        return "".join(line.rstrip() + "\n" for line in lines)
+
+    def _least(self, column: int) -> int:
+        """The least width of a column: numbers and words stay whole."""
+        cells = [row[column] for row in self.rows]
+        words = [cell_len(word) for cell in [*cells, *self.heads[column : column + 1]] for word in _plain(cell).split()]
+        numbers = map(_size, cells) if self.sides[column] == 1.0 else ()
+        return max(1, min(self.longest, max([*words, *numbers], default=1)))
+
+    def _lines(self, sizes: Sequence[int], gap: str, width: int) -> Iterator[Piece]:
+        notes = iter(self.notes)
+        for at, row in enumerate([self.heads, *self.rows] if self.heads else self.rows):
+            heading = bool(self.heads) and not at
+            cells = [wrapped(cell, size) for cell, size in zip(row, sizes, strict=True)]
+            for line in range(max(map(len, cells))):
+                parts = [cell[line] if line < len(cell) else [] for cell in cells]
+                yield from _row(parts, sizes, self.sides, gap, heading=heading)
+                yield "\n", ""
+            if heading:
+                joint = gap.replace(" ", "─").replace("│", "┼") if "│" in gap else gap
+                yield joint.join("─" * size for size in sizes) + "\n", "mark"
+            else:
+                for note in itertools.islice(notes, 1):
+                    yield from _indented([(note, "")], width, NOTE)
+
+    def _records(self, width: int) -> Iterator[Piece]:
+        """Each row as lines, `name: value`, with an empty line between two rows."""
+        for number, row in enumerate(self.rows):
+            if number:
+                yield "\n", ""
+            for i, cell in enumerate(row):
+                if not _plain(cell):
+                    continue
+                name = [(_plain(self.heads[i]), "bold"), (": ", "")] if self.heads and _plain(self.heads[i]) else []
+                yield from _indented([*name, *cell], width, "  ", first="")
+            for note in self.notes[number : number + 1]:
+                yield from _indented([(note, "")], width, "  ", first="")
 
 
-def _columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """The width of each column: that of its widest cell."""
-    count = max(map(len, rows), default=0)
-    return [max((_size(row[i]) for row in rows if i < len(row)), default=1) for i in range(count)]
+def _indented(cell: Cell, width: int, indent: str, *, first: str | None = None) -> Iterator[Piece]:
+    """The lines of a cell behind an indent; the first line has another one if given."""
+    for at, line in enumerate(wrapped(cell, width - len(indent), split=False)):
+        yield (first if first is not None and at == 0 else indent), ""
+        yield from line
+        yield "\n", ""
 
 
-def fitted(columns: Sequence[int], width: int) -> list[int] | None:
-    """Column widths that fit `width`: narrow columns keep theirs, wide ones share the rest.
+def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
+    """The pieces of a table in markdown."""
+    if lines:
+        yield from Table.of_markdown(lines).drawn(width)
+
+
+def fitted(columns: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+    """Widths of columns that fit the room: narrow ones keep theirs, wide ones share the rest, all get the least.
 
     None if there is no room.
     """
-    room = width - 3 * (len(columns) - 1)
-    if sum(columns) <= room:
-        return list(columns)
-    if room < NARROWEST * len(columns):
+    sizes = [min(pair) for pair in zip(columns, least, strict=True)]
+    room -= sum(sizes)
+    if room < 0:
         return None
-    sizes = list(columns)
-    for left, i in zip(range(len(columns), 0, -1), sorted(range(len(columns)), key=columns.__getitem__), strict=True):
-        sizes[i] = min(columns[i], room // left)
-        room -= sizes[i]
+    wanted = [column - size for column, size in zip(columns, sizes, strict=True)]
+    for left, i in zip(range(len(columns), 0, -1), sorted(range(len(columns)), key=wanted.__getitem__), strict=True):
+        more = min(wanted[i], room // left)
+        sizes[i] += more
+        room -= more
     return sizes
 
 
-def wrapped(cell: Cell, width: int) -> list[Cell]:
-    """The lines of a cell: words that fit stay whole, longer ones are split."""
+def wrapped(cell: Cell, width: int, *, split: bool = True) -> list[Cell]:
+    """The lines of a cell: words that fit stay whole, longer ones are split, or are lines of their own."""
+    width = max(2, width)  # a character may be two cells wide
     lines: list[Cell] = [[]]
     used = 0
     for text, style in cell:
-        for word in WORDS.findall(text):
+        for word in filter(None, WORDS.findall(text)):
             size = cell_len(word.rstrip())
             if used and used + size > width:
                 lines.append([])
                 used = 0
-            parts = chop_cells(word, width) if size > width else [word]
+            parts = chop_cells(word, width) if split and size > width else [word]
             for part in parts[:-1]:
                 lines[-1].append((part, style))
                 lines.append([])
@@ -85,10 +169,12 @@ def wrapped(cell: Cell, width: int) -> list[Cell]:
     return lines
 
 
-def _row(row: Sequence[Cell], columns: Sequence[int], sides: Sequence[float], *, heading: bool) -> Iterator[Piece]:
+def _row(
+    row: Sequence[Cell], columns: Sequence[int], sides: Sequence[float], gap: str, *, heading: bool
+) -> Iterator[Piece]:
     for i, (cell, size, side) in enumerate(zip(row, columns, sides, strict=True)):
         if i:
-            yield " │ ", "mark"
+            yield gap, "mark"
         space = size - _size(cell)
         before = int(side * space)
         yield " " * before, ""
@@ -101,19 +187,10 @@ def side_of(rule: str) -> float:
     return 0.0 if not rule.endswith(":") else 0.5 if rule.startswith(":") else 1.0
 
 
-def rendered(text: str, width: int) -> str:
-    """A text with its tables drawn for a terminal, without styles."""
-    lines: list[str] = []
-    for is_table, group in itertools.groupby(text.split("\n"), lambda line: line.startswith("|")):
-        drawn = "".join(piece for piece, _ in table(list(group), width)) if is_table else "\n".join(group) + "\n"
-        lines.append(drawn)
-    return "".join(lines).removesuffix("\n")
-
-
 def _cell(text: str) -> Cell:
     pieces: Cell = []
     inline = Inline(lambda text, style: pieces.append((text, style)))
-    inline.feed(text.strip())
+    inline.feed(text)
     inline.end()
     return pieces
 
@@ -124,9 +201,3 @@ def _plain(cell: Cell) -> str:
 
 def _size(cell: Cell) -> int:
     return cell_len(_plain(cell))
-
-
-def print_text(text: str) -> None:
-    """Prints a text: unchanged to a file or pipe, with drawn tables on a terminal."""
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    click.echo(rendered(text, shutil.get_terminal_size().columns) if terminal else text)

@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-import click
-
 from rwkv_gpu.errors import BadInput
+
+from .printing import print_text
 
 
 def input_text(text: str | None, path: str | None, name: str) -> str:
@@ -20,7 +20,7 @@ def read_text(path: str) -> str:
     """A file's text; - is standard input."""
     if path == "-":
         if sys.stdin is not None and sys.stdin.isatty():
-            click.echo("rwkv-gpu: reading text from the terminal; Ctrl-D on a line of its own ends it", err=True)
+            print_text("rwkv-gpu: reading text from the terminal; Ctrl-D on a line of its own ends it", err=True)
         return as_text(b"" if sys.stdin is None else sys.stdin.buffer.read(), "standard input")
     try:
         with open(path, "rb") as file:

@@ -27,7 +27,7 @@ from .bench import opened
 from .folders import tuned_folder
 from .options import model_arguments, shared
 from .page import Page
-from .tables import print_text
+from .printing import print_text
 from .texts import write_text
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # default models for tuning
@@ -66,7 +66,7 @@ def command(
                 synthetic = SMALL if gpu.capabilities.software else LARGE
             with opened(model, synthetic) as file:
                 tuned = _tuned(gpu, adapter, file, Limits.of(gpu, 60 * minutes, precision), tuned)
-            click.echo(f"saved in {save(tuned, adapter, tuned_folder())}", err=True)
+            print_text(f"saved in {save(tuned, adapter, tuned_folder())}", err=True)
             if path is not None:
                 write_text(path, tuned.text())
     if as_json:
@@ -89,7 +89,7 @@ def _opened(adapter: Adapter, matrix_units: MatrixUnits) -> Device:
             )
             return open_device(adapter, "on", folder)
         except NoMatrixUnits as error:
-            click.echo(str(error), err=True)
+            print_text(str(error), err=True)
             matrix_units = "off"
     return open_device(adapter, matrix_units, folder)
 
@@ -101,7 +101,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
         gpu, file, load_generator(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
         context=limits.context, tokens=2 * limits.context, look_ahead=DEFAULT_LOOK_AHEAD,
     )  # fmt: skip
-    found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
+    found = tune(runner, file, limits, lambda line: print_text(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}
     if before is not None:  # choices that were not measured again
         models = list(dict.fromkeys([*before.models, *models]))

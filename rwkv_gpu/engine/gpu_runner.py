@@ -210,6 +210,7 @@ class GpuRunner(PartRunner):
         if plan is None:
             began = time.perf_counter()
             plan = self._plans[key] = self._record(*key)
+            plan.compile()
             self.compile_seconds += time.perf_counter() - began
         return plan
 

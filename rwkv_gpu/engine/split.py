@@ -15,7 +15,6 @@ import numpy as np
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch, BatchArrays
-from ..ops.cut import cut
 from ..ops.parts import Part
 from ..ops.sampling import DRAW, FROM_SLOT, Reason
 from .adapters import NO_ADAPTERS, Adapters
@@ -48,6 +47,8 @@ MakePart = Callable[[Share], PartRunner]  # makes a GpuRunner or HostRunner for 
 
 def parts_of(model: Model, starts: Sequence[int], adapters: Adapters = NO_ADAPTERS) -> list[Part]:
     """Splits a model before these layers; adapter factors stay with their matrices."""
+    from ..ops.cut import cut  # imports all nodes, which a model on one device may not need
+
     factors, _ = adapters.factors(model)
     if not factors:
         return cut(model, starts, unadapted)

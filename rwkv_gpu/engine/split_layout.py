@@ -16,7 +16,6 @@ from ..gpu.loader import Progress, device_bytes
 from ..gpu.memory import device_available, host_available
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
-from ..ops.cut import layers_of
 from ..ops.parts import Part
 from ..ops.vocabulary import PAGE
 from .adapters import Adapters
@@ -245,6 +244,8 @@ def lay_out(
     With given shares, every device gets layers. Otherwise the first devices that the model fits on share it, and the
     others are closed again. A token passes through all parts in sequence, so fewer parts are faster.
     """
+    from ..ops.cut import layers_of  # imports all nodes, which a model on one device may not need
+
     layers = layers_of(model)
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
     if offload.cpu_moe or offload.gpu_memory is not None or on_gpu < layers:

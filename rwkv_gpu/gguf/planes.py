@@ -22,6 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 LEVELS = {"Q1_0": np.array([-1, 1], np.float32), "Q2_0": np.array([-1, 0, 1, 2], np.float32)}
 
 CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
+DEQUANTISED = 1 << 17  # bytes of blocks dequantised at a time: their numbers stay in cache
 
 
 @dataclass(frozen=True)
@@ -217,9 +218,16 @@ def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
     """[rows, row_bytes] as in the file to [rows, width] as float32."""
     if fmt.name in LEVELS:
         return _of_levels(fmt, raw)
+    kind = getattr(quants, fmt.name, None)
     with np.errstate(over="ignore", invalid="ignore"):  # what a file makes infinite stays so
-        weights = quants.dequantize(raw, GGMLQuantizationType(fmt.type))
-    return np.asarray(weights, np.float32)
+        if kind is None:
+            return np.asarray(quants.dequantize(raw, GGMLQuantizationType(fmt.type)), np.float32)
+        kind.init_grid()
+        blocks = np.ascontiguousarray(raw).reshape(-1, kind.type_size)
+        weights = np.empty((len(blocks), kind.block_size), np.float32)
+        for part in _parts(blocks, DEQUANTISED):
+            weights[part] = kind.dequantize_blocks(blocks[part])
+    return weights.reshape(len(raw), -1)
 
 
 def _of_levels(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
@@ -243,7 +251,7 @@ def _blocks(fmt: Format, raw: Bytes) -> Bytes:
     return np.ascontiguousarray(raw).reshape(-1, size)
 
 
-def _parts(blocks: Bytes) -> list[slice]:
-    """The blocks by CHUNK bytes."""
-    step = max(1, CHUNK // blocks.shape[1])
+def _parts(blocks: Bytes, nbytes: int = CHUNK) -> list[slice]:
+    """The blocks by `nbytes` bytes."""
+    step = max(1, nbytes // blocks.shape[1])
     return [slice(start, start + step) for start in range(0, len(blocks), step)]

@@ -206,6 +206,19 @@ class Plan:
                 )
             )
 
+    def compile(self) -> None:
+        """Has the driver compile the kernels now, not during the first step: each is dispatched without workgroups."""
+        encoder = self.device.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        handles = [dispatch.pipeline.handle for dispatch in self.dispatches]
+        for handle, group in dict(zip(handles, self.groups, strict=True)).items():
+            compute.set_pipeline(handle)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(0, 0, 0)
+        compute.end()
+        self.device.submit([encoder.finish()])
+        native.wait(self.device.handle)
+
     @property
     def groups(self) -> list[Any]:
         """The bind groups of the first step of a submit."""

@@ -1,6 +1,5 @@
 """An answer for its reader: events to iterate over, in plain Python or asyncio, and the result."""
 
-import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -141,6 +140,8 @@ class AsyncGeneration(Reading):
     """Like `Generation`, for asyncio: `async for event in generation`. Cancelling the reading task cancels it."""
 
     def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
+        import asyncio  # and with it TLS, which most programs do not need
+
         items: asyncio.Queue[Item] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 

@@ -5,14 +5,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from ..gguf.cursor import shown
 from .catalogue import Catalogue, catalogue_of
 from .folders import default_folder
-from .hub_names import REPOSITORY, is_hub_name, is_path
-from .repository import ENDPOINT, Progress, Repository
+from .hub_names import ENDPOINT, REPOSITORY, is_hub_name, is_path
 from .store import Store
+
+if TYPE_CHECKING:
+    from .repository import Progress, Repository
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,12 @@ class Hub:
         """Downloads the missing files of a model; asks the hub which files it has."""
         return self.store.pull(name, self.repository, self._progress, file)
 
-    def repository(self, name: str) -> Repository:
+    def repository(self, name: str) -> "Repository":
         """The repository OWNER/NAME."""
+        from .repository import Repository  # and with it the modules of HTTP and TLS
+
         return Repository(name, self.revision, endpoint=self.endpoint, token=self.token)
 
-    def _progress(self, file: str) -> Progress:
+    def _progress(self, file: str) -> "Progress":
         progress = self.progress
         return lambda done, total: progress(file, done, total) if progress is not None else None

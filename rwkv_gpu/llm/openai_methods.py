@@ -1,6 +1,5 @@
 """Methods in the form of OpenAI's API: dicts in, dicts out, as in llama-cpp-python."""
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -161,6 +160,8 @@ class OpenAIMethods(OpenModel):
 
     async def acreate_embedding(self, input: Prompts, **fields: Any) -> Json:
         """`create_embedding` for asyncio."""
+        import asyncio
+
         return await asyncio.to_thread(partial(self.create_embedding, input, **fields))
 
 

@@ -22,9 +22,8 @@ from typing import Any, BinaryIO
 
 from ..errors import BadInput
 from ..replace_file import WINDOWS, lock, put_in_place
-from .hub_names import is_model
+from .hub_names import ENDPOINT, is_model
 
-ENDPOINT = "https://huggingface.co"
 PATIENCE = 15.0  # seconds without a byte
 WAIT = 0.2  # seconds between checks of a download by another program
 TRIES = 5  # consecutive connections that may bring nothing

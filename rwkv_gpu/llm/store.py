@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from . import hub_names
-from .repository import Progress, Repository
+
+if TYPE_CHECKING:
+    from .repository import Progress, Repository
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ class Store:
     def pull(
         self,
         name: str,
-        repository: Callable[[str], Repository],
-        progress: Callable[[str], Progress],
+        repository: "Callable[[str], Repository]",
+        progress: "Callable[[str], Progress]",
         file: str | None = None,
     ) -> Path:
         """Path of the model with a hub name, or of OWNER/NAME and a file; downloads missing parts.

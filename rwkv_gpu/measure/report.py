@@ -131,29 +131,27 @@ def heading(subject: Subject, place: Place, repeats: int) -> str:
     return f"{subject}\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
 
 
-TEXTS, ENERGY = "texts/s", "tok/J"  # columns left out if no row has a value
+TEXTS, ENERGY = "texts/s", "tok/J"
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "test": lambda r: str(r["test"]),
-    "chunk": lambda r: str(r["chunk_size"] or ""),
-    "batch": lambda r: str(r["batch"]),
     "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
     TEXTS: lambda r: _digits(r["texts_per_second"]) if "texts_per_second" in r else "",
     ENERGY: lambda r: _digits(r["tokens_per_joule"]) if "tokens_per_joule" in r else "",
-    "dispatches": lambda r: str(r.get("dispatches", "")),
+    "batch": lambda r: str(r["batch"]),
+    "chunk": lambda r: str(r["chunk_size"] or ""),
+    "calls": lambda r: str(r.get("dispatches", "")),
     "per layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
     "CPU": lambda r: _percent(r.get("cpu_share")),
-    "MB/token": lambda r: _digits(r["bytes_per_token"] / 1e6) if "bytes_per_token" in r else "",
-    "of bandwidth": lambda r: _percent(r.get("bandwidth_share")),
-    "of FLOP/s": lambda r: _percent(r.get("compute_share")),
+    "MB/tok": lambda r: _digits(r["bytes_per_token"] / 1e6) if "bytes_per_token" in r else "",
+    "of peak GB/s": lambda r: _percent(r.get("bandwidth_share")),
+    "of peak FLOP/s": lambda r: _percent(r.get("compute_share")),
 }
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table with aligned columns."""
+    """A table with aligned columns; those without any value are left out."""
     columns = {name: [column(one) for one in rows] for name, column in COLUMNS.items()}
-    for name in (TEXTS, ENERGY):
-        if not any(columns[name]):
-            del columns[name]
+    columns = {name: values for name, values in columns.items() if any(values)}
     cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = [" | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]

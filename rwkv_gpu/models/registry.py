@@ -1,39 +1,13 @@
 """The supported architectures: their names in GGUF files, and the functions that load them."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol, cast
 
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import (
-    arwkv7,
-    bailingmoe3,
-    deci,
-    deepseek2,
-    dense_families,
-    encoders,
-    falcon_h1,
-    gemma3n,
-    gemma4,
-    granitehybrid,
-    jamba,
-    kimi_linear,
-    lfm2,
-    llama4,
-    mamba,
-    mamba2,
-    minimax_01,
-    mixture_families,
-    nanbeige,
-    nemotron_h,
-    plamo2,
-    qwen35,
-    rwkv6,
-    rwkv6qwen2,
-    rwkv7,
-    talkie,
-)
 from .half_files import refuse_half
 from .layered import Layered
 from .unsupported import refusal
@@ -75,38 +49,65 @@ class Model(Contents, Protocol):
         """The input of the head for these rows, [R, D]"""
 
 
-MODELS: dict[str, Callable[[GGUFFile], Model]] = {
-    "arwkv7": arwkv7.load,
-    "bailingmoe3": bailingmoe3.load,
-    "deci": deci.load,
-    "falcon-h1": falcon_h1.load,
-    "gemma3n": gemma3n.load,
-    "gemma4": gemma4.load,
-    "granitehybrid": granitehybrid.load,
-    "jamba": jamba.load,
-    "kimi-linear": kimi_linear.load,
-    "lfm2": lfm2.load,
-    "lfm2moe": lfm2.load,
-    "llama4": llama4.load,
-    "mamba": mamba.load,
-    "mamba2": mamba2.load,
-    "minimax-01": minimax_01.load,
-    "nanbeige": nanbeige.load,
-    "nemotron_h": nemotron_h.load,
-    "nemotron_h_moe": nemotron_h.load,
-    "plamo2": plamo2.load,
-    "qwen35": qwen35.load,
-    "qwen35moe": qwen35.load,
-    "qwen3next": qwen35.load,
-    "rwkv6": rwkv6.load,
-    "rwkv6qwen2": rwkv6qwen2.load,
-    "rwkv7": rwkv7.load,
-    "talkie": talkie.load,
-    **dict.fromkeys(deepseek2.FORMS, deepseek2.load),
-    **dict.fromkeys(encoders.FORMS, encoders.load),
-    **dict.fromkeys(dense_families.FORMS, dense_families.load),
-    **dict.fromkeys(mixture_families.FORMS, mixture_families.load),
+Loader = Callable[[GGUFFile], Model]
+
+# The module of each architecture, and the modules whose FORMS name several.
+MODULES = {
+    "arwkv7": "arwkv7",
+    "bailingmoe3": "bailingmoe3",
+    "deci": "deci",
+    "falcon-h1": "falcon_h1",
+    "gemma3n": "gemma3n",
+    "gemma4": "gemma4",
+    "granitehybrid": "granitehybrid",
+    "jamba": "jamba",
+    "kimi-linear": "kimi_linear",
+    "lfm2": "lfm2",
+    "lfm2moe": "lfm2",
+    "llama4": "llama4",
+    "mamba": "mamba",
+    "mamba2": "mamba2",
+    "minimax-01": "minimax_01",
+    "nanbeige": "nanbeige",
+    "nemotron_h": "nemotron_h",
+    "nemotron_h_moe": "nemotron_h",
+    "plamo2": "plamo2",
+    "qwen35": "qwen35",
+    "qwen35moe": "qwen35",
+    "qwen3next": "qwen35",
+    "rwkv6": "rwkv6",
+    "rwkv6qwen2": "rwkv6qwen2",
+    "rwkv7": "rwkv7",
+    "talkie": "talkie",
 }
+OF_FORMS = "dense_families", "mixture_families", "deepseek2", "encoders"
+
+
+class Architectures(Mapping[str, Loader]):
+    """The function that loads a model, by architecture. Its module is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Loader:
+        if name in MODULES:
+            return cast(Loader, _module(MODULES[name]).load)
+        for module in map(_module, OF_FORMS):
+            if name in module.FORMS:
+                return cast(Loader, module.load)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from MODULES
+        for module in map(_module, OF_FORMS):
+            yield from module.FORMS
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f".{name}", __package__)
+
+
+MODELS = Architectures()
 
 
 def is_encoder(model: Contents) -> bool:
@@ -124,9 +125,11 @@ def load_model(file: GGUFFile) -> Model:
     """The model that a file describes."""
     refuse_half(file)
     name = file.str("general.architecture")
-    if name not in MODELS:
-        raise refusal(file, name, sorted(MODELS))
-    return MODELS[name](file)
+    try:
+        load = MODELS[name]
+    except KeyError:
+        raise refusal(file, name, sorted(MODELS)) from None
+    return load(file)
 
 
 def load_generator(file: GGUFFile) -> Model:

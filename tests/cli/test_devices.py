@@ -19,7 +19,9 @@ def run(*arguments: str):
 def test_devices_lists_and_explains(adapter):
     result = run("devices", "--device", str(adapter.index))
     assert result.exit_code == 0
-    assert f"* {adapter.index:3}  {adapter.name}" in result.output
+    [used] = [line.split(maxsplit=2) for line in result.output.splitlines() if line.startswith("*")]
+    assert used[1] == str(adapter.index)
+    assert used[2].startswith(adapter.name)
     assert f"asked for by index {adapter.index}" in result.output
 
 

@@ -28,10 +28,10 @@ def test_each_dispatch_is_shown_with_its_op_and_each_pass_with_what_it_saves():
 
 
 def test_the_shader_of_a_dispatch_is_printed_by_its_number():
-    number, _, kernel = next(
-        line.partition(" blk.") for line in plan("--limits", "h200").output.splitlines() if "time_mix_output" in line
+    number, kernel = next(
+        line.split()[:2] for line in plan("--limits", "h200").output.splitlines() if "time_mix_output" in line
     )
-    shown = plan("--limits", "h200", "--shader", number.strip()).output
+    shown = plan("--limits", "h200", "--shader", number).output
     assert kernel and "\n// ---- linear/gemv.wgsl:1\n" in shown
     assert "\n// ---- linear/epilogue.wgsl:" in shown and "\n//# rows" in shown
     [told] = plan("--limits", "h200", "--shader", "999").output.splitlines()

@@ -77,9 +77,9 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
-    def screen(self, *, history: bool = False) -> str:
-        """What is seen, and what was."""
-        return self._tmux("capture-pane", "-p", *(["-S", "-"] if history else []))
+    def screen(self, *, history: bool = False, joined: bool = False) -> str:
+        """What is seen, and what was; `joined`, without the line ends that the terminal made."""
+        return self._tmux("capture-pane", "-p", *(["-S", "-"] if history else []), *(["-J"] if joined else []))
 
     def pid(self) -> int:
         """The process of the command."""

@@ -1,6 +1,7 @@
 """A model that got ready waits for no plan, whatever mix of prompts and answers comes."""
 
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.plan_sizes import bucket, common_steps, outputs_for
+from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import OWN
 
@@ -77,3 +79,23 @@ def test_a_runner_follows_its_device_at_the_next_prompt(adapter):
         assert llm.generate("the sea", max_tokens=6, temperature=0).text == before
         assert runner.device.capabilities is allowed and runner.device.pending is None
         assert not set(recorded.values()) & set(runner._plans.values())
+
+
+def test_a_plan_is_compiled_by_the_driver_before_its_first_step_and_that_time_is_not_the_requests(adapter, monkeypatch):
+    """Drivers may compile a kernel when it is dispatched first, which takes seconds."""
+    compiled, compile_plan = [], Plan.compile
+
+    def compile_slowly(plan):
+        compile_plan(plan)
+        compiled.append(plan)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Plan, "compile", compile_slowly)
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=adapter.index, sequences=1, chunk_size=4) as llm:
+        engine = llm._driver._engine
+        before = engine.compile_seconds
+        llm.generate("hello", max_tokens=5)
+        first = len(compiled)
+        assert engine.compile_seconds - before >= 0.2 * first > 0
+        llm.generate("hello", max_tokens=5)
+        assert len(compiled) == first

@@ -1,0 +1,37 @@
+"""Tables and facts look right in wide and narrow terminals: whole words, no empty columns, no line that is too long."""
+
+import pytest
+from rich.cells import cell_len
+
+from rwkv_gpu.cli.printing import rendered
+from rwkv_gpu.measure.report import markdown
+from tests.cli.screens import COMMANDS, HERE, WIDTHS, screen
+
+ROW = {
+    "test": "pp512", "tokens_per_second": 13218.4, "stddev": 37.2, "batch": 1, "chunk_size": 512, "dispatches": 163,
+    "dispatches_per_layer": 5.0, "cpu_share": 0.021, "bytes_per_token": 3.5e6, "bandwidth_share": 0.384,
+    "compute_share": 0.226,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_screen_is_as_it_was_looked_at(name, tmp_path):
+    for width in WIDTHS:
+        shown = screen(name, width, tmp_path / str(width))
+        assert shown == (HERE / f"{name}.{width}.txt").read_text(encoding="utf-8"), (
+            "look at the change, then run: python -m tests.cli.screens"
+        )
+        if name != "tokenize":  # a token is a line
+            too_long = [line for line in shown.split("\n") if cell_len(line) > width and len(line.split()) > 1]
+            assert not too_long, too_long
+
+
+def test_the_bench_of_a_gpu_fits_80_columns_as_a_table_and_40_as_lines():
+    table = markdown([ROW, {**ROW, "test": "tg128", "chunk_size": None, "tokens_per_second": 888.2}])
+    at_80, at_40 = (rendered(table, width).split("\n") for width in (80, 40))
+    assert at_80[0].split()[:2] == ["test", "tok/s"]
+    assert any(line.startswith("───") for line in at_80)
+    assert {"13,218", "888"} <= {word for line in at_80 for word in line.split()}
+    assert at_40[:2] == ["test: pp512", "tok/s: 13,218 ± 37.2"]
+    assert max(map(cell_len, at_80)) <= 80
+    assert max(map(cell_len, at_40)) <= 40

@@ -5,11 +5,9 @@ and `Qwen3-4B-Instruct` the same as `qwen3:4b`.
 """
 
 import difflib
-import http.client
 import os
 import re
 import tomllib
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -18,7 +16,6 @@ from typing import Any
 
 from ..errors import BadInput
 from . import hub_names
-from .repository import PATIENCE
 
 MOST_BYTES = 4 << 20  # size limit of a catalogue
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9.-]*)?", re.ASCII)
@@ -122,6 +119,11 @@ def _with_own(source: str) -> Catalogue:
 
 def _text(source: str) -> str:
     """The text of a file or URL, if it is not too long."""
+    import http.client  # with TLS: only a catalogue from a URL needs them
+    import urllib.request
+
+    from .repository import PATIENCE
+
     try:
         if re.match(r"https?://", source):
             with urllib.request.urlopen(source, timeout=PATIENCE) as answer:

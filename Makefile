@@ -10,6 +10,7 @@ BIN := .venv/bin
 .PHONY: chat test test-all test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
+	@test -z "$(EXTRAS)" || $(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@$(BIN)/rwkv-gpu chat $(ARGS)
 
 PYTEST = GALLIVM_PERF=nopt PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=10
@@ -127,6 +128,15 @@ fuzz: .venv/.dev
 
 mutants: .venv/.dev
 	$(BIN)/python -m tests.fuzz.run_mutants $(ARGS)
+
+# The wheel and the source archive in dist/, checked, and the wheel used in an empty environment of each Python.
+PYTHONS = $(shell for p in python3.11 python3.12 python3.13 python3.14; do $$p --version >/dev/null 2>&1 && echo $$p; done)
+.PHONY: release
+release: .venv/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	sh packaging/smoke.sh dist/*.whl $(PYTHONS)
 
 # Repositories, files and sizes of the catalogue of models, where the hub can be reached.
 .PHONY: check-catalogue

@@ -130,8 +130,7 @@ def check_extra() -> None:
         try:
             __import__(name)
         except ModuleNotFoundError:
-            message = f"the server needs {name}; install it by: pip install 'rwkv-gpu[server]'"
-            raise MissingExtra(message) from None
+            raise MissingExtra.of(f"the server needs {name}", "server") from None
 
 
 def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .engine.sampling_params import SamplingParams
     from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Hub, Info, Settings, Stats, load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LLM",
@@ -72,6 +72,10 @@ __all__ = [
 
 # Modules of public names that are not in llm
 _PLACES = {"SamplingParams": "engine.sampling_params", "builtin_model": "builtin"}
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

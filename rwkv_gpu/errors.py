@@ -66,8 +66,17 @@ class BadGrammar(RwkvGpuError):
     """A JSON schema, regular expression or grammar that is wrong, too large or too deep."""
 
 
+# Installs an extra in a clone. Once the package is published: pip install 'rwkv-gpu[{}]'. docs/install.md says the same.
+INSTALL = "pip install '.[{}]'"
+
+
 class MissingExtra(RwkvGpuError):
     """A feature whose package is not installed; the message has the command to install it."""
+
+    @classmethod
+    def of(cls, needs: str, extra: str) -> "MissingExtra":
+        """The error about a missing package of an extra."""
+        return cls(f"{needs}; in a clone of rwkv-gpu, install it by: {INSTALL.format(extra)}")
 
 
 class BadTemplate(RwkvGpuError):

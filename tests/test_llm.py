@@ -105,7 +105,7 @@ def test_what_cannot_be_said_is_refused_by_name():
         with pytest.raises(BadInput, match="-1 at place 0"):
             llm.generate([-1])
         with pytest.raises(BadInput, match="max_tokens"):
-            llm.generate("a", max_tokens=0)
+            llm.generate("a", max_tokens=-2)
         with pytest.raises(BadInput, match="temperature"):
             llm.generate("a", temperature=-1.0)
 

@@ -61,7 +61,7 @@ SPANS = {
     "mirostat_tau": Span(0, 100),
     "mirostat_eta": Span(0, 1, above=True),
     "seed": Span(0, 2**64 - 1, whole=True, optional=True),
-    "max_tokens": Span(1, IDS, whole=True),
+    "max_tokens": Span(0, IDS, whole=True),
     "logprobs": Span(0, 1000, whole=True),
     "draft_tokens": Span(0, 15, whole=True, optional=True),
 }

@@ -5,8 +5,7 @@ from .completion import Completion, Event, Settings, Stats
 from .generation import AsyncGeneration, Generation
 from .hub import Hub
 from .info import Info
-from .loading import load
-from .model import LLM
+from .model import LLM, load
 
 __all__ = [
     "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Hub", "Info", "Settings", "Stats",

@@ -106,7 +106,7 @@ class ChatFormat:
         marks = tokenizer.encode(end or between, parse=True)
         special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
         self.stop_ids = frozenset(special[:1])  # the first token of an end mark such as <|im_end|>\n
-        self._ends = () if special or not end else (end.rstrip() or end,)
+        self.ends = () if special or not end else (end.rstrip() or end,)
         self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # shared by many chats
         self._thought_ends = (between,) if between and not special else ()
 
@@ -244,14 +244,15 @@ class ChatFormat:
 
         With a form, text that would end a turn does not, as the form has its own end.
         """
-        ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
+        ends = Ends((*params.stop, *(() if form else self.ends)), (*params.stop, *self._thought_ends))
         thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
         control = self._marks.control or (tools and self.tool_form.control)
         if control:  # then the tokens that end an answer have visible text too
             never |= self.stop_ids | self.tokenizer.stop_ids
         goes_on = bool(prompt.begun)
-        return Reader(self.tokenizer, ends, thinking, never, control=control, hidden=self._around, goes_on=goes_on)
+        more: Any = {"hidden": self._around, "goes_on": goes_on, "schema": None if form is None else form.model}
+        return Reader(self.tokenizer, ends, thinking, never, control=control, **more)
 
     @cached_property
     def tool_form(self) -> ToolForm:

@@ -1,12 +1,14 @@
 """Data of a generation: result, events, statistics, and the settings that callers give."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 from ..engine.sampling_params import SPANS, SamplingParams
 from ..errors import BadInput
 from ..text.grammar import Form
+from .validate import unknown_name
 
 Reason = Literal["running", "stop", "length", "abort", "error"]
 
@@ -54,6 +56,16 @@ class Completion:
     finish_reason: Reason  # stop, length or abort; running while more may come
     stats: Stats
     reasoning: str = ""  # the reasoning before the answer, in a chat
+    schema: Any = field(default=None, compare=False)  # the pydantic class that was given as `schema`
+
+    @property
+    def parsed(self) -> Any:
+        """The answer read as JSON; if `schema` was a pydantic class, an instance of it."""
+        try:
+            return json.loads(self.text) if self.schema is None else self.schema.model_validate_json(self.text)
+        except ValueError as error:
+            why = "it was cut off; give a larger max_tokens" if self.truncated else " ".join(str(error).split())
+            raise BadInput(f"the answer {shorten(self.text)} cannot be parsed: {why}") from None
 
     @property
     def truncated(self) -> bool:
@@ -96,7 +108,7 @@ class Settings(TypedDict, total=False):
     logprobs: int
     lora: Mapping[str, float] | None
     draft_tokens: int | None
-    schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
+    schema: Any  # a JSON schema, a pydantic class, or True for any JSON
     regex: str | None
     grammar: str | None  # Lark's, or GBNF's with `root ::=`
     # The same settings under other libraries' names: see ALIASES.
@@ -165,7 +177,7 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
     settings = {name: value for name, value in settings.items() if name not in FORMS}
     unknown = settings.keys() - set(KNOWN)
     if unknown:
-        raise BadInput(f"{min(unknown)} is no setting; known: {', '.join(KNOWN)}")
+        raise BadInput(unknown_name(min(unknown), "setting", (*KNOWN, *ALIASES)))
     if params is None:
         return SamplingParams(**settings)
     if not isinstance(params, SamplingParams):

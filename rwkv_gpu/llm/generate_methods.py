@@ -12,7 +12,7 @@ from .chat import Truncate
 from .chat_completion import answers
 from .completion import GREEDY, Completion, Settings, form, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
-from .open_model import Asked, OpenModel, Prompt, is_several, prompts_of
+from .open_model import Asked, OpenModel, Prompt, TemplateIds, TemplateText, is_several, prompts_of
 
 R = TypeVar("R", bound=Reading)
 
@@ -190,7 +190,12 @@ class GenerateMethods(OpenModel):
         params, shape = sampling(params, GREEDY, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
-        return [Asked(ids, seeded(params, index), shape) for ids in every for index in range(n)]
+        turns = [isinstance(prompt, TemplateText | TemplateIds) for prompt in prompts]
+        return [
+            Asked(ids, seeded(params, index), shape, is_turn)
+            for ids, is_turn in zip(every, turns, strict=True)
+            for index in range(n)
+        ]
 
 
 def _by_prompt(

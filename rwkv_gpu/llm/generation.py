@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -44,6 +45,10 @@ class Reading:
         self.events: list[Event] = []  # events that were read
         self._reason: Reason = "running"
         self._ending = threading.Lock()
+        self._schema = reader.schema
+        self._silent = request.params.max_tokens == 0
+        if self._silent:  # the prompt is computed, for later requests that begin with it
+            request = replace(request, params=replace(request.params, max_tokens=1))
         self._put = put  # used by the driver, which must not refer to this object, so that it can be garbage-collected
         answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
         driver.submit(request, answer, wake=wake)
@@ -54,7 +59,8 @@ class Reading:
         """The answer as far as it was read; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
-        return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())
+        stats = self._answer.stats(len(tokens))
+        return Completion(text, tokens, self._reason, stats, thoughts.strip(), self._schema)
 
     def __repr__(self) -> str:
         """The state of the generation."""
@@ -75,6 +81,8 @@ class Reading:
         """Records an item; returns it if it is an event."""
         if self._answer.taken():
             self._driver.resume(self._answer)
+        if isinstance(item, Event) and self._silent:
+            return None
         if isinstance(item, Event):
             self.events.append(item)
             return item
@@ -93,7 +101,7 @@ class Reading:
         with self._ending:
             if self._reason != "running":
                 return False
-            self._reason = end.reason
+            self._reason = "length" if self._silent and end.reason == "stop" else end.reason
         if self._on_end is not None:
             self._on_end(self.completion)
         return True

@@ -1,8 +1,7 @@
 """The options of `load` in groups. Each group checks its values when created."""
 
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -72,6 +71,7 @@ ALIASES = {
     "tensor_split": "split",  # llama-cpp-python
     "kv_overrides": "override_kv",  # llama-cpp-python
 }
+WITHOUT_EFFECT = "verbose", "n_threads", "n_threads_batch"  # llama-cpp-python; nothing is printed, and the GPU computes
 BUILTIN = "builtin"  # the name of the model that ships with the package
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 
@@ -201,14 +201,16 @@ def offload_of(gpu_layers: int | None, cpu_moe: bool, n_cpu_moe: int, gpu_memory
     return Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
 
 
-def own_options(load: Callable[..., object], others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translates all options to our names; `others` are those that are not parameters of `load`."""
-    defaults = {name: one.default for name, one in inspect.signature(load).parameters.items() if name != "others"}
-    own = {name: given[name] for name in defaults}
-    for name, value in others.items():
-        ours = ALIASES.get(name)
-        if ours is None:
-            raise BadInput(f"{name} is no option of load; known: {', '.join(own)}")
+def own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options by our names, with defaults for those that are not given."""
+    own = dict(defaults)
+    for name, value in sorted(given.items(), key=lambda option: option[0] in ALIASES):
+        ours = ALIASES.get(name, name)
+        if name in WITHOUT_EFFECT:
+            validate.plain(name, value)
+            continue
+        if ours not in defaults:
+            raise BadInput(validate.unknown_name(name, "option of load", (*defaults, *ALIASES)))
         if own[ours] is not defaults[ours]:
             raise BadInput(f"{ours} is given twice, also as {name}; give it once")
         own[ours] = None if name == "n_ctx" and value == 0 else value

@@ -1,95 +1,46 @@
 """Opens a GGUF file: reads and checks it, chooses a device, and assembles the model."""
 
 import contextlib
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_CHUNK, DEFAULT_SEQUENCES
 from ..engine.cache.kv import Compact
 from ..engine.engine import Engine
 from ..engine.initial_state import digest_of
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..gguf.file import GGUFFile
-from ..gguf.override import Override
 from ..gpu.loader import Progress
-from ..gpu.matrix_units import MatrixUnits
 from ..models.differences import warn_of_differences
 from ..models.registry import is_encoder, load_model
-from ..ops.kv_format import KVType
-from ..stores import Store
 from ..text.tokenizer import load_tokenizer
 from . import folders, validate
 from .drafts import DraftOptions, drafts_of
-from .driver import MOST_REQUESTS
-from .hub import Hub
 from .info import Info
-from .load_options import DeviceOptions, Files, RoomOptions, StoreOptions, check, offload_of, own_options
-from .model import LLM
+from .load_options import DeviceOptions, Files, RoomOptions, StoreOptions, check, offload_of
 from .model_file import ModelFile
 from .pooling import Pooling
 from .runners import Loaded, Opened, load_on_gpu, load_on_host
 
 
-def load(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    device: str | int | Sequence[str | int] = "auto",
-    split: str | Sequence[float] | None = None,
-    chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
-    sequences: int = DEFAULT_SEQUENCES,
-    context: int | None = None,
-    kv: KVType = "f16",
-    tokens: int | None = None,
-    cache_bytes: int | None = None,
-    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
-    max_requests: int = MOST_REQUESTS,
-    look_ahead: int | None = None,
-    progress: Progress | None = None,
-    layers_per_submit: int | None = None,
-    portable: bool = False,
-    checked: bool = False,
-    tuned: str | os.PathLike[str] | None = None,
-    digests: str | os.PathLike[str] | None = None,
-    matrix_units: MatrixUnits = "auto",
-    lookup: bool = False,
-    draft: str | os.PathLike[str] | None = None,
-    draft_tokens: int | None = None,
-    context_shift: int | None = None,
-    lora: Any = None,
-    initial_state: str | os.PathLike[str] | None = None,
-    override_kv: Mapping[str, Override] | Sequence[str] | None = None,
-    file: str | None = None,
-    hub: Hub | None = None,
-    store: str | os.PathLike[str] | Store | None = None,
-    store_key: bytes | None = None,
-    tenant: str = "",
-    gpu_layers: int | None = None,
-    cpu_moe: bool = False,
-    n_cpu_moe: int = 0,
-    gpu_memory: int | str | None = None,
-    **others: Any,
-) -> LLM:
-    """Opens a GGUF model on a device; without `path`, the built-in one. The file is read once and closed.
-
-    `path` may name a repository on the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with `file`.
-    `device` is auto, cpu, an index, a part of a name, or several of these. docs/library.md explains every option.
-    """
-    if others:
-        return load(**own_options(load, others, locals()))
-    chunk = None if chunk_size == "auto" else chunk_size
-    room = RoomOptions(chunk, sequences, context, kv, tokens, cache_bytes, checkpoint_interval, look_ahead)
-    check(max_requests=max_requests, context_shift=context_shift)
-    validate.called("progress", progress)
-    offload, names = offload_of(gpu_layers, cpu_moe, n_cpu_moe, gpu_memory), device_names(device)
+def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Loads the parts of an open model, from values of all options of `load`."""
+    get = options.__getitem__
+    chunk = None if get("chunk_size") == "auto" else get("chunk_size")
+    names = "sequences", "context", "kv", "tokens", "cache_bytes", "checkpoint_interval", "look_ahead"
+    room = RoomOptions(chunk, *map(get, names))
+    check(max_requests=get("max_requests"), context_shift=get("context_shift"))
+    validate.called("progress", get("progress"))
+    offload = offload_of(*map(get, ("gpu_layers", "cpu_moe", "n_cpu_moe", "gpu_memory")))
+    device, tuned = device_names(get("device")), validate.optional_path("tuned", get("tuned"))
     devices = DeviceOptions(
-        names, shares_of(split, len(names)), offload, matrix_units,
-        validate.optional_path("tuned", tuned) or folders.default_tuned_folder(), layers_per_submit, portable, checked,
+        device, shares_of(get("split"), len(device)), offload, get("matrix_units"),
+        tuned or folders.default_tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
     )  # fmt: skip
-    files = Files.of(path, file, draft, initial_state, lora, hub, override_kv)
-    drafts = DraftOptions(lookup, files.draft, draft_tokens)
-    states = StoreOptions(store, store_key, tenant, validate.optional_path("digests", digests))
-    return _load(files, devices, room, drafts, states, max_requests, context_shift, progress)
+    files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv")))
+    drafts = DraftOptions(get("lookup"), files.draft, get("draft_tokens"))
+    digests = validate.optional_path("digests", get("digests"))
+    states = StoreOptions(get("store"), get("store_key"), get("tenant"), digests)
+    return _load(files, devices, room, drafts, states, get("max_requests"), get("context_shift"), get("progress"))
 
 
 def _load(
@@ -101,8 +52,8 @@ def _load(
     max_requests: int,
     context_shift: int | None,
     progress: Progress | None,
-) -> LLM:
-    """Loads the model from checked options."""
+) -> tuple[Any, ...]:
+    """Loads the parts from checked options."""
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(files.path))
         gguf.override(files.overrides)
@@ -123,7 +74,7 @@ def _load(
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
-        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling)
+        return engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling
 
 
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:

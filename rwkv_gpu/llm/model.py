@@ -1,122 +1,81 @@
 """A loaded model: text in, text out. Every method may be called from any thread; calls join the running batch."""
 
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, Unpack, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from ..engine.request import Request
-from ..errors import BadInput
-from ..text.template import ChatTemplate
-from . import validate
-from .batches import await_all, wait_all
-from .chat import Chat, Truncate, load_chats, messages_of
-from .chat_format import ChatPrompt
-from .completion import CHAT_DEFAULTS, Completion, Settings, form, sampling
+from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_CHUNK, DEFAULT_SEQUENCES
+from ..gguf.override import Override
+from ..gpu.loader import Progress
+from ..gpu.matrix_units import MatrixUnits
+from ..ops.kv_format import KVType
+from ..stores import Store
+from .chat_methods import ChatMethods
+from .driver import MOST_REQUESTS
 from .generate_methods import GenerateMethods
-from .generation import AsyncGeneration, Generation, Reading, waits
+from .hub import Hub
+from .load_options import own_options
+from .loading import parts_of
 from .measure_methods import MeasureMethods
-from .open_model import Messages
 from .openai_methods import OpenAIMethods
 
-R = TypeVar("R", bound=Reading)
+
+class LLM(ChatMethods, GenerateMethods, MeasureMethods, OpenAIMethods):
+    """A loaded model. Use as a context manager, also in `async with`, or call `close`."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        """Opens a model with the options of `load`."""
+        super().__init__(*parts_of(own_options(OPTIONS, {"path": path, **options})))
 
 
-class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
-    """A loaded model. Use as a context manager, or call `close`."""
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    device: str | int | Sequence[str | int] = "auto",
+    split: str | Sequence[float] | None = None,
+    chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
+    sequences: int = DEFAULT_SEQUENCES,
+    context: int | None = None,
+    kv: KVType = "f16",
+    tokens: int | None = None,
+    cache_bytes: int | None = None,
+    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
+    max_requests: int = MOST_REQUESTS,
+    look_ahead: int | None = None,
+    progress: Progress | None = None,
+    layers_per_submit: int | None = None,
+    portable: bool = False,
+    checked: bool = False,
+    tuned: str | os.PathLike[str] | None = None,
+    digests: str | os.PathLike[str] | None = None,
+    matrix_units: MatrixUnits = "auto",
+    lookup: bool = False,
+    draft: str | os.PathLike[str] | None = None,
+    draft_tokens: int | None = None,
+    context_shift: int | None = None,
+    lora: Any = None,
+    initial_state: str | os.PathLike[str] | None = None,
+    override_kv: Mapping[str, Override] | Sequence[str] | None = None,
+    file: str | None = None,
+    hub: Hub | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    store_key: bytes | None = None,
+    tenant: str = "",
+    gpu_layers: int | None = None,
+    cpu_moe: bool = False,
+    n_cpu_moe: int = 0,
+    gpu_memory: int | str | None = None,
+    **others: Any,
+) -> LLM:
+    """Opens a GGUF model on a device; without `path`, the built-in one. The file is read once and closed.
 
-    def chat(
-        self,
-        system: str | None = None,
-        *,
-        template: str | ChatTemplate | None = None,
-        think: bool | None = None,
-        truncate: Truncate | None = None,
-        messages: Sequence[Mapping[str, object]] = (),
-        **settings: Unpack[Settings],
-    ) -> Chat:
-        """Starts a chat, optionally with a system prompt, or continues from `messages`.
+    `path` may be a short name such as `qwen3.5:4b`, `builtin`, or a repository on the Hugging Face hub:
+    `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME`, also with `file`.
+    `device` is auto, cpu, an index, a part of a name, or several of these. docs/library.md explains every option.
+    """
+    given = locals()
+    return LLM(**given.pop("others"), **given)
 
-        `template` is the name of a built-in template or a jinja2 source; the default is the model's own. `think` turns
-        reasoning on (True) or off (False) in templates that can switch it. A chat that no longer fits the context is
-        refused; with `truncate="left"`, its oldest turns are left out. `settings` apply to every answer.
-        """
-        if system is not None and not isinstance(system, str):
-            raise BadInput(
-                f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) goes on from "
-                "messages, and chat_batch answers a list of conversations"
-            )
-        first = [{"role": "system", "content": system}] if system is not None else []
-        begun = (*messages_of(first), *messages_of(messages))
-        return Chat(
-            self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=settings
-        )
 
-    def load_chat(self, path: str | os.PathLike[str]) -> Chat:
-        """Loads a chat written by `chat.save`; from a session with several branches, the current one."""
-        chats, current = load_chats(path, self)
-        return chats[current]
-
-    def chat_batch(
-        self,
-        conversations: Sequence[Messages],
-        *,
-        think: bool | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        **settings: Unpack[Settings],
-    ) -> list[Completion]:
-        """Answers each of many lists of messages, with as many in parallel as the model was loaded for."""
-        validate.called("progress", progress)
-        prompts, start = self._replies(Generation, conversations, think, settings)
-        return wait_all(start, prompts, self.info.sequences, progress)
-
-    async def achat_batch(
-        self, conversations: Sequence[Messages], *, think: bool | None = None, **settings: Unpack[Settings]
-    ) -> list[Completion]:
-        """`chat_batch` for asyncio."""
-        prompts, start = self._replies(AsyncGeneration, conversations, think, settings)
-        return await await_all(start, prompts, self.info.sequences)
-
-    def _replies(
-        self, reading: type[R], conversations: Sequence[Messages], think: bool | None, settings: Mapping[str, Any]
-    ) -> tuple[list[ChatPrompt], Callable[[ChatPrompt], R]]:
-        """Checks everything before starting anything.
-
-        Returns the prompts, and a function that starts the answer to one.
-        """
-        params, shape = sampling(None, CHAT_DEFAULTS, settings), form(settings)
-        params.check_vocabulary(self.vocab_size)
-        many = validate.several("conversations", conversations, "lists of messages")
-        prompts = [self.chat_format.prompt(messages, think=think) for messages in many]
-        for prompt in prompts:
-            Request(prompt.transcript.ids).check(self.vocab_size, self.context)
-
-        def start(prompt: ChatPrompt) -> R:
-            request = self.chat_format.request(prompt, params, shape, wait=waits(reading))
-            return self._read(reading, request, self.chat_format.reader(prompt, params, shape), most_unread=None)
-
-        return prompts, start
-
-    @overload
-    def apply_chat_template(
-        self, messages: Messages, *, tokenize: Literal[True] = True, **variables: Any
-    ) -> list[int]: ...
-    @overload
-    def apply_chat_template(self, messages: Messages, *, tokenize: Literal[False], **variables: Any) -> str: ...
-    def apply_chat_template(
-        self,
-        messages: Messages,
-        *,
-        tokenize: bool = True,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, object]] | None = None,
-        **variables: Any,
-    ) -> list[int] | str:
-        """Applies the chat template to messages; returns the prompt's token ids, or its text.
-
-        `variables` are passed to the template, such as enable_thinking.
-        """
-        as_ids = validate.truth("tokenize", tokenize)
-        text = self.chat_format.template.render(
-            messages, add_generation_prompt=add_generation_prompt, tools=tools, **variables
-        )
-        return self.tokenizer.encode(text, parse=True) if as_ids else text
+OPTIONS = {name: one.default for name, one in inspect.signature(load).parameters.items() if name != "others"}

@@ -1,5 +1,6 @@
 """An open model: its tokenizer, its engine's driver, and how a prompt becomes a request."""
 
+import asyncio
 import time
 import weakref
 from collections import deque
@@ -38,12 +39,23 @@ AT_EXIT = 1.0  # seconds that the interpreter's exit waits for a step of a model
 RECENT = 32  # number of recent transcripts whose ids are remembered for prompts that continue them
 
 
+class TemplateText(str):
+    """A prompt that a chat template made."""
+
+    __slots__ = ()
+
+
+class TemplateIds(list[int]):
+    """The token ids of a prompt that a chat template made."""
+
+
 class Asked(NamedTuple):
     """A requested answer."""
 
     ids: Sequence[int]  # prompt ids
     params: SamplingParams
     form: Form | None
+    is_turn: bool = False  # whether the prompt is of a chat template, so that the answer ends with the turn
 
 
 class OpenModel:
@@ -80,6 +92,14 @@ class OpenModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
         """Name and device of the model."""
@@ -191,12 +211,17 @@ class OpenModel:
 
     def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
-        ids, params, shape = asked
+        ids, params, shape, is_turn = asked
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
+        stops = params.stop
+        if is_turn:
+            ends |= self.chat_format.stop_ids
+            stops = (*stops, *(() if shape else self.chat_format.ends))
         request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar)
-        return request, Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
+        closes, schema = closing(self.tokenizer, shape), None if shape is None else shape.model
+        return request, Reader(self.tokenizer, Ends(stops), closing=closes, schema=schema)
 
     @cached_property
     def _grammars(self) -> Grammars:
@@ -217,6 +242,8 @@ class OpenModel:
         return reading(self._driver, request, reader, owner=self, **more)
 
     def _tokens(self, prompt: Prompt, name: str, *, parse: bool = False) -> list[int]:
+        if isinstance(prompt, TemplateText):
+            return self.tokenize(prompt, parse=True)
         if isinstance(prompt, str):
             return self.tokenize(prompt, special=True, parse=parse)
         return validate.token_ids(name, prompt)

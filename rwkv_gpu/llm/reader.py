@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..text.base import Tokenizer
 from ..text.stops import StopStrings
@@ -34,7 +35,9 @@ class Reader:
         control: bool = False,
         hidden: frozenset[int] = frozenset(),
         goes_on: bool = False,
+        schema: Any = None,
     ) -> None:
+        self.schema = schema  # the class that the text is an instance of, if any
         self._closing = closing
         self._hidden = hidden
         self._text = tokenizer.stream(special=control, continues=True)

@@ -1,5 +1,6 @@
 """Argument checks: return a value of the right kind, or raise BadInput that names the argument."""
 
+import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
@@ -54,6 +55,12 @@ def truth(name: str, value: Any) -> bool | None:
     return value
 
 
+def plain(name: str, value: Any) -> None:
+    """Refuses what is neither None, a truth value nor a number."""
+    if not (value is None or isinstance(value, int | float)):
+        raise BadInput(f"{name} is {shown(value)}; it must be a number, True or False")
+
+
 def one_of(name: str, value: C | None, *known: C) -> C | None:
     """One of some values, or None."""
     if value is not None and not any(type(value) is type(one) and value == one for one in known):
@@ -82,3 +89,10 @@ def optional_path(name: str, value: Any) -> Path | None:
 def shown(value: Any) -> str:
     """A value for an error message; only its type if it is long."""
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
+def unknown_name(name: str, what: str, known: Iterable[str]) -> str:
+    """The error about an unknown name, with the most similar one, or all if none is similar."""
+    near = difflib.get_close_matches(name, known := list(known), 1)
+    remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return f"{name} is no {what}; {remedy}"

@@ -28,7 +28,7 @@ def check_extra(part: str = "serve") -> None:
     try:
         import_module(f"ray.{part}")
     except ModuleNotFoundError:
-        raise MissingExtra("this needs Ray; install it by: pip install 'rwkv-gpu[ray]'") from None
+        raise MissingExtra.of("this needs Ray", "ray") from None
 
 
 def __getattr__(name: str) -> Any:

@@ -29,8 +29,7 @@ class FilesystemStore:
         try:
             import fsspec
         except ModuleNotFoundError:
-            message = "a store at such a URL needs fsspec; install it by: pip install 'rwkv-gpu[fsspec]'"
-            raise MissingExtra(message) from None
+            raise MissingExtra.of("a store at such a URL needs fsspec", "fsspec") from None
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._tidying = Tidying(max_bytes, max_age)

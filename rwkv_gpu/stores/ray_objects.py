@@ -42,7 +42,7 @@ class RayStore:
         try:
             import ray
         except ModuleNotFoundError:
-            raise MissingExtra("a store in Ray needs ray; install it by: pip install 'rwkv-gpu[ray]'") from None
+            raise MissingExtra.of("a store in Ray needs ray", "ray") from None
         if not ray.is_initialized():  # Ray would start a new cluster
             raise BadInput(
                 "a store in Ray is for processes of a Ray cluster; call ray.init before, or use rwkv_gpu.ray"

@@ -24,9 +24,7 @@ class ValkeyStore:
         try:
             import valkey
         except ModuleNotFoundError:
-            raise MissingExtra(
-                "a store in Valkey needs valkey; install it by: pip install 'rwkv-gpu[valkey]'"
-            ) from None
+            raise MissingExtra.of("a store in Valkey needs valkey", "valkey") from None
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._tidying = Tidying(max_bytes, max_age)

@@ -1,12 +1,12 @@
 """Structured output: restricts the next tokens by a JSON schema, a regular expression or a grammar.
 
-llguidance (the extra `grammar`) does the parsing, in helper processes (`grammar_pool`). Grammars match bytes; the bytes
+llguidance does the parsing, in helper processes (`grammar_pool`). Grammars match bytes; the bytes
 of tokens come from the tokenizer. Control tokens are never allowed, except those that end an answer at a possible end.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -33,23 +33,26 @@ class Form:
 
     kind: Kind
     source: str
+    model: Any = field(default=None, compare=False)  # the pydantic class of a schema
 
     @classmethod
     def of(
         cls,
         *,
-        schema: str | bool | Mapping[str, Any] | None = None,
+        schema: Any = None,
         regex: str | None = None,
         grammar: str | None = None,
     ) -> "Form | None":
         """Returns the given constraint, if any: a JSON schema (or True, for any JSON), a regular expression or grammar.
 
-        A grammar is written in Lark's syntax or, with `root ::=`, in GBNF.
+        A pydantic class is a schema. A grammar is written in Lark's syntax or, with `root ::=`, in GBNF.
         """
         given = {"schema": schema, "regex": regex, "grammar": grammar}
         names = [name for name, value in given.items() if value is not None]
         if len(names) > 1:
             raise BadInput(f"{' and '.join(names)} are both given; an answer can have one form only")
+        if isinstance(schema, type) and hasattr(schema, "model_json_schema"):
+            return cls("schema", _dumped(_closed(schema.model_json_schema())), schema)
         if schema is not None:
             return cls("schema", schema if isinstance(schema, str) else _dumped(schema))
         for name in names:
@@ -60,6 +63,16 @@ class Form:
         if grammar is not None:
             return cls("gbnf" if "::=" in grammar else "lark", grammar)
         return None
+
+
+def _closed(schema: Any) -> Any:
+    """A pydantic class's schema, whose objects have no other properties unless the class allows them."""
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: _closed(value) for name, value in schema.items()}
+    return {"additionalProperties": False, **closed} if isinstance(schema.get("properties"), dict) else closed
 
 
 class Grammars:

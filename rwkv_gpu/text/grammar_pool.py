@@ -308,7 +308,7 @@ def find_library() -> str:
     except (ImportError, ValueError):
         found = None
     if found is None or not found.submodule_search_locations:
-        raise MissingExtra("structured output needs the package llguidance: pip install 'rwkv-gpu[grammar]'")
+        raise MissingExtra("structured output needs the package llguidance: pip install llguidance")
     return str(Path(next(iter(found.submodule_search_locations))).parent)
 
 

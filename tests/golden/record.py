@@ -1,6 +1,6 @@
 """Makes the golden models of this folder and records llama.cpp's logits or embeddings for them, once.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or OTHER MODEL ...]
+    pip install '.[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or OTHER MODEL ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels

@@ -1,6 +1,6 @@
 """Records how llama.cpp reads texts with the tokenizers of published forms, in the files of tests/models/published.py.
 
-pip install 'rwkv-gpu[peer]' && python -m tests.golden.record_published
+pip install '.[peer]' && python -m tests.golden.record_published
 """
 
 import json

@@ -1,6 +1,6 @@
 """Records how llama.cpp cuts texts into tokens: every `tokenizer.ggml.pre` that we know, and every kind of tokenizer.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record_tokens
+    pip install '.[peer]' && python -m tests.golden.record_tokens
 
 The vocabularies are those of tests/text/vocabularies.py. In the byte-level one any two of the bytes that stand in the
 texts merge, so that the ids show where a text was cut.

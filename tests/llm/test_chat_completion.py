@@ -97,7 +97,7 @@ def test_the_next_prompt_goes_on_with_the_ids_that_an_answer_said(llm):
         ({"logprobs": 3}, "logprobs is 3"),
         ({"top_logprobs": 3}, "logprobs is not true"),
         ({"temperature": -1}, "temperature is -1"),
-        ({"max_completion_tokens": 0}, "max_tokens is 0"),
+        ({"max_completion_tokens": -2}, "max_tokens is -2"),
         ({"logit_bias": {"x": 1}}, "logit_bias is"),
         ({"logit_bias": {"999": 1}}, "logit_bias names token 999"),
         ({"frobnicate": 1}, "frobnicate is no setting"),

@@ -78,10 +78,10 @@ def test_an_answer_ends_by_what_ends_a_turn_as_a_token_where_there_is_one(name, 
     if isinstance(ends, str):
         [end] = mine.tokenizer.encode(ends, parse=True)
         assert mine.stop_ids == {end}
-        assert mine._ends == ()
+        assert mine.ends == ()
     else:
         assert mine.stop_ids == frozenset()
-        assert mine._ends == ends
+        assert mine.ends == ends
     request = mine.request(mine.prompt([Q.for_template()]), SamplingParams(stop_ids=frozenset({7})))
     assert request.params.stop_ids == mine.tokenizer.stop_ids | mine.stop_ids | {7}
 

@@ -103,6 +103,6 @@ def test_without_ray_a_line_says_what_to_install(tmp_path):
     command = [sys.executable, "-c", code, "batch", str(lines), "-", "--ray", "auto"]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 2
-    assert found.stderr == "rwkv-gpu: this needs Ray; install it by: pip install 'rwkv-gpu[ray]'\n"
+    assert found.stderr == "rwkv-gpu: this needs Ray; in a clone of rwkv-gpu, install it by: pip install '.[ray]'\n"
     with pytest.raises(BadInput, match="no option"):
         settings_of({"ray": "auto"})

@@ -94,7 +94,7 @@ def test_an_unknown_model_is_refused_with_the_list(server, name):
         ({"temperature": -1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": 1e300}, "temperature"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"seed": 1.5}, "seed"),
         ({"messages": []}, "messages"),
         ({"messages": "Hi"}, "messages"),

@@ -1,0 +1,92 @@
+"""How to install: the pages and messages say the same, and what packagers need is consistent."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import INSTALL, MissingExtra
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "cli" / "serve.py"]
+
+
+def test_every_page_installs_extras_by_the_one_command():
+    begin = INSTALL.partition("{")[0]
+    found = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "rwkv-gpu[" not in text, page
+        for line in re.findall(r"pip install '[^'\n]*\[[^'\n]*'", text):
+            assert line.startswith(begin), (page, line)
+            extras = line.partition("[")[2].rstrip("]'").split(",")
+            assert set(extras) <= PROJECT["optional-dependencies"].keys(), (page, line)
+            found += 1
+    assert found > 5
+    assert str(MissingExtra.of("x needs y", "server")).endswith("pip install '.[server]'")
+
+
+def test_structured_output_needs_no_extra():
+    assert any(one.startswith("llguidance") for one in PROJECT["dependencies"])
+    assert not any("llguidance" in one for extra in PROJECT["optional-dependencies"].values() for one in extra)
+
+
+def test_the_workflow_tries_each_python_that_the_metadata_names():
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "systems.yml").read_text(encoding="utf-8")
+    [tried] = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"3\.\d+", tried) == named
+    assert PROJECT["requires-python"] == f">={named[0]}"
+
+
+def test_the_source_archive_has_the_version_and_makes_a_formula(tmp_path):
+    pytest.importorskip("build")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [archive] = tmp_path.glob("*.tar.gz")
+    assert archive.name == f"rwkv_gpu-{rwkv_gpu.__version__}.tar.gz"
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {"cli/main.py", "profiles/nvidia.toml", "rwkv_gpu/llm/catalogue.toml", "pyproject.toml"} <= names
+    formula = [sys.executable, str(ROOT / "packaging" / "homebrew.py"), str(archive)]
+    url = f"https://example.com/releases/{archive.name}"
+    text = subprocess.run([*formula, url], capture_output=True, text=True, check=True).stdout
+    assert f'url "{url}"' in text
+    assert re.search(r'sha256 "[0-9a-f]{64}"', text)
+    if ruby := shutil.which("ruby"):
+        assert (
+            "Syntax OK" in subprocess.run([ruby, "-c"], input=text, capture_output=True, text=True, check=True).stdout
+        )
+    refused = subprocess.run([*formula, 'https://a" b'], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "https address" in refused.stderr
+    twine = [sys.executable, "-m", "twine", "check", "--strict", str(archive)]
+    assert "PASSED" in subprocess.run(twine, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_image_names_settings_that_the_server_has():
+    text = (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8")
+    help_text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for option in re.findall(r"RWKV_GPU_(HOST|MODELS_DIR)=", text):
+        assert f"--{option.lower().replace('_', '-')}" in help_text
+    assert "pip install --no-cache-dir '.[server]'" in text
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_empty_environment(tmp_path):
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
+    subprocess.run(command, capture_output=True, check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    done = subprocess.run(
+        ["sh", ROOT / "packaging" / "smoke.sh", wheel, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the wheel works" in done.stdout

@@ -138,6 +138,13 @@ release: .venv/.dev
 	$(BIN)/twine check --strict dist/*
 	sh packaging/smoke.sh dist/*.whl $(PYTHONS)
 
+# The terminal in README, by a real run of the built-in model.
+.PHONY: recording
+recording: .venv/.dev
+	.ci/need-tmux
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python packaging/recording.py docs/recording.svg \
+		'rwkv-gpu chat "What is the sea?"' 'rwkv-gpu chat "Who are you?"' 'rwkv-gpu chat "Tell me a story."'
+
 # Repositories, files and sizes of the catalogue of models, where the hub can be reached.
 .PHONY: check-catalogue
 check-catalogue: .venv/.dev

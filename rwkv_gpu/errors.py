@@ -66,7 +66,7 @@ class BadGrammar(RwkvGpuError):
     """A JSON schema, regular expression or grammar that is wrong, too large or too deep."""
 
 
-# Installs an extra in a clone. Once the package is published: pip install 'rwkv-gpu[{}]'. docs/install.md says the same.
+# Installs an extra in a clone, as in docs/install.md. Once the package is published: pip install 'rwkv-gpu[{}]'.
 INSTALL = "pip install '.[{}]'"
 
 

@@ -1,6 +1,7 @@
-"""LangChain, LlamaIndex and instructor with rwkv-gpu's server: `rwkv-gpu serve`, then `python docs/examples/clients.py`.
+"""LangChain, LlamaIndex and instructor with rwkv-gpu's server.
 
-Each needs only its OpenAI class and the server's address: pip install langchain-openai llama-index-llms-openai-like instructor
+Start `rwkv-gpu serve`, then run `python docs/examples/clients.py`. Each library needs only its OpenAI class and the
+server's address. To install them: pip install langchain-openai llama-index-llms-openai-like instructor
 """
 
 import sys

@@ -144,7 +144,9 @@ class Slots:
     def _release(self, sequence: TokenSequence) -> None:
         self._store.forget(sequence.slot)
         self.free.append(sequence.slot)
-        sequence.slot, sequence.draft = -1, []
+        sequence.slot = -1
+        if not (sequence.in_flight or sequence.work):  # else its draft is still compared with sampled tokens
+            sequence.draft = []
 
     def _forget(self, sequence: TokenSequence) -> None:
         """Removes an ended sequence; its last update is still to be delivered."""

@@ -1,9 +1,13 @@
 """Drafts change no answer: greedy or sampled, alone or in a batch, with grammars and penalties."""
 
+import threading
+from concurrent.futures import wait
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.host_work import THREADS
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
@@ -124,6 +128,32 @@ def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
     sequence.rows_right = 1
     engine._speculation.accept(sequence)
     assert tokens(drive(engine)[number])
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_sequence_that_loses_its_slot_while_its_draft_is_sampled_keeps_all_tokens(done):
+    """The host samples the rows of a draft on a thread, before the slot is lost or after."""
+    how = SamplingParams(seed=4, dry_multiplier=0.8, max_tokens=31)
+    other = Request(ids_of(5), SamplingParams(seed=2, max_tokens=40))
+    expected, _ = answers(small("tiny-llama.gguf"), [Request(ids_of(9), how, Even(31, 288)), other])
+    asked = [Request(ids_of(9), how, Even(31, 288)), other]
+    known = {tuple(request.ids): answer for request, answer in zip(asked, expected, strict=True)}
+    engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=speculator(Known(known, 0.2)))
+    numbers, found, lost = [engine.add(request) for request in asked], {}, 0
+    sequence = engine._slots.sequences[numbers[0]]
+    while engine.busy:
+        free = threading.Event()
+        for _ in range(0 if done else THREADS):
+            engine._host_work.executor.submit(free.wait)
+        for update in engine.step():
+            found.setdefault(update.id, []).extend(one.token for one in update.sampled)
+        if sequence.work and sequence.draft and sequence.slot >= 0:
+            wait([sequence.work] if done else [])
+            engine._slots.wait(engine._slots.preempt(sequence))
+            lost += 1
+        free.set()
+    assert [found[number] for number in numbers] == expected
+    assert lost > 3
 
 
 def test_steps_while_a_draft_model_reads_are_not_accounted():

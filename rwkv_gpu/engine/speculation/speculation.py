@@ -86,8 +86,9 @@ class Speculation:
         drafting.verified(drafted, right - 1)
         self.drafted += drafted
         self.accepted += right - 1
-        if sequence.slot >= 0 and right <= drafted:
-            sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
+        known = len(sequence.ids) - 1  # tokens that may be fed; fewer are, if it lost its slot since the step
+        if sequence.slot >= 0 and right <= drafted and sequence.fed > known:
+            sequence.fed = self._runner.store.truncate(sequence.slot, known)
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
         """Turns drafting on or off. With a grammar or penalties, the rows of a sequence are then sampled one by one."""

@@ -1,6 +1,7 @@
 """Speculative decoding on and off in turns, by us and by builds of llama.cpp: tokens a second of greedy answers.
 
     python -m benchmarks.drafts llama-8b-q4_k_m --peer CUDA=python3:cuda --right 1,0.8,0.7,0.5 --draft llama-1.2b-q4_k_m
+    python -m benchmarks.drafts qwen3.5-9b-mtp --heads --right 0.9,0.8,0.6
     python -m benchmarks.drafts MODEL.gguf --peer CUDA=python3:cuda --lookup --text FILE --draft SMALL.gguf
 
 A trained model answers a text. What a synthetic one answers means nothing: with `--right` drafts are its own answer
@@ -25,16 +26,19 @@ from rwkv_gpu.cli.options import device_option
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
 from rwkv_gpu.engine.speculation.lookup import PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
-from .known_drafts import Known, KnownModel, generate
+from .known_drafts import Known, KnownHead, KnownModel, generate
 from .opening import adapter_of, as_file
 from .peers import loaded, shown
 from .sides import Ended, Peer, Spec
@@ -46,13 +50,14 @@ SCRIPT = Path(__file__).with_name("peer_drafts.py")
 class Way:
     """How tokens are drafted."""
 
-    kind: str  # none, known, lookup or model
+    kind: str  # none, known, lookup, model or head
     right: float | None = None  # of known tokens
 
     @property
     def name(self) -> str:
         share = "" if self.right is None else f", {self.right:.0%} right"
-        return {"none": "none", "known": "free", "lookup": "lookup", "model": "draft model"}[self.kind] + share
+        names = {"none": "none", "known": "free", "lookup": "lookup", "model": "draft model", "head": "head"}
+        return names[self.kind] + share
 
 
 @dataclass
@@ -79,6 +84,7 @@ class Task:
     count: int  # tokens of an answer
     repeats: int
     lengths: list[int]  # of drafts
+    heads: bool = False  # whether the model's own head drafts, too
 
     @property
     def most(self) -> int:
@@ -97,12 +103,13 @@ class Ours:
 
     def __init__(self, device: Device, file: GGUFFile, small: GGUFFile | None, task: Task) -> None:
         self._runner = runner_of(device, file, task, drafts=task.most)
+        self._headed = runner_of(device, file, task, heads=True, drafts=task.most) if task.heads else None
         self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=task.most) if small else None
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
         """The task several times; `plain` is the answer without drafts, where it is known."""
         speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, plain))
-        engine = Engine(self._runner, speculator=speculator)
+        engine = Engine(self._headed if way.kind == "head" and self._headed else self._runner, speculator=speculator)
         generate(engine, task.prompt, task.count)
         before = engine.drafted, engine.accepted
         runs = [generate(engine, task.prompt, task.count) for _ in range(task.repeats)]
@@ -117,10 +124,12 @@ class Ours:
             return [PromptLookup()]
         if way.kind == "model" and self._small is not None:
             return [DraftModel(self._small) if known is None else KnownModel(self._small, known)]
+        if way.kind == "head" and self._headed is not None:
+            return [HeadDrafts(self._headed) if known is None else KnownHead(self._headed, known)]
         return [known] if known else []
 
     def close(self) -> None:
-        for runner in filter(None, (self._small, self._runner)):
+        for runner in filter(None, (self._small, self._headed, self._runner)):
             runner.close()
 
 
@@ -141,9 +150,14 @@ class Theirs:
         return max(found, key=lambda one: statistics.mean(one.rates))
 
 
-def runner_of(device: Device, file: GGUFFile, task: Task, **options: Any) -> GpuRunner:
-    """A model with room for one answer."""
+def runner_of(device: Device, file: GGUFFile, task: Task, *, heads: bool = False, **options: Any) -> GpuRunner:
+    """A model with room for one answer, maybe with its head."""
     model = load_model(file)
+    if heads:
+        with drafts_of(DraftOptions(), file, model) as found:
+            model = found.in_use(model)
+            if found.head is None:
+                raise BadInput(f"{file.path}: has no head that drafts")
     context = min(task.room, model.context or task.room) if model.caches else None
     return GpuRunner(device, file, model, slots=1, context=context, cache_bytes=0, **options)
 
@@ -153,6 +167,9 @@ def cells(way: Way, sides: list[Ours | Theirs], task: Task, plain: dict[str, Ans
     found = [way.name]
     for side in list(sides):
         try:
+            if way.kind == "head" and isinstance(side, Theirs):
+                found += ["", "", "", ""]
+                continue
             known = plain[side.name].tokens if side.name in plain else []
             each = side.answer(way, task, known)
         except Ended as end:
@@ -181,10 +198,11 @@ def prompt_of(text: str | None, file: GGUFFile, length: int, again: int) -> list
     return random * again
 
 
-def ways(lookup: bool, draft: str | None, right: str) -> list[Way]:
+def ways(lookup: bool, draft: str | None, right: str, *, heads: bool = False) -> list[Way]:
     shares: list[float | None] = [float(part) for part in right.split(",") if part]
     found = [Way("none")] + [Way("lookup")] * lookup + [Way("known", share) for share in shares]
-    return found + [Way("model", share) for share in shares or [None]] * (draft is not None)
+    found += [Way("model", share) for share in shares or [None]] * (draft is not None)
+    return found + [Way("head", share) for share in shares or [None]] * heads
 
 
 @click.command()
@@ -192,6 +210,7 @@ def ways(lookup: bool, draft: str | None, right: str) -> list[Way]:
 @click.option("--peer", "specs", type=Spec.read, multiple=True, metavar="[NAME=]PYTHON[:FOLDER]")
 @click.option("--lookup", is_flag=True, help="Draft what followed the same tokens before.")
 @click.option("--draft", help="A small model, a file or a synthetic name.")
+@click.option("--heads", is_flag=True, help="Draft by the model's own head; this side only.")
 @click.option("--right", default="", help="Draft known tokens, with such shares of them right.")
 @click.option("--lengths", default="1,3,7", help="Of llama.cpp's drafts; ours are of the last at most.")
 @click.option("--text", help="A file with the prompt; otherwise random tokens.")
@@ -208,6 +227,7 @@ def main(
     specs: Sequence[Spec],
     lookup: bool,
     draft: str | None,
+    heads: bool,
     right: str,
     lengths: str,
     text: str | None,
@@ -228,7 +248,7 @@ def main(
         file = stack.enter_context(GGUFFile.open(path))
         small = stack.enter_context(GGUFFile.open(small_path)) if small_path else None
         prompt = prompt_of(text, file, length, again)
-        task = Task(prompt, count, repeats, [int(part) for part in lengths.split(",")])
+        task = Task(prompt, count, repeats, [int(part) for part in lengths.split(",")], heads)
         options = ["--rollback", str(task.most)] + (["--draft", small_path] if small_path else [])
         peers = [Peer(spec, path, threads, patience, options, SCRIPT) for spec in specs]
         for peer in peers:
@@ -237,12 +257,12 @@ def main(
         stack.callback(ours.close)
         click.echo(f"{Path(path).stem}, {len(prompt)} tokens of prompt, {count} of answer\n\nrwkv-gpu: {adapter}")
         sides: list[Ours | Theirs] = [ours, *map(Theirs, loaded(peers))]
-        heads = ["drafts"]
+        columns = ["drafts"]
         for side in sides:
-            heads += [f"{side.name}, tok/s", "times", "length", "accepted"]
-        click.echo(f"\n| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
+            columns += [f"{side.name}, tok/s", "times", "length", "accepted"]
+        click.echo(f"\n| {' | '.join(columns)} |\n|---|{'--:|' * (len(columns) - 1)}")
         plain: dict[str, Answers] = {}
-        for way in ways(lookup, draft, right):
+        for way in ways(lookup, draft, right, heads=heads):
             click.echo(f"| {' | '.join(cells(way, sides, task, plain))} |")
 
 

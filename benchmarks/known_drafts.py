@@ -2,16 +2,22 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import PartRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.scheduler import ScheduledChunk
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts, QueuedDrafts
 from rwkv_gpu.engine.speculation.proposer import Proposer
+from rwkv_gpu.engine.step_result import PendingStep, StepResult
+from rwkv_gpu.ops.batch import Placement
 
 
 class Known(Proposer):
@@ -47,6 +53,41 @@ class KnownModel(DraftModel):
                 fed = [*slot.sequence.ids, *known[slot.sequence]]
                 slot.fed[slot.checked :] = fed[slot.checked : len(slot.fed)]
         return known
+
+
+@dataclass(frozen=True)
+class KnownStep:
+    """A step of a head, with known tokens in place of those that it samples."""
+
+    step: PendingStep
+    tokens: Sequence[int]
+
+    def wait(self) -> StepResult:
+        """Waits for the step."""
+        result = self.step.wait()
+        rows = [row._replace(token=token) for row, token in zip(result.rows, self.tokens, strict=True)]
+        return result._replace(rows=rows)
+
+
+class KnownHead(HeadDrafts):
+    """A head that takes its steps; tokens of a known answer stand in for those that it samples, on the device too."""
+
+    def __init__(self, runner: PartRunner, known: Known) -> None:
+        super().__init__(runner)
+        self._device, self._known = runner, known
+        self._drafts: dict[TokenSequence, list[int]] = {}
+
+    def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts:
+        self._drafts = self._known.draft([(chunk.sequence, chunk.samples - 1) for chunk in chunks])
+        return super().submit(chunks, placements)
+
+    def step(self, going: Sequence[tuple[ScheduledChunk, Placement]], number: int) -> PendingStep:
+        step, tokens = super().step(going, number), []
+        for chunk, _ in going:
+            draft = self._drafts[chunk.sequence]
+            tokens.append(draft[number] if number < len(draft) else 0)
+            self._device.sampler_state.put(self._device.draft_place(chunk.slot, number), tokens[-1])
+        return KnownStep(step, tokens)
 
 
 def generate(engine: Engine, prompt: list[int], count: int) -> tuple[list[int], float]:

@@ -27,9 +27,13 @@ class Totals:
         prompt, reused, new, reading, decoding = (sum(getattr(one, name) for one in self.answers) for name in names)
         # The first token of each comes with the prompt
         decoded = sum(max(one.new_tokens - 1, 0) for one in self.answers)
+        drafted = sum(one.drafted_tokens for one in self.answers)
+        accepted = sum(one.accepted_tokens for one in self.answers)
+        drafts = f"drafts   {drafted:,} tokens, {accepted:,} of them accepted"
         return [
             f"answers  {len(self.answers):,}, {new:,} tokens" + _rate(decoded, decoding),
             f"prompts  {prompt:,} tokens, {reused:,} of them reused" + _rate(prompt - reused, reading),
+            *[drafts] * (drafted > 0),
         ]
 
 

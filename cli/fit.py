@@ -32,32 +32,37 @@ from .sizes import context_text, sized
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
 @model_arguments()
-@shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "draft_tokens")
+@shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "no_draft", "draft_tokens")
 @placement_options
 @click.pass_context
 def command(
     ctx: click.Context, model: str, device: str, split: str | None, chunk_size: int | Literal["auto"],
-    context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, draft_tokens: int | None,
+    context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, no_draft: bool,
+    draft_tokens: int | None,
     offload: Offload, as_json: bool,
 ) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
 
-    LoRA adapters and a draft model are counted, too.
+    LoRA adapters, a draft model and the model's own head for drafts are counted, too.
     """
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
         adapters = adapters_of(lora, file)
         file.apart = adapters.apart
         target = load_model(file)
-        wanted_drafts = DraftOptions(path=None if draft is None else Path(draft), tokens=draft_tokens)
+        path = None if draft is None else Path(draft)
+        wanted_drafts = DraftOptions(path=path, tokens=draft_tokens, heads=not no_draft)
         drafts = stack.enter_context(drafts_of(wanted_drafts, file, target))
+        names = device_names(device)
+        if len(names) > 1:
+            drafts = drafts.without_head()
+        target = drafts.in_use(target)
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
         wanted = Wanted(file, target, Companions(adapters, drafts.model), offload, rows or "auto")
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
         }  # fmt: skip
-        names = device_names(device)
         shares, choices = shares_of(split, len(names)), choices_of(names)
         if len(names) > 1:
             with laid_out(wanted, choices, shares, options) as layout:

@@ -15,8 +15,9 @@ from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
+from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
-from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.models.registry import Model, load_model
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
@@ -71,11 +72,16 @@ class Need:
 
 def needs(file: GGUFFile) -> Need:
     """What the model needs on any GPU: the weights of the file, and the states of the default number of sequences."""
-    model = load_model(file)
+    model, most = _in_use(file)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     context = context or min(model.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     config = CacheConfig.of(
-        model, chunk_size=rows or DEFAULT_CHUNK, slots=DEFAULT_SEQUENCES, context=context, tokens=tokens or context
+        model,
+        chunk_size=rows or DEFAULT_CHUNK,
+        slots=DEFAULT_SEQUENCES,
+        context=context,
+        tokens=tokens or context,
+        drafts=most,
     )
     state = config.total(model.caches, model.states)
     of = f"{context:,} tokens" if model.caches else f"{DEFAULT_SEQUENCES} sequences"
@@ -84,13 +90,21 @@ def needs(file: GGUFFile) -> Need:
     return Need(limit, text, {"context": limit, "weights_bytes": file.nbytes, "state_bytes": state})
 
 
+def _in_use(file: GGUFFile) -> tuple[Model, int]:
+    """The model with its head if it drafts, and the tokens of a draft."""
+    model = load_model(file)
+    with drafts_of(DraftOptions(), file, model) as drafts:
+        return drafts.in_use(model), drafts.most
+
+
 def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
     """What the model needs on a device, or on several together, and whether it fits."""
-    model = load_model(file)
+    model, most = _in_use(file) if len(choices) == 1 else (load_model(file), 0)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)
     options: CacheOptions = {"slots": DEFAULT_SEQUENCES, "context": context, "tokens": tokens}
     if len(choices) == 1:
+        options["drafts"] = most
         result = measure(wanted, choices[0], options)
         data = {"context": result.context, "fits": result.fits, "needed_bytes": result.needed}
         return Need(result.context, _verdict(describe(result, choices[0])[0]), data)
@@ -124,6 +138,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "feed_forward": file.metadata.get(f"{arch}.feed_forward_length"),
         "heads": None if isinstance(heads, int) and not heads else heads,
         "head_size": file.metadata.get(f"{arch}.wkv.head_size"),
+        "draft_heads": file.metadata.get(f"{arch}.nextn_predict_layers") or None,
         "experts": file.metadata.get(f"{arch}.expert_count"),
         "trained_context": file.metadata.get(f"{arch}.context_length"),
         "tokenizer": file.metadata.get("tokenizer.ggml.model"),

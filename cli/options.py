@@ -142,9 +142,14 @@ LOADING = {
         "-md", "--draft", "--model-draft", metavar="MODEL.gguf", type=ModelName(),
         help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
     ),
+    "no_draft": _loading(
+        "--no-draft", is_flag=True,
+        help="Do not draft by the model's own heads, which some files have; answers stay the same.",
+    ),
     "draft_tokens": _loading(
         "--draft-tokens", "--draft-max", type=click.IntRange(1, 15), metavar="N",
-        show_default="15, or 7 with a recurrent state", help="Most tokens of a draft, which one step verifies.",
+        show_default="15, 7 with a recurrent state, 3 by a model's own head",
+        help="Most tokens of a draft, which one step verifies.",
     ),
     "context_shift": _loading(
         "--context-shift", type=click.IntRange(0), is_flag=False, flag_value=0, metavar="[KEEP]",

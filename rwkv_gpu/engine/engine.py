@@ -24,6 +24,7 @@ from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
 from .slots import Slots
+from .speculation.head_drafts import QueuedDrafts
 from .speculation.speculation import Speculation
 from .speculation.speculator import Speculator
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
@@ -50,6 +51,7 @@ class InFlightStep:
 
     pending: PendingStep
     sampling: Sequence[ScheduledChunk]
+    drafts: QueuedDrafts | None = None  # the drafts that it verifies, if they were queued before it
 
 
 class Engine:
@@ -266,6 +268,7 @@ class Engine:
             if sequence.request.grammar is not None:
                 sequence.start_work(self._host_work.executor)
         self._slots.draw(sequence)
+        self._runner.forget_row(sequence.slot, sequence.fed)
         if not sequence.on_host:
             self._runner.remember(sequence.slot, sequence.images.text(sequence.ids), sequence.request.params)
 
@@ -311,6 +314,7 @@ class Engine:
             chunks, placements = self._place()
             if not chunks:
                 return ()
+            drafts = None if self._speculation is None else self._speculation.submit(chunks, placements)
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
             if [chunk for chunk in chunks if chunk.sequence.family]:
@@ -330,7 +334,7 @@ class Engine:
             if start < sequence.read_end:
                 self._slots.updated[sequence] = None
                 self._stored.keep_prompt(sequence, end)
-        self._in_flight.append(InFlightStep(pending, sampling))
+        self._in_flight.append(InFlightStep(pending, sampling, drafts))
         return chunks
 
     def _with_images(self, batch: Batch, chunks: Sequence[ScheduledChunk], eyes: Eyes) -> Batch:
@@ -375,6 +379,8 @@ class Engine:
         for chunk in step.sampling:
             chunk.sequence.in_flight -= chunk.samples
         try:
+            if step.drafts is not None:
+                step.drafts.take()
             result = step.pending.wait()
         except Exception as error:  # noqa: BLE001  ends all running requests; reported in their last updates
             self._fail(self._slots.running, error)

@@ -18,6 +18,7 @@ from ..gpu.weight_slots import slot_sizes
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
 from ..models.experts import most_used
+from ..models.heads import Predicting
 from ..models.registry import Contents, Model
 from ..ops.adapted import AdaptedOps, LowRank
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
@@ -139,7 +140,7 @@ def fit(
     extra, draft = factor_bytes(device, values), companions.drafting(device, config)
     if device is None:
         context = config.context if model.caches else None
-        state = config.total(model.caches, model.states)
+        state = config.total(model.caches, model.states) + sum(slot_rows_bytes(model, config).values())
         return Fit(context, host_weights_bytes(model), state, 0, host_available(), extra, draft)
     check_bindings(device, model, config)
     placement = placement_of(device, file, model, config, chunk_size, offload, extra + draft)
@@ -285,7 +286,7 @@ def resident(
     on_gpu = Fit(
         context=config.context if model.caches else None,
         weights=device_bytes(device, placement.parameters),
-        state=config.total(model.caches, model.states),
+        state=config.total(model.caches, model.states) + sum(slot_rows_bytes(model, config).values()),
         scratch=scratch + GpuSamplerState.nbytes(config.slots, model.vocabulary),
         available=_available(device, offload),
         host=host_bytes(device, placement.parameters),
@@ -320,6 +321,8 @@ def _scratch(
     for state in model.states:
         nbytes = config.state_bytes(state)
         states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
+    for name, nbytes in slot_rows_bytes(model, config).items():
+        states[name] = Slice(planned(nbytes, "state"), 0, nbytes)
     caches = {}
     for cache in model.caches:
         caches[cache.name] = tuple(whole(planned(config.nbytes(cache), "kv")) for _ in cache.stored)
@@ -346,6 +349,12 @@ def _scratch(
     else:
         logits = model.forward(recorder, ids)
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER
+
+
+def slot_rows_bytes(model: Contents, config: CacheConfig) -> dict[str, int]:
+    """Bytes of the rows that the head of a model reads, by name."""
+    rows = [model.head.rows] if isinstance(model, Predicting) else []
+    return {one.name: 4 * config.slots * math.prod(one.shape) for one in rows}
 
 
 def _is_discrete(device: Device) -> bool:

@@ -31,7 +31,7 @@ from ..ops.vocabulary import Choosing
 from .adapters import NO_ADAPTERS, Adapters, upload_factors
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
-from .fit import Companions, factor_bytes, placement_of, resident
+from .fit import Companions, factor_bytes, placement_of, resident, slot_rows_bytes
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, cached_experts
@@ -40,6 +40,7 @@ from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, Re
 from .step_result import PendingStep, SampledRow, SamplingInputs, StepResult
 
 SAMPLED = ("plain", "any", "masked")  # values of `Output` that sample tokens
+DRAFTED: dict[Output, Choosing] = {"draft plain": "plain", "draft any": "any"}  # what the head samples
 Brings = tuple[tuple[str, int], ...]  # names and widths of the further rows that a step brings
 # Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
 # and whether rows see all of their segment.
@@ -104,10 +105,12 @@ class GpuRunner(PartRunner):
         self._states: dict[str, Buffer] = {}
         for state in self.contents.states:
             self._states[state.name] = device.buffer(config.state_bytes(state), "state")
+        rows = slot_rows_bytes(self.contents, config)
+        self._slot_rows = {name: device.buffer(nbytes, "state") for name, nbytes in rows.items()}
         self._caches = GpuKVCache(device, self.contents.caches, config, None if share is None else share.tables)
         self._place(self._caches)
         self._reads_apart = share is None and not model.states  # whether prompt rows are computed exactly as in decode
-        self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
+        self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary, drafts=self._drafts)
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self._plans: dict[Size, Plan] = {}
@@ -138,6 +141,19 @@ class GpuRunner(PartRunner):
         counts = rows, len(batch.segments), picked
         group, step = self.queue.add(plan, counts, inputs, outputs, at_once=sampling.logits or not single)
         return GpuPendingStep(group, step, picked, sampling.logits)
+
+    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        plan = self.plan_for(batch, "draft any" if sampling.how == "any" else "draft plain")
+        inputs, rows = {**self._inputs(batch), "draws": sampling.draws}, batch.rows
+        outputs = [("chosen", rows)] + [("logits", rows)] * sampling.logits
+        group, step = self.queue.add(plan, (rows, rows, rows), inputs, outputs)
+        return GpuPendingStep(group, step, rows, sampling.logits)
+
+    def forget_row(self, slot: int, length: int) -> None:
+        if self.head is not None:
+            count, width = self.head.rows.shape
+            at = 4 * width * (slot * count + (length - 1) % count)
+            self.device.write(self._slot_rows[self.head.rows.name], np.zeros(width, np.float32), at)
 
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
         """For a step that samples: the kind of output, its inputs, and the buffers to read back."""
@@ -219,11 +235,12 @@ class GpuRunner(PartRunner):
         answers: tuple[Output, ...] = ("any", "plain")
         prompts: tuple[Output, ...] = ("any",)
         grammars: tuple[Output, ...] = ("masked",)
+        drafts: tuple[Output, ...] = tuple(DRAFTED) if self._drafts else ()
         if self._part is not None and not self._part.last:
             answers, prompts, grammars = ("crossing",), ("crossing",), ()
         for with_prompt, single in ((prompts, answers), (grammars, grammars)):
             for batch in common_steps(self.slots, self.chunk_size):
-                for what in single if batch.single else with_prompt:
+                for what in (*drafts, *single) if batch.single else with_prompt:
                     recorded = len(self._plans)
                     self.plan_for(batch, what)
                     if len(self._plans) > recorded:
@@ -258,7 +275,7 @@ class GpuRunner(PartRunner):
         brings: Brings = (),
         whole: bool = False,
     ) -> Plan:
-        states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
+        states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in (self._states | self._slot_rows).items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need
 
         recorder = Recorder(
@@ -273,13 +290,13 @@ class GpuRunner(PartRunner):
             caches=self._caches.placed(pages),
             single=single,
             shared_pages=shared_pages,
-            sampler_state=self.sampler_state if what in SAMPLED else None,
+            sampler_state=self.sampler_state if what in SAMPLED or what in DRAFTED else None,
             slots=self._slots,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
         adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
-        function = what if what in ("hidden", "features") else "forward"
+        function = "draft" if what in DRAFTED else what if what in ("hidden", "features") else "forward"
         if self._part is None:
             for name, width in brings:
                 recorder.input(name, np.float32, (rows, width))
@@ -294,7 +311,7 @@ class GpuRunner(PartRunner):
             return recorder.finish(logits)
         if what in ("logits", "hidden", "crossing"):
             return recorder.finish({what: logits})
-        chosen = recorder.sample(logits, how=cast(Choosing, what))
+        chosen = recorder.sample(logits, how=DRAFTED.get(what) or cast(Choosing, what))
         return recorder.finish(
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )

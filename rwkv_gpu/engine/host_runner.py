@@ -57,7 +57,9 @@ class HostRunner(PartRunner):
             **self._join_adapters(),
         }
         self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
-        self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
+        rows = [self.head.rows] if self.head else []
+        self._slot_rows = {one.name: np.zeros((config.slots, *one.shape), np.float32) for one in rows}
+        self.sampler_state = HostSamplerState(config.slots, model.vocabulary, self._drafts)
         self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)
         self._place(self._caches)
 
@@ -75,6 +77,16 @@ class HostRunner(PartRunner):
         words = reference.sample(logits, how=sampling.how)
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
+
+    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows))
+        logits, _ = self._compute(reference, "draft", NOTHING)
+        words = reference.sample(logits, how=sampling.how)
+        return CompletedStep(StepResult(SampledRow.rows(words.tobytes(), len(words)), logits))
+
+    def forget_row(self, slot: int, length: int) -> None:
+        for rows in self._slot_rows.values():
+            rows[slot, (length - 1) % rows.shape[1]] = 0
 
     def warm_up(self) -> Iterator[None]:
         """Does nothing: there is nothing to prepare."""
@@ -105,7 +117,8 @@ class HostRunner(PartRunner):
             return getattr(self.model, function)(g, batch.ids), {}
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
-        return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
+        states, caches = self._states | self._slot_rows, self._caches.arrays
+        return Reference(self._weights, states, placed, caches, drawing, self.cache_config.context)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..models.heads import Head, Predicting
 from ..models.registry import Contents, Model
 from ..ops.batch import Batch, BatchArrays
 from ..ops.kv_format import KV_FORMATS
@@ -24,8 +25,9 @@ from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs
 
 Logits = npt.NDArray[np.float32]
-# Output of a plan: logits, the input of the head, values for other parts, rows of images, or sampled tokens.
-Output = Literal["logits", "hidden", "crossing", "features"] | Choosing
+Drafting = Literal["draft plain", "draft any"]  # tokens that the model's head drafts
+# Output of a plan: logits, the input of the output matrix, values for other parts, rows of images, or sampled tokens.
+Output = Literal["logits", "hidden", "crossing", "features"] | Choosing | Drafting
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
 NOTHING: Arrays = {}
@@ -59,6 +61,23 @@ class Runner(ABC):
     @abstractmethod
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         """Submits a sampling step of a placed batch. It may feed tokens sampled by earlier steps in flight."""
+
+    @property
+    def head(self) -> Head | None:
+        """The head of the model that drafts, if it is in use."""
+        return self.model.head if isinstance(self.model, Predicting) else None
+
+    def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        """Submits a step of the head over one token of each sequence; it samples the tokens after these."""
+        raise NotImplementedError("the model has no head in use")
+
+    def draft_place(self, slot: int, number: int) -> int:
+        """Where a drafted token of a slot is sampled, and how the id of a later row refers to it."""
+        raise NotImplementedError("the model has no head in use")
+
+    def forget_row(self, slot: int, length: int) -> None:
+        """Clears the row before position `length`, which a head reads: a slot has those of another text."""
+        del slot, length
 
     @abstractmethod
     def warm_up(self) -> Iterator[None]:
@@ -166,6 +185,14 @@ class PartRunner(Runner):
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         remember(self.sampler_state, slot, ids, params)
+
+    def draft_place(self, slot: int, number: int) -> int:
+        return self.sampler_state.draft_place(slot, number)
+
+    @property
+    def _drafts(self) -> int:
+        """Drafted tokens of a sequence that are sampled on the device."""
+        return self.cache_config.drafts if self.head else 0
 
     def _join_adapters(self) -> Arrays:
         """Returns the values of its adapter factors, by name."""

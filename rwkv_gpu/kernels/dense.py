@@ -58,6 +58,14 @@ PICK_BLOCKS = Kernel(
 )
 RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=SAME)
 TURN = Kernel("dense/turn", "turn", (PLAIN,))
+CONCAT = Kernel("dense/concat", "concat", (PLAIN,), tolerance=SAME)
+ROW_BEFORE = Kernel(
+    "dense/row_before",
+    "shift_rows",
+    (Hole("row within", ("dense/row_within/rows", "dense/row_within/none")), PLAIN),
+    tolerance=SAME,
+)
+KEEP_ROWS = Kernel("dense/keep_rows", "keep_rows", (PLAIN,), tolerance=SAME)
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
 COPY_WEIGHTS = Kernel("weights/copy", "copy_weights", (PLAIN,), tolerance=SAME)
 

@@ -1,8 +1,8 @@
-"""Loads what drafts tokens for a model: options of `load`, and a draft model, which must share the vocabulary."""
+"""Loads what drafts tokens for a model: options of `load`, its own head, and a draft model of the same vocabulary."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,22 @@ from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner
 from ..engine.runner import Runner
 from ..engine.speculation.draft_model import DraftModel, draft_options
+from ..engine.speculation.head_drafts import HeadDrafts
 from ..engine.speculation.lookup import PromptLookup
 from ..engine.speculation.proposer import Proposer
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
+from ..models.heads import Head, predicting
+from ..models.layered import Layered
 from ..models.registry import Model, load_generator
 from ..ops.batch import MOST_KEPT
 from .load_options import check
 
 # Maximum tokens of a draft. With the token before them they make 16 rows, which matrix units multiply in the time of 5.
-# For models with a state it is 8, as the state after each row is kept.
-DEFAULT_DRAFT, KEPT_DRAFT = 15, 7
+# For models with a state it is 8, as the state after each row is kept. A head is trained to predict one token.
+DEFAULT_DRAFT, KEPT_DRAFT, HEAD_DRAFT = 15, 7, 3
 PADDING = 512  # ids at the end of a vocabulary that a model of the same family may lack
 
 
@@ -36,16 +39,26 @@ class DraftOptions:
     lookup: bool = False
     path: Path | None = None  # path of the draft model
     tokens: int | None = None  # maximum tokens of a draft; None is the model's default
+    heads: bool = True  # whether a head of the model drafts, if no draft model is given
 
     def __post_init__(self) -> None:
         check(draft_tokens=self.tokens)
         if not isinstance(self.lookup, bool):
             raise BadInput(f"lookup is {self.lookup!r}; it must be True or False")
 
+    def head(self, model: Model) -> Head | None:
+        """The head of the model that drafts."""
+        found = model.file_head if isinstance(model, Layered) else None
+        head = None if found is None else found.head
+        return head if isinstance(head, Head) and self.heads and self.path is None else None
+
     def most(self, model: Model) -> int:
         """Maximum tokens of a draft for a model; 0 without drafts."""
-        longest = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
-        most = longest if self.lookup or self.path is not None else 0
+        most = 0
+        if self.lookup or self.path is not None:
+            most = self.tokens or (KEPT_DRAFT if model.states else DEFAULT_DRAFT)
+        elif self.head(model) is not None:
+            most = self.tokens or HEAD_DRAFT
         if most > MOST_KEPT and model.states:
             raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
         return most
@@ -58,6 +71,19 @@ class Drafts:
     lookup: bool
     file: GGUFFile | None  # file of the draft model
     most: int  # maximum tokens of a draft; 0 without drafts
+    head: Head | None = None  # of the model
+
+    def in_use(self, model: Model) -> Model:
+        """The model with its head, if that drafts."""
+        if self.head is None:
+            return model
+        assert isinstance(model, Layered), "only these have heads"
+        return predicting(model, self.head)
+
+    def without_head(self) -> "Drafts":
+        """The other sources of drafts."""
+        others = self.lookup or self.file is not None
+        return replace(self, head=None, most=self.most if others else 0)
 
     @cached_property
     def model(self) -> tuple[GGUFFile, Model] | None:
@@ -66,12 +92,12 @@ class Drafts:
 
     def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
         """The speculator for an engine with this runner, on the same device."""
-        if not self.most:
-            return None
         proposers: list[Proposer] = [PromptLookup()] if self.lookup else []
         if self.model is not None:
             proposers.append(DraftModel(_draft_runner(*self.model, target, device)))
-        return Speculator(self.most, proposers)
+        elif target.head is not None:
+            proposers.append(HeadDrafts(target))
+        return Speculator(self.most, proposers) if proposers else None
 
 
 NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
@@ -82,7 +108,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
     """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context."""
     most = options.most(model)
     if options.path is None:
-        yield Drafts(options.lookup, None, most)
+        yield Drafts(options.lookup, None, most, options.head(model))
         return
     with GGUFFile.open(options.path) as opened:
         check_vocabulary(options.path, _tokens(opened), _tokens(file))

@@ -13,6 +13,7 @@ from ..engine.state_file import fingerprint
 from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.device import Device
+from ..models.layered import Layered
 from ..models.registry import is_encoder
 from ..ops.kv_format import KVType
 
@@ -38,6 +39,9 @@ class Info:
     kv: tuple[KVType, ...] = ()
     adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their default scales
     memory: Fit | None = None  # memory use; None in numpy
+    heads: int = 0  # heads in the file that predict further tokens
+    drafts: bool = False  # whether one of them drafts
+    head_fault: str = ""  # why it cannot, if it is damaged
     gpus: tuple[Device, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -51,6 +55,7 @@ class Info:
     ) -> Self:
         """Information on a model loaded from a file."""
         formats: Counter[str] = Counter()
+        found = runner.model.file_head if isinstance(runner.model, Layered) else None
         for tensor in file.tensors.values():
             formats[SIZES[tensor.type].name] += math.prod(tensor.shape)
         architecture = file.str("general.architecture")
@@ -72,4 +77,7 @@ class Info:
             adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),
             memory=runner.fit if isinstance(runner, GpuRunner) else None,
             gpus=tuple(filter(None, gpus)),
+            heads=0 if found is None else found.count,
+            drafts=runner.head is not None,
+            head_fault="" if found is None else found.fault,
         )

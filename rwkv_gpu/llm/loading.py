@@ -37,7 +37,8 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
         tuned or folders.default_tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
     )  # fmt: skip
     files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv")))
-    drafts = DraftOptions(get("lookup"), files.draft, get("draft_tokens"))
+    heads = not validate.truth("no_draft", get("no_draft"))
+    drafts = DraftOptions(get("lookup"), files.draft, get("draft_tokens"), heads)
     digests = validate.optional_path("digests", get("digests"))
     states = StoreOptions(get("store"), get("store_key"), get("tenant"), digests)
     return _load(files, devices, room, drafts, states, get("max_requests"), get("context_shift"), get("progress"))
@@ -64,7 +65,7 @@ def _load(
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
-        opened = Opened(gguf, model, adapters, drafts, has_initial_state=initial is not None)
+        opened = Opened(gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None)
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
         info = Info.of(gguf, runner, loaded.device, room.sequences, gpus=loaded.gpus)
@@ -79,8 +80,10 @@ def _load(
 
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:
     """Loads the model onto the requested devices."""
-    chunk, cache = room.cache(opened.model, opened.drafts.most, initial=opened.has_initial_state)
     choices = choices_of(devices.names)
+    if len(choices) > 1:
+        opened = opened.without_head()  # it would read rows and write keys on different devices
+    chunk, cache = room.cache(opened.model, opened.drafts.most, initial=opened.has_initial_state)
     choice = choices[0]
     if len(choices) > 1:
         from .split_loading import load_split  # imports all kernels, which a model in numpy does not need

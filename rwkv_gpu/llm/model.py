@@ -53,6 +53,7 @@ def load(
     lookup: bool = False,
     draft: str | os.PathLike[str] | None = None,
     draft_tokens: int | None = None,
+    no_draft: bool = False,
     context_shift: int | None = None,
     lora: Any = None,
     initial_state: str | os.PathLike[str] | None = None,

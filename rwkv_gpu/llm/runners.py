@@ -1,7 +1,8 @@
 """Loads a model onto one device: one factory for numpy and one for a GPU. `split_loading` handles several devices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
@@ -15,6 +16,7 @@ from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
+from ..models.heads import Predicting
 from ..models.registry import Model
 from .drafts import NO_DRAFTS, Drafts
 from .load_options import DeviceOptions
@@ -34,6 +36,11 @@ class Opened:
     def companions(self) -> Companions:
         """Adapters and draft model that share a device with the model."""
         return Companions(self.adapters, self.drafts.model)
+
+    def without_head(self) -> Self:
+        """The same without the model's head."""
+        model = self.model.model if isinstance(self.model, Predicting) else self.model
+        return replace(self, model=model, drafts=self.drafts.without_head())
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ class DeltaNets:
     used: int = 0
     size: int = 256
     state: int = 128
+    heads_after: int = 0  # heads that predict further tokens
 
     def tensors(self, quant: Quant) -> Tensors:
         """All tensors, in file order."""
@@ -113,11 +114,14 @@ class DeltaNets:
         for i in range(self.layers):
             mixer = "gated attention" if i % 4 == 3 else "delta net"
             yield from rows(f"{mixer}, delta feed", formats, sizes, f"blk.{i}.")
+        for i in range(self.layers, self.layers + self.heads_after):
+            yield from rows("gated attention, delta feed, draft head", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
-            "context_length": 262144, "embedding_length": self.width, "block_count": self.layers,
+            "context_length": 262144, "embedding_length": self.width,
+            "block_count": self.layers + self.heads_after,
             "feed_forward_length": self.inner, "attention.head_count": self.heads,
             "attention.head_count_kv": self.kv_heads, "attention.key_length": self.size,
             "attention.value_length": self.size, "attention.layer_norm_rms_epsilon": 1e-6,
@@ -125,6 +129,8 @@ class DeltaNets:
             "ssm.conv_kernel": 4, "ssm.state_size": self.state, "ssm.group_count": self.key_heads,
             "ssm.time_step_rank": self.value_heads, "ssm.inner_size": self.value_heads * self.state,
         }  # fmt: skip
+        if self.heads_after:
+            sizes["nextn_predict_layers"] = self.heads_after
         if self.experts:
             sizes |= {
                 "expert_count": self.experts, "expert_used_count": self.used, "expert_feed_forward_length": self.inner,

@@ -9,6 +9,7 @@ import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,10 @@ from ..gguf.formats import FORMATS
 from ..gguf.header import Described, aligned, write_header
 from ..gguf.scan import scan
 from ..gguf.source import Source
+from .recurrent_shapes import DeltaNets
 from .shapes import QUANTS, SHAPES, Quant, Shape
 
+HEADED = "-mtp"
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Offsets of float16 scales in a block of random bytes, and their values for weights with a deviation of 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
@@ -103,10 +106,16 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
 
 
 def named(name: str) -> tuple[str, Shape, Quant]:
-    """Parses `rwkv7-2.9b-q4_k_m`, the full name; the default quantisation is q4_k_m."""
+    """Parses `rwkv7-2.9b-q4_k_m`, the full name; the default quantisation is q4_k_m.
+
+    `qwen3.5-9b-mtp` is a model of delta nets with a head that predicts further tokens.
+    """
     low = name.lower()
     quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), "q4_k_m")
     shape = low.removesuffix(f"-{quant}")
+    plain = SHAPES.get(shape.removesuffix(HEADED))
+    if shape.endswith(HEADED) and isinstance(plain, DeltaNets):
+        return f"{shape}-{quant}", replace(plain, heads_after=1), QUANTS[quant]
     if shape not in SHAPES:
         raise BadInput(
             f"no synthetic model '{name}'; known: {', '.join(SHAPES)}, each with {', '.join(f'-{q}' for q in QUANTS)}"

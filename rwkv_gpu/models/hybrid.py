@@ -1,8 +1,9 @@
 """The common part of models with recurrent layers: a residual stream, and blocks that add to it."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from ..gguf.file import REQUIRED, GGUFFile
 from ..ops.vocabulary import Attention, Cache, Ops, Pairing, Rms, Rope, Scores, State, Tensor, Weight
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
+from .heads import Head, read_head, take_head
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
-from .layered import Ends, Layered
+from .layered import Ends, FileHead, Layered
 from .rope import read_rope
 from .tensors import LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
@@ -74,6 +76,34 @@ class Hybrid(Layered):
     def context(self) -> int | None:
         """The context length of training; None without attention."""
         return self.ends.context if self.caches else None
+
+
+class WritesKeys(Block, Protocol):
+    """A block that attends, whose keys and values may be written alone."""
+
+    def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:
+        """Writes the keys and values of norm(x), for later rows."""
+
+
+@dataclass(frozen=True)
+class BlocksOfHead:
+    """The layer of a head: attention, and what follows it."""
+
+    attention: WritesKeys
+    others: tuple[Block, ...]
+    eps: float
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return self.attention.caches
+
+    def write(self, g: Ops[Tensor], x: Tensor) -> None:
+        self.attention.write(g, x, self.eps)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        for block in (self.attention, *self.others):
+            x = block(g, x, x, self.eps)
+        return x
 
 
 @dataclass(frozen=True)
@@ -163,6 +193,9 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
     return values[:layers]
 
 
+TakeLayer = Callable[["HybridFile", int], Sequence[Block]]
+
+
 class HybridFile:
     """A file of a model of blocks: its keys, its sizes, and its tensors as blocks of layer i."""
 
@@ -171,7 +204,8 @@ class HybridFile:
         self.file, self.tensors = file, Tensors(file)
         self.arch = arch = file.str("general.architecture")
         blocks = self.integer("block_count", 1, 1024)
-        layers = blocks - self.integer("nextn_predict_layers", 0, blocks - 1, default=0)
+        self.heads_after = self.integer("nextn_predict_layers", 0, blocks - 1, default=0)
+        layers = blocks - self.heads_after
         self.tensors.skip_blocks(range(layers, blocks))
         if not file.bool(f"{arch}.attention.causal", default=True):
             raise UnsupportedModel(f"{file.path}: '{arch}' whose tokens see those that follow is not supported")
@@ -329,8 +363,9 @@ class HybridFile:
         last_norm: str = "output_norm",
         embedding_scale: float = 1.0,
         logit_scale: float = 1.0,
+        head_layer: TakeLayer | None = None,
     ) -> Hybrid:
-        """A model of these layers; refuses a file that has other tensors, too."""
+        """A model of these layers; refuses a file that has other tensors, too. `head_layer` reads that of a head."""
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)
@@ -339,4 +374,18 @@ class HybridFile:
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
-        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers))
+        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=self._head(ends, head_layer))
+
+    def _head(self, ends: Ends, take: TakeLayer | None) -> FileHead | None:
+        """The head of the file, which has the tensors of a layer as `take` reads it."""
+        if take is None:
+            return None
+        index, source = self.sizes.layers, copy.copy(self)
+        source.tensors = Tensors(self.file)
+
+        def head() -> Head:
+            attention, *others = take(source, index)
+            block = BlocksOfHead(cast(WritesKeys, attention), tuple(others), self.sizes.eps)
+            return take_head(source.tensors, index, ends, self.sizes.eps, block, normed_rows=True)
+
+        return read_head(self.heads_after, head)

@@ -1,7 +1,7 @@
 """Models of layers between an embedding and a head: what they share is around the layers."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, State, Tensor, Weight
 
@@ -26,11 +26,21 @@ class Ends:
 
 
 @dataclass(frozen=True)
+class FileHead:
+    """What a file has of heads that predict further tokens: the first of them, or why it cannot be used."""
+
+    count: int
+    head: object = None  # a `Head`, which reads the rows of a model
+    fault: str = ""
+
+
+@dataclass(frozen=True)
 class Layered(ABC):
     """A model; its subclass defines the layers."""
 
     ends: Ends
     weights: tuple[Weight, ...]
+    file_head: FileHead | None = field(default=None, kw_only=True)  # in the file, but not in use
 
     @abstractmethod
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:

@@ -81,6 +81,11 @@ class GatedAttention:
         q, k, v, gate = g.linears([x] * 4, weights, then=then, bias=self.biases, norm=Rms(self.norm, eps))
         return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how), gate), self.output, add=add)
 
+    def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:
+        """Writes the keys and values of norm(x)."""
+        k, v = g.linears([x] * 2, [self.k, self.v], bias=self.biases[1:3], norm=Rms(self.norm, eps))
+        g.write_keys(k, v, self.cache, self.how)
+
 
 def load(file: GGUFFile) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
@@ -94,7 +99,12 @@ def load(file: GGUFFile) -> Hybrid:
     mix = [
         take_delta_net(source, i) if recurrent[i] else _take_attention(source, how, kv_heads, size, i) for i in layers
     ]
-    return source.model(list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True)))
+
+    def of_head(source: HybridFile, i: int) -> Sequence[Block]:
+        return _take_attention(source, how, kv_heads, size, i), _take_feed(source, experts, i)
+
+    blocks = list(zip(mix, [_take_feed(source, experts, i) for i in layers], strict=True))
+    return source.model(blocks, head_layer=of_head)
 
 
 def _take_attention(source: HybridFile, how: Attention, kv_heads: int, size: int, i: int) -> GatedAttention:

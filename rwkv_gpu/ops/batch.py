@@ -206,6 +206,7 @@ class BatchArrays:
             "segments": _segment_words(segments),
             "row_segment": self._same("row_segment", tuple([s.count for s in segments]), _numbers),  # [T]
             "output_rows": self._same("output_rows", batch.outputs, words),  # [R]
+            "slots": self._same("slots", tuple([s.slot for s in segments]), words),  # [S]
             LENGTHS: _lengths(segments),
         }
         if batch.adapters is not None:

@@ -30,6 +30,7 @@ from .vocabulary import (
     Pairing,
     Rms,
     Routing,
+    SlotRows,
     State,
     StateSpace,
     Weight,
@@ -318,6 +319,31 @@ class Reference(Ops[Array]):
             last[segment.target] = x[segment.first + segment.count - 1]
         return y
 
+    def concat(self, x: Array, y: Array) -> Array:
+        return np.concatenate([x, y], axis=1)
+
+    def shift_rows(self, x: Array, rows: SlotRows) -> Array:
+        y = np.zeros_like(x)
+        y[1:] = x[:-1]
+        before = self.row_before(rows)
+        firsts = [segment.first for segment in self.batch.segments]
+        y[firsts] = before[firsts]
+        self.keep_rows(x, rows)
+        return y
+
+    def row_before(self, rows: SlotRows) -> Array:
+        kept = self.states[rows.name]  # [slots, count, D]
+        y = np.zeros((len(self.batch.ids), kept.shape[2]), np.float32)
+        for segment in self.batch.segments:
+            y[segment.first] = kept[segment.slot, (segment.start - 1) % kept.shape[1]] if segment.start else 0
+        return y
+
+    def keep_rows(self, x: Array, rows: SlotRows) -> None:
+        kept = self.states[rows.name]
+        for segment in self.batch.segments:
+            for row in range(segment.count)[-kept.shape[1] :]:
+                kept[segment.slot, (segment.start + row) % kept.shape[1]] = x[segment.first + row]
+
     def lerp(
         self, x: Array, before: Array, mix: Weight, *, low: Array | None = None, up: Weight | None = None
     ) -> tuple[Array, ...]:
@@ -517,7 +543,7 @@ class Reference(Ops[Array]):
 
     def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
         size, norms = cache.size, how.norms
-        positions, rows = self.batch.places(cache.window).T
+        positions = self.batch.places(cache.window)[:, 0]
         fmt = format_of(self.caches[cache.name][0], size)
         keys, values = (pages.reshape(-1, cache.heads, fmt.width(size)) for pages in self.caches[cache.name])  # views
         q = self._head(q.reshape(-1, how.heads, size), how, norms.q if norms else None, positions)
@@ -525,9 +551,7 @@ class Reference(Ops[Array]):
         if how.temperature:
             q = q * warmth(how.temperature, positions)[:, None, None]
         if k is not None and v is not None:
-            v = v.reshape(-1, cache.heads, size)
-            keys[rows] = fmt.store(self._head(k.reshape(v.shape), how, norms.k if norms else None, positions))
-            values[rows] = fmt.store(self._head_norm(v, None, norms.eps, how) if norms and norms.v else v)
+            self.write_keys(k, v, cache, how)
         sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
@@ -535,6 +559,15 @@ class Reference(Ops[Array]):
             past = segment.past(cache.window)
             y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks)
         return y.reshape(len(q), -1)
+
+    def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:
+        size, norms = cache.size, how.norms
+        positions, rows = self.batch.places(cache.window).T
+        fmt = format_of(self.caches[cache.name][0], size)
+        keys, values = (pages.reshape(-1, cache.heads, fmt.width(size)) for pages in self.caches[cache.name])  # views
+        v = v.reshape(-1, cache.heads, size)
+        keys[rows] = fmt.store(self._head(k.reshape(v.shape), how, norms.k if norms else None, positions))
+        values[rows] = fmt.store(self._head_norm(v, None, norms.eps, how) if norms and norms.v else v)
 
     def _head(self, x: Array, how: Attention, weight: Weight | None, positions: Array) -> Array:
         """Heads of q or k [T, H, N], normed and rotated."""

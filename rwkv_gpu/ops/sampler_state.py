@@ -74,9 +74,10 @@ def pairs(vocabulary: int) -> int:
 class HostSamplerState:
     """The sampler state of all slots in numpy."""
 
-    def __init__(self, slots: int, vocabulary: int) -> None:
+    def __init__(self, slots: int, vocabulary: int, drafts: int = 0) -> None:
         self.vocabulary = vocabulary
-        self.sampled = np.zeros(slots, np.uint32)
+        self.slots = slots
+        self.sampled = np.zeros(slots * (1 + drafts), np.uint32)
         self.rings = np.zeros((slots, RING), np.uint32)
         self.counts = np.zeros((slots, vocabulary, 2), np.uint32)
         self.biases: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}  # tokens and their biases
@@ -94,15 +95,25 @@ class HostSamplerState:
         """Sets the slot's last token, which was chosen elsewhere."""
         self.sampled[slot] = token
 
+    def draft_place(self, slot: int, number: int) -> int:
+        """The place in `sampled` of a drafted token of a slot."""
+        return (1 + number) * self.slots + slot
+
 
 class GpuSamplerState:
     """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, pairs(V), 2].
 
-    The counts of a slot are followed by its table of biases, as the smallest devices have no binding to spare.
+    The counts of a slot are followed by its table of biases, as the smallest devices have no binding to spare. Rings of
+    further slots hold up to `drafts` drafted tokens of each slot.
     """
 
     def __init__(
-        self, device: Device, slots: int, vocabulary: int, make: Callable[[int, str], Buffer] | None = None
+        self,
+        device: Device,
+        slots: int,
+        vocabulary: int,
+        make: Callable[[int, str], Buffer] | None = None,
+        drafts: int = 0,
     ) -> None:
         make = make or device.buffer
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
@@ -113,9 +124,10 @@ class GpuSamplerState:
                 f"device binds {limit:,} at most; load for fewer sequences"
             )
         self._device = device
-        self.slots = slots
+        self._slots = slots
+        self.slots = slots + -(-slots * drafts // RING)  # in `sampled`
         self.vocabulary = vocabulary
-        self._sampled = make(4 * slots * (1 + RING), "sampling")
+        self._sampled = make(4 * self.slots * (1 + RING), "sampling")
         self._counts = make(nbytes, "sampling")
 
     @staticmethod
@@ -143,6 +155,10 @@ class GpuSamplerState:
         """What the logits of a sequence get added, by token: BIASES of them at most."""
         table = bias_table(biases, self.vocabulary)
         self._device.write(self._counts, table, 8 * (slot * pairs(self.vocabulary) + self.vocabulary))
+
+    def draft_place(self, slot: int, number: int) -> int:
+        """The place in `sampled` of a drafted token of a slot."""
+        return self.slots + self._slots * RING + number * self._slots + slot
 
     def put(self, slot: int, token: int) -> None:
         """Sets the slot's last token, which was chosen elsewhere."""

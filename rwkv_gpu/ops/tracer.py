@@ -28,6 +28,7 @@ from .vocabulary import (
     Pairing,
     Rms,
     Routing,
+    SlotRows,
     State,
     StateSpace,
     Weight,
@@ -112,6 +113,20 @@ class Tracer(Ops[Value]):
         _, ys = stack(self.rows, [x.shape[1] for x in xs])
         self._append(nodes.CorrectStreams(self._side_by_side(xs), found, coefs, ys, add))
         return ys
+
+    def concat(self, x: Value, y: Value) -> Value:
+        return self._made(nodes.Concat(x, y, Value((self.rows, x.shape[1] + y.shape[1]))))
+
+    def shift_rows(self, x: Value, rows: SlotRows) -> Value:
+        y = Value(x.shape)
+        self._append(nodes.ShiftRows(x, rows, y))
+        return y
+
+    def row_before(self, rows: SlotRows) -> Value:
+        return self._made(nodes.RowBefore(rows, Value((self.rows, rows.shape[-1]))))
+
+    def keep_rows(self, x: Value, rows: SlotRows) -> None:
+        self._append(nodes.KeepRows(x, rows))
 
     def softmax(self, x: Value) -> Value:
         return self._made(nodes.ByRow("softmax", x, Value(x.shape)))
@@ -406,6 +421,9 @@ class Tracer(Ops[Value]):
             return y
         self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y))
         return y
+
+    def write_keys(self, k: Value, v: Value, cache: Cache, how: Attention) -> None:
+        self._append(nodes.WriteKeys(self._side_by_side([k, v]), cache, how))
 
     def head_linear(self, x: Value, weight: Weight) -> Value:
         heads, out, _ = weight.shape

@@ -130,6 +130,14 @@ class State:
 
 
 @dataclass(frozen=True)
+class SlotRows(State):
+    """The last rows of each sequence, [count, D] by slot: the row at position p is number p % count.
+
+    Other than a state it is neither stored with a prefix nor rolled back, as later steps write the same rows again.
+    """
+
+
+@dataclass(frozen=True)
 class Cache:
     """The KV cache of one layer. Each interpreter stores it in pages: [pages, PAGE, KV heads, N] for keys and values.
 
@@ -495,6 +503,20 @@ class Ops(Protocol[Tensor]):
     ) -> tuple[Tensor, ...]:
         """y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + add[t], y_0 without the last"""
 
+    def concat(self, x: Tensor, y: Tensor) -> Tensor:
+        """z[t] = [x[t] | y[t]]"""
+
+    def shift_rows(self, x: Tensor, rows: SlotRows) -> Tensor:
+        """y[t] = x[t - 1] of the same sequence. The row before a segment's first one is in `rows`, or zeros at the
+        start of a sequence. Then `rows` has x of the segment's last rows.
+        """
+
+    def row_before(self, rows: SlotRows) -> Tensor:
+        """y[t] = the row before t in `rows`, or zeros at the start of a sequence; for one row of each sequence"""
+
+    def keep_rows(self, x: Tensor, rows: SlotRows) -> None:
+        """`rows` has x of the last rows of each segment."""
+
     def scale(self, x: Tensor, by: float) -> Tensor:
         """by · x"""
         return self._by_element("scale", x, numbers=(by,))
@@ -717,6 +739,9 @@ class Ops(Protocol[Tensor]):
     def add_given(self, x: Tensor, name: str) -> Tensor:  # noqa: ARG002
         """x + the rows that the step brings under this name; x if it brings none"""
         return x
+
+    def write_keys(self, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> None:
+        """Writes k and v to the pages of the cache as `attention` does, for later steps."""
 
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:
         """y[t, h] = W_h x[t, h, :K], the first K of each head: x [T, H · S], W [H, M, K], y [T, H · M]"""

@@ -249,10 +249,12 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
 
 def _timings(stats: Stats) -> Json:
     prompt, new = stats.prompt_tokens - stats.reused_tokens, stats.new_tokens
+    drafts = {"draft_n": stats.drafted_tokens, "draft_n_accepted": stats.accepted_tokens}
     return {
         "cache_n": stats.reused_tokens, "prompt_n": prompt, "prompt_ms": 1e3 * stats.prompt_seconds,
         "prompt_per_second": stats.prompt_rate, "predicted_n": new, "predicted_ms": 1e3 * stats.decode_seconds,
         "predicted_per_second": stats.decode_rate,
+        **(drafts if stats.drafted_tokens else {}),
     }  # fmt: skip
 
 

@@ -50,7 +50,9 @@ class Metrics:
         self.queued = Histogram(LONG_SECONDS)
         self.requests: Counter[tuple[str, str]] = Counter()  # by path and status
         self.errors: Counter[str] = Counter()  # by kind
-        self.tokens: Counter[tuple[str, str]] = Counter()  # by model and kind: prompt, cached or generated
+        self.tokens: Counter[tuple[str, str]] = (
+            Counter()
+        )  # by model and kind: prompt, cached, generated, drafted or accepted
         self._registry = CollectorRegistry()
         self._registry.register(self)
 

@@ -97,6 +97,8 @@ class Running:
             tokens[name, "generated"] += notes["completion_tokens"]
             tokens[name, "prompt"] += self.prepared.prompt_tokens
             tokens[name, "cached"] += notes["cached_tokens"]
+            for kind in ("drafted", "accepted"):
+                tokens[name, kind] += sum(getattr(one.stats, f"{kind}_tokens") for one in completions)
         self.service.running.pop(self.call, None)
 
 

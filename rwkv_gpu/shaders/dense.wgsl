@@ -25,6 +25,24 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# concat: z[t, :] = [x[t, :] | y[t, :]]      one workgroup per row t
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, A]
+@group(0) @binding(2) var<storage, read> y: array<f32>;         // [T, B]
+@group(0) @binding(3) var<storage, read_write> z: array<f32>;   // [T, A + B]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    for (var d = lane; d < A; d += WG) {
+        z[t * (A + B) + d] = x[t * A + d];
+    }
+    for (var d = lane; d < B; d += WG) {
+        z[t * (A + B) + A + d] = y[t * B + d];
+    }
+}
+
 //# copy_rows: y = x      one lane per vec4
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
 @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;         // [T, D / 4]
@@ -91,6 +109,28 @@ fn run(group: u32, lane: u32) {
     let least = mean + DEVIATIONS * sqrt(reduce_add(squares, lane) / f32(D - 1u));
     for (var d = lane; d < D; d += WG) {
         y[t * D + d] = max(x[t * D + d] - least, 0.0);
+    }
+}
+
+//# keep_rows: kept[slot, position % COUNT, :] = x[t, :] of the last rows of each segment      one workgroup per row t
+@group(0) @binding(1) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(2) var<storage, read> row_segment: array<u32>;       // [T]
+@group(0) @binding(3) var<storage, read> slots: array<u32>;             // [S]
+@group(0) @binding(4) var<storage, read_write> kept: array<f32>;        // [slots, COUNT, D]
+@group(0) @binding(5) var<storage, read> x: array<f32>;                 // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    let segment = segments[row_segment[t]];
+    if t + COUNT < segment.first + segment.count {
+        return;   // a later row of the segment takes its place
+    }
+    let at = (slots[row_segment[t]] * COUNT + (segment.start + t - segment.first) % COUNT) * D;
+    for (var d = lane; d < D; d += WG) {
+        kept[at + d] = x[t * D + d];
     }
 }
 
@@ -195,6 +235,31 @@ fn run(group: u32, lane: u32) {
         look_at(value, d);
     }
     round_row(t, lane);
+}
+
+//# row_before
+// y[t, :] = the row before t: of the step, or the one that the slot of a segment has, or zeros at position 0      one workgroup per row t
+// needs row within: is_within, row_within
+@group(0) @binding(1) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(2) var<storage, read> row_segment: array<u32>;       // [T]
+@group(0) @binding(3) var<storage, read> slots: array<u32>;             // [S]
+@group(0) @binding(4) var<storage, read> kept: array<f32>;              // [slots, COUNT, D]
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    let segment = segments[row_segment[t]];
+    let at = (slots[row_segment[t]] * COUNT + (segment.start + COUNT - 1u) % COUNT) * D;
+    for (var d = lane; d < D; d += WG) {
+        if is_within(t, segment.first) {
+            y[t * D + d] = row_within(t - 1u, d);
+        } else {
+            y[t * D + d] = select(kept[at + d], 0.0, segment.start == 0u);
+        }
+    }
 }
 
 //# scale_rows: y[t, d] = x[t, d] · by[t, d / PART] + residual[t, d]      one lane per element
@@ -335,6 +400,18 @@ fn gain_at(d: u32) -> vec4f {
 @group(0) @binding(5) var<storage, read> weight: array<vec4f>;  // [D / 4]
 
 fn gain_at(d: u32) -> vec4f { return weight[d]; }
+
+//# row_within/none: Every row of the step is a segment.
+fn is_within(_t: u32, _first: u32) -> bool { return false; }
+
+fn row_within(_t: u32, _d: u32) -> f32 { return 0.0; }
+
+//# row_within/rows: Segments have several rows.
+@group(0) @binding(5) var<storage, read> x: array<f32>;                 // [T, D]
+
+fn is_within(t: u32, first: u32) -> bool { return t > first; }
+
+fn row_within(t: u32, d: u32) -> f32 { return x[t * D + d]; }
 
 //# shift/none: A norm without bias.
 fn shift_at(_d: u32) -> vec4f { return vec4f(); }

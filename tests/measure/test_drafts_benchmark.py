@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import drafts
+from tests.golden.heads import write_headed
 from tests.golden_files import OWN
 
 PROMPT, COUNT, LENGTH = [3, 5, 3, 5], 40, 3
@@ -115,6 +116,17 @@ for line in sys.stdin:
     told = {"tokens": list(range(asked["count"])), "seconds": seconds, "drafted": drafted, "accepted": 2}
     print(json.dumps(told), flush=True)
 """
+
+
+def test_a_head_takes_its_steps_and_known_tokens_stand_in_for_its_own(tmp_path, fast_device):
+    model = write_headed(tmp_path / "model.gguf", "qwen35")
+    options = ["--heads", "--right", "1", "--lengths", "2", "-n", "12", "-r", "1", "--prompt", "8"]
+    result = CliRunner().invoke(drafts.main, [str(model), *options, "--device", fast_device.adapter.name])
+    assert result.exit_code == 0, result.output
+    assert "another answer" not in result.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line[:1] == "|"]
+    assert [row[0] for row in rows[2:]] == ["none", "free, 100% right", "head, 100% right"]
+    assert all(float(row[2]) > 0 for row in rows[2:])
 
 
 def test_the_row_of_a_way_has_the_best_length_and_what_it_gains(tmp_path, monkeypatch, fast_device):

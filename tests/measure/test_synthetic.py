@@ -111,3 +111,9 @@ def test_a_model_of_low_rank_queries_says_their_rank():
     """Tensors say it, too, but llama.cpp does not load a file without the key."""
     assert TINY_LATENT.metadata()["deepseek2.attention.q_lora_rank"] == 256
     assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()
+
+
+def test_a_model_of_delta_nets_may_have_a_head():
+    with open_synthetic("qwen3.5-9b-mtp-q4_k_m") as file:
+        head = load_model(file).file_head
+        assert (head.count, head.fault, head.head.index) == (1, "", 32)

@@ -47,7 +47,6 @@ class DraftSlot:
     sequence: TokenSequence | None = None
     checked: int = 0  # number of these known to match the sequence
     cut: int = 0  # tokens cut from the middle of the sequence when these were fed
-    draw: npt.NDArray[Any] | None = None  # sampling parameters of the sequence
 
 
 class DraftModel(Proposer):
@@ -102,7 +101,7 @@ class DraftModel(Proposer):
             if not free:
                 return None
             slot = max(free, key=lambda one: _common(one.fed, sequence.ids, 0))
-            slot.sequence, slot.checked, slot.draw = sequence, 0, None
+            slot.sequence, slot.checked = sequence, 0
         if slot.cut != sequence.cut:
             slot.checked, slot.cut = 0, sequence.cut
         common = min(_common(slot.fed, sequence.ids, slot.checked), len(sequence.ids) - 1)
@@ -162,16 +161,19 @@ def _next(slot: DraftSlot) -> list[int]:
 
 
 def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
-    """Sampling parameters of the draft model: as for the sequence, without settings that depend on earlier tokens."""
-    sequence = slot.sequence
-    assert sequence is not None
-    if slot.draw is None:
-        own = sequence.request.params
-        params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
-        slot.draw = draw_row(params, sequence.sampler.seed, slot.slot)
-    slot.draw["tokens"] = len(sequence.ids) + number
-    slot.draw["number"] = sequence.length - sequence.prompt + number
-    return slot.draw.copy()
+    """Sampling parameters of the draft model for a sequence."""
+    assert slot.sequence is not None
+    return draft_row(slot.sequence, slot.slot, number)
+
+
+def draft_row(sequence: TokenSequence, slot: int, number: int) -> npt.NDArray[Any]:
+    """The row of draws of a drafted token: as for the sequence, without settings that depend on earlier tokens."""
+    own = sequence.request.params
+    params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
+    row = draw_row(params, sequence.sampler.seed, slot)
+    row["tokens"] = len(sequence.ids) + number
+    row["number"] = sequence.length - sequence.prompt + number
+    return row
 
 
 def _common(fed: Sequence[int], ids: Sequence[int], start: int) -> int:

@@ -17,10 +17,12 @@ class Offer(NamedTuple):
 class Proposer:
     """Drafts tokens for the sequences of an engine. Its methods run on the engine's thread, except `begin`.
 
-    A proposer with immediate tokens is `free` and overrides `offer`. One that takes model steps overrides `draft`.
+    A proposer with immediate tokens is `free` and overrides `offer`. One that takes model steps overrides `draft`, or
+    is `queued` and has `submit`; the time of its steps is measured as part of those that verify.
     """
 
     free = False  # drafts take no model steps; their gain is then watched while drafting is off
+    queued = False  # drafts are computed by steps that are queued before the one that verifies them
     steps = 0  # model steps of the last drafts
     read = False  # whether texts were read before them
 

@@ -9,12 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from ...ops.batch import Placement
 from ..device_sampling import samples_on_device
 from ..runner import Runner
 from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..slots import Slots
 from .costs import StepCosts
+from .head_drafts import HeadDrafts, QueuedDrafts
 from .speculator import Drafted, Speculator
 
 WINDOW = 16  # steps in a measurement without drafts; several results arrive at a time
@@ -23,8 +25,8 @@ WINDOW = 16  # steps in a measurement without drafts; several results arrive at 
 class Speculation:
     """Connects an engine with its speculator.
 
-    The engine calls `begin` for a new sequence, `propose` before it schedules a step, `accept` for each sequence of a
-    completed step, and `measure` after each of its own steps.
+    The engine calls `begin` for a new sequence, `propose` before it schedules a step, `submit` before it submits that,
+    `accept` for each sequence of a completed step, and `measure` after each of its own steps.
     """
 
     def __init__(self, speculator: Speculator, runner: Runner, slots: Slots, clock: Callable[[], float]) -> None:
@@ -71,6 +73,17 @@ class Speculation:
             self._drafted = self.speculator.propose(ready, rows, self.costs)
             if self._drafted.steps or self._drafted.reading:
                 self._drafting = self._now - began
+
+    def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts | None:
+        """Submits the steps that draft for a scheduled step; None if there are none."""
+        queued, self.speculator.queued = self.speculator.queued, {}
+        pairs = [pair for pair in zip(chunks, placements, strict=True) if pair[0].samples > 1]
+        pairs = [pair for pair in pairs if pair[0].sequence in queued]
+        if not pairs:
+            return None
+        proposer = queued[pairs[0][0].sequence]
+        assert isinstance(proposer, HeadDrafts)
+        return proposer.submit([chunk for chunk, _ in pairs], [placement for _, placement in pairs])
 
     def accept(self, sequence: TokenSequence) -> None:
         """Records how many rows of a sequence's last step were right, and rolls back the others."""

@@ -31,6 +31,7 @@ class Speculator:
         self.gate = SpeculationGate(always=always, watches=all(one.free for one in proposers))
         self._has_free = any(one.free for one in proposers)
         self._acceptance = Acceptance()
+        self.queued: dict[TokenSequence, Proposer] = {}  # sequences whose drafts are to be queued with the next step
 
     @property
     def compile_seconds(self) -> float:
@@ -50,12 +51,14 @@ class Speculator:
         """True if drafts for `sequences` sequences could pay with nearly all tokens right; free ones always could."""
         if self._has_free:
             return True
-        best = Candidate(SURE, self.most, costs.draft_step(sequences))
+        apart = not any(one.queued for one in self.proposers)
+        best = Candidate(SURE, self.most, costs.draft_step(sequences) if apart else 0.0)
         without = costs.undrafted(sequences)
         return any(best_widths([best] * sequences, sequences, rows, costs.of, costs.rate(sequences), without))
 
     def propose(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> Drafted:
         """Sets a draft for each decoding sequence if it pays. The step has at most `rows` rows."""
+        self.queued = {}
         found: list[tuple[TokenSequence, Proposer]] = []
         candidates: list[Candidate] = []
         for sequence in sequences:
@@ -63,19 +66,26 @@ class Speculator:
             if drafting is None or not can_draft(sequence):
                 continue
             most, drafting.kind = min(drafting.most, sequence.room), MODEL
-            for proposer in self.proposers if most > 0 else ():
-                offer = proposer.offer(sequence, most)
-                if offer is not None:
-                    drafting.kind, sequence.draft = offer.kind, offer.tokens or []
-                    step = 0.0 if proposer.free else costs.draft_step(len(sequences))
-                    found.append((sequence, proposer))
-                    candidates.append(Candidate(drafting.chance(offer.kind), most, step))
-                    break
+            offers = [(proposer, proposer.offer(sequence, most)) for proposer in self.proposers if most > 0]
+            best = max(
+                ((_expected(drafting, offer, most), -at) for at, (_, offer) in enumerate(offers) if offer),
+                default=None,
+            )
+            if best is not None:
+                proposer, offer = offers[-best[1]]
+                assert offer is not None
+                drafting.kind, sequence.draft = offer.kind, offer.tokens or []
+                step = 0.0 if proposer.free or proposer.queued else costs.draft_step(len(sequences))
+                found.append((sequence, proposer))
+                candidates.append(Candidate(drafting.chance(offer.kind), most, step))
         wanted: dict[Proposer, list[tuple[TokenSequence, int]]] = {}
         widths = self._widths(candidates, len(sequences), rows, costs)
         for (sequence, proposer), width in zip(found, widths, strict=True):
             del sequence.draft[width:]
-            if width and not proposer.free:
+            if width and proposer.queued:
+                sequence.draft = [0] * width  # replaced when its steps are queued
+                self.queued[sequence] = proposer
+            elif width and not proposer.free:
                 wanted.setdefault(proposer, []).append((sequence, width))
         return _drafted(wanted)
 
@@ -111,6 +121,13 @@ class Speculator:
         """Frees all memory."""
         for proposer in self.proposers:
             proposer.close()
+
+
+def _expected(drafting: Drafting, offer: Offer, most: int) -> float:
+    """The number of tokens of a draft that are likely right."""
+    count = most if offer.tokens is None else min(most, len(offer.tokens))
+    chance = drafting.chance(offer.kind)
+    return sum(chance**n for n in range(1, count + 1))
 
 
 def _drafted(wanted: dict[Proposer, list[tuple[TokenSequence, int]]]) -> Drafted:

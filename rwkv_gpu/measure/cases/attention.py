@@ -33,7 +33,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
 
 UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more partitions than the others
 UNITS = "matrix units"
-CACHED = "turned norms, cached"
+CACHED, WRITTEN = "turned norms, cached", "written before"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
 OPTIONS: dict[str, Option] = {
     "capped, sinks, warm": lambda how, w: replace(
@@ -42,6 +42,7 @@ OPTIONS: dict[str, Option] = {
     "by distance, warm when late": lambda how, _: replace(how, alibi=8.0, temperature=LateTemperature(50)),
     "chunked, unturned": lambda how, _: replace(how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)),
     CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),
+    WRITTEN: lambda how, _: how,
 }
 
 BOTH_SIDES: dict[str, Option] = {
@@ -155,6 +156,9 @@ def _trial(
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if normed else None
         how = Attention(heads, rope, size**-0.5, norms=norms)
         how = option(how, w) if option else how
+        if what == WRITTEN:
+            g.write_keys(k, v, cache, how)
+            return g.attention(q, None, None, cache, how)
         y = g.attention(q, k, v, cache, how)
         return g.add(y, g.attention(q, None, None, cache, how)) if what == CACHED else y
 

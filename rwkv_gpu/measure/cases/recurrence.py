@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FLOATS
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
-from ...ops.vocabulary import Activation, DeltaRule, State
+from ...ops.vocabulary import Activation, DeltaRule, SlotRows, State
 from ..trials import Past, Stored, Trial
 from .common import BY_NAME, F32, batches, decode_batch, normal, read_as_integers, read_on_units
 
@@ -52,6 +53,9 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
         x = {"x": normal(batch.rows, width, seed=2)}
         past = Past(batch, {"shift": normal(4, 1, width, seed=3)})
         yield Trial("shift", step, "", tuning, lambda g, _, x: g.shift(x, shift), x, past=past)
+        rows = SlotRows("rows", (4, width))
+        kept = Past(batch, {"rows": normal(4, *rows.shape, seed=3)})
+        yield Trial("shift_rows", step, "", tuning, lambda g, _, x, rows=rows: _shifted(g, x, rows), x, past=kept)
         both = x | {"before": normal(batch.rows, width, seed=4)}
         yield Trial(
             "lerp",
@@ -71,6 +75,13 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
                 weights | {"up": Stored.of(normal(3 * width * rank, seed=1))}, EXACT.result, past,
             )  # fmt: skip
     yield _mixes_in_decode(can)
+
+
+def _shifted(g: Any, x: Any, rows: SlotRows) -> Any:
+    """The rows before those of x and, in decode, before those of twice x, which take their places."""
+    y = g.shift_rows(x, rows)
+    g.keep_rows(g.scale(x, 2.0), rows)
+    return y if x.shape[0] > 4 else g.add(y, g.row_before(rows))
 
 
 def _mixes_in_decode(can: Capabilities) -> Trial:

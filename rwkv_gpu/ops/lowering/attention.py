@@ -28,7 +28,7 @@ from ..attention_partition import (
 )
 from ..graph import Node
 from ..kv_format import KVFormat
-from ..nodes import Attend
+from ..nodes import Attend, WriteKeys
 from ..paged import factors_of, largest_power, rope_table
 from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
@@ -106,6 +106,25 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", *BLOCKS)
     more: dict[str, Operand] = {"q": q, "segments": to.segments}
     _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+
+
+def write_keys(to: Lowering, node: Node, op: WriteKeys) -> None:
+    """The write of `attend` with no query heads."""
+    y = Value((node.rows, 4))  # nothing is written to it
+    only = Attend(op.kv, op.cache, replace(op.how, heads=0), y)
+    keys, values = to.memory.caches.places[op.cache.name]
+    operands, constants, parts = _rotated(to, only)
+    constants |= {"H": 0, "KV": op.cache.heads, "N": op.cache.size, "PAGE": PAGE, "WG": to.tuning.lanes.map_lanes}
+    to.emit(
+        node,
+        op.cache.name,
+        ("attention/kv_write", *parts, "lib/lanes/plain"),
+        constants,
+        {**operands, "keys": keys, "values": values, "q": y},
+        groups=-(-node.rows * op.cache.heads * op.cache.size // 8 // to.tuning.lanes.map_lanes),
+        fixed_bytes=0,
+        row_bytes=_position_bytes(to, only),
+    )
 
 
 def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:

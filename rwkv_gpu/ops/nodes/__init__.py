@@ -4,7 +4,7 @@ Passes fill in the fields with a default of None at the end of an op.
 """
 
 from .adapters import Adapted, AdapterDown, AdapterUp
-from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
+from .attention import Attend, AttendLatent, HeadLinear, WriteKeys, WriteLatent
 from .conv import Conv1d
 from .dense import (
     ByRow,
@@ -36,6 +36,7 @@ from .recurrence import (
     TokenShift,
     Wkv6,
 )
+from .slot_rows import Concat, KeepRows, RowBefore, ShiftRows
 from .stage import Product
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Attend",
     "AttendLatent",
     "ByRow",
+    "Concat",
     "Conv1d",
     "Copy",
     "CorrectStreams",
@@ -57,6 +59,7 @@ __all__ = [
     "GroupChoices",
     "GroupNorm",
     "HeadLinear",
+    "KeepRows",
     "Kernel",
     "Lerp",
     "LightningAttention",
@@ -70,14 +73,17 @@ __all__ = [
     "Quantise",
     "ResizeHeads",
     "Route",
+    "RowBefore",
     "Sample",
     "ScaleRows",
     "SelectiveScan",
+    "ShiftRows",
     "SortChoices",
     "Ssd",
     "TimeMix",
     "TokenShift",
     "Turn",
     "Wkv6",
+    "WriteKeys",
     "WriteLatent",
 ]

@@ -32,6 +32,19 @@ class Attend(Op):
 
 
 @dataclass(frozen=True)
+class WriteKeys(Op):
+    """The write of keys and values to their pages, without attention"""
+
+    kv: Value  # a stack of k and v
+    cache: Cache
+    how: Attention
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+
+@dataclass(frozen=True)
 class WriteLatent(Op):
     """Writes normed latents to their pages, and the rotated last dims of the queries to r"""
 

@@ -1,0 +1,140 @@
+"""Heads that predict further tokens (MTP): a block that reads the model's last row and the next token.
+
+h = rows of the model, normed as its output matrix reads them, or as they are
+x[p] = W [norm(embedding of token p) | norm(h[p - 1])]
+y = block(x); logits = W_out norm(y), of the token p + 1; y takes the place of h[p] for the token after that
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..errors import BadFile, UnsupportedModel
+from ..ops.vocabulary import AnyNorm, Cache, Ops, Rms, SlotRows, State, Tensor, Weight
+from .layered import Ends, FileHead, Layered, normed
+from .tensors import Tensors
+
+ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a draft
+
+
+class HeadBlock(Protocol):
+    """The layer of a head."""
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """Its KV caches."""
+
+    def write(self, g: Ops[Tensor], x: Tensor) -> None:
+        """Writes the keys and values of x, for later rows."""
+
+    def __call__(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        """The residual stream after the layer, [T, D]"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A block that predicts the token after the next, and with its own rows the ones after that."""
+
+    weights: tuple[Weight, ...]  # all that the model does not have
+    embedding: Weight  # [V, D]
+    norms: tuple[Rms, Rms]  # of an embedded token, and of a row of the model
+    joining: Weight  # [D, 2 · D]
+    block: HeadBlock
+    index: int  # number of the block in the file
+    norm: AnyNorm | None  # before the output matrix
+    output: Weight  # [V, D]
+    row_norm: AnyNorm | None  # of the rows of the model that it reads
+    rows: SlotRows  # [ROWS, D]
+
+    def read(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> None:
+        """Reads the rows of a step of the model: stores their keys and values, and the last of them."""
+        with g.layer(self.index):
+            before = g.shift_rows(normed(g, x, self.row_norm), self.rows)
+            self.block.write(g, self._joined(g, ids, before))
+
+    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
+        with g.layer(self.index):
+            y = self.block(g, self._joined(g, ids, g.row_before(self.rows)))
+            y = normed(g, y, self.norm)
+            g.keep_rows(y, self.rows)
+        return g.linear(g.pick(y), self.output)
+
+    def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> Tensor:
+        of_token, of_row = self.norms
+        token = g.rms_norm(g.embed(self.embedding, ids), of_token.weight, of_token.eps)
+        return g.linear(g.concat(token, g.rms_norm(before, of_row.weight, of_row.eps)), self.joining)
+
+
+def read_head(count: int, take: Callable[[], Head]) -> FileHead | None:
+    """Reads the heads of a file that has `count`; a model with a bad one works without it."""
+    if not count:
+        return None
+    try:
+        return FileHead(count, take())
+    except (BadFile, UnsupportedModel) as error:
+        return FileHead(count, fault=str(error))
+
+
+def take_head(tensors: Tensors, index: int, ends: Ends, eps: float, block: HeadBlock, *, normed_rows: bool) -> Head:
+    """The head of block `index`, whose own tensors are `nextn.*`; it may share embedding, last norm and output matrix.
+
+    `normed_rows`: it reads rows of the model behind the last norm.
+    """
+    at, shape = f"blk.{index}.nextn", ends.embedding.shape
+    width = shape[1]
+    norm = tensors.find(f"{at}.shared_head_norm.weight", width)
+    output = tensors.find(f"{at}.shared_head_head.weight", *shape) or ends.head
+    assert output is not None, "an encoder has no heads"
+    head = Head(
+        weights=(),
+        embedding=tensors.find(f"{at}.embed_tokens.weight", *shape) or ends.embedding,
+        norms=(
+            Rms(tensors.take(f"{at}.enorm.weight", width), eps),
+            Rms(tensors.take(f"{at}.hnorm.weight", width), eps),
+        ),
+        joining=tensors.take(f"{at}.eh_proj.weight", width, 2 * width),
+        block=block,
+        index=index,
+        norm=Rms(norm, eps) if norm else ends.last_norm,
+        output=output,
+        row_norm=ends.last_norm if normed_rows else None,
+        rows=SlotRows(f"blk.{index}.rows", (ROWS, width)),
+    )
+    return replace(head, weights=tuple(tensors.taken))
+
+
+@dataclass(frozen=True)
+class Predicting(Layered):
+    """A model whose head is in use: every step lets the head read its rows."""
+
+    model: Layered
+    head: Head
+
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        x = self.model.layers(g, x, ids)
+        self.head.read(g, x, ids)
+        return x
+
+    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The head's logits of the tokens after the given ones, [R, V]"""
+        return self.head.draft(g, ids)
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [*self.model.caches, *self.head.block.caches]
+
+    @property
+    def states(self) -> list[State]:
+        return self.model.states
+
+    @property
+    def context(self) -> int | None:
+        return self.model.context
+
+
+def predicting(model: Layered, head: Head) -> Predicting:
+    """The model with its head."""
+    own = {weight.name for weight in model.weights}
+    weights = (*model.weights, *(weight for weight in head.weights if weight.name not in own))
+    return Predicting(model.ends, weights, model, head, file_head=model.file_head)

@@ -1,0 +1,170 @@
+"""Heads of models: what they say equals llama.cpp's records, and drafts of theirs change no answer."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.known_drafts import KnownHead
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.host_runner import HostRunner
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.speculation.acceptance import HEAD
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
+from rwkv_gpu.engine.speculation.lookup import PromptLookup
+from rwkv_gpu.engine.step_result import SamplingInputs
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.heads import predicting
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, Flag
+from tests.cases import slow_unless
+from tests.engine.test_engine import drive, ids_of, tokens
+from tests.engine.test_speculation import Known, answers, asked, speculator
+from tests.golden.heads import HEADED, write_headed
+from tests.golden_files import OWN
+from tests.test_own_golden import RMS, rms
+
+DRAFTS = 4
+ON_GPU = ("qwen35",)  # the kernels of the others are in other tests of whole models
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the file of every model that has heads."""
+    folder = tmp_path_factory.mktemp("headed")
+    for name in HEADED:
+        write_headed(folder / f"{name}.gguf", name)
+    return folder
+
+
+def headed(path: Path, adapter=None, **how) -> Runner:
+    """The model with its head in use, in numpy or on an adapter."""
+    how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", "drafts": DRAFTS, **how}
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        assert model.file_head.head, model.file_head.fault
+        model = predicting(model, model.file_head.head)
+        if adapter is None:
+            return HostRunner(file, model, **how)
+        return GpuRunner(Device(adapter), file, model, **how)
+
+
+def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarray:
+    """The logits of the head after a token at a position; the likeliest token is drafted. [V]"""
+    row = np.zeros(1, DRAW)
+    row["flags"], row["slot"] = Flag.GREEDY, runner.draft_place(1, number)
+    batch = runner.prepare(Batch.of([(1, start, [token])]))
+    segments = [segment._replace(state=None, kept=()) for segment in batch.segments]
+    result = runner.draft(Batch(batch.ids, tuple(segments), (0,)), SamplingInputs.of(row)._replace(logits=True)).wait()
+    assert result.rows[0].token == result.logits[0].argmax()
+    return result.logits[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    slow_unless(lambda name, where: where == "cpu" or name in ON_GPU, itertools.product(HEADED, ("cpu", "gpu"))),
+)
+def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
+    """Behind prompts of several lengths, and behind tokens that it drafted itself."""
+    record = np.load(OWN / f"head-{name}.npz")
+    tokens = record["tokens"].tolist()
+    runner = headed(files / f"{name}.gguf", request.getfixturevalue("adapter") if where == "gpu" else None)
+    bound, at = RMS + (rounding if where == "gpu" else 0), 0
+    for end in (0, 1, 2, 8, 23, 24):
+        for first in range(at, end, 16):
+            logits = runner.step(Batch.of([(1, first, tokens[first : min(end, first + 16)])]))
+        at = end
+        if end < len(tokens):
+            state = runner.store.length(1)
+            assert rms(drafted(runner, end, tokens[end]) - record["exact_head"][end]) < bound
+            runner.store.truncate(1, state)
+    assert rms(logits[-1] - record["exact_logits"][-1]) < bound
+    token = int(record["exact_logits"][-1].argmax())
+    for number, expected in enumerate(record["exact_drafts"]):
+        assert rms(drafted(runner, len(tokens) + number, token, number) - expected) < bound
+        token = FROM_SLOT | runner.draft_place(1, number)
+    runner.close()
+
+
+def plain(path: Path, adapter=None, **how) -> Runner:
+    """The model without its head."""
+    how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
+    with GGUFFile.open(path) as file:
+        if adapter is None:
+            return HostRunner(file, load_model(file), **how)
+        return GpuRunner(Device(adapter), file, load_model(file), **how)
+
+
+def known_head(runner: Runner, requests: list[Request], expected: list[list[int]], mistakes: float) -> KnownHead:
+    known = {tuple(request.ids): answer for request, answer in zip(requests, expected, strict=True)}
+    return KnownHead(runner, Known(known, mistakes))
+
+
+@pytest.mark.parametrize(("name", "kv"), [*((name, "f32") for name in HEADED), ("qwen35", "q8")])
+def test_drafts_of_a_head_change_no_answer(files, name, kv):
+    """Greedy, sampled, penalised, by a grammar; drafted by the head itself, and with most tokens right."""
+    path = files / f"{name}.gguf"
+    vocabulary = plain(path).vocabulary
+    expected, _ = answers(plain(path, kv=kv), asked(vocabulary))
+    runner = headed(path, kv=kv)
+    found, engine = answers(runner, asked(vocabulary), speculator(HeadDrafts(runner), most=DRAFTS))
+    assert found == expected
+    assert engine.drafted > 100
+    for mistakes in (0.0, 0.3):
+        runner = headed(path, kv=kv)
+        head = known_head(runner, asked(0), expected, mistakes)
+        found, engine = answers(runner, asked(vocabulary), speculator(head, most=DRAFTS))
+        assert found == expected
+        assert engine.accepted > 60, "most of them"
+        engine.prefixes.clear()
+        assert runner.store.free == headed(path, kv=kv).store.free
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_drafts_of_a_head_on_the_gpu(files, name, adapter):
+    """The step that verifies reads the drafted tokens on the device: greedy answers are those of numpy."""
+    path = files / f"{name}.gguf"
+    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]
+    expected, _ = answers(plain(path), requests)
+    runner = headed(path, adapter, slots=2)
+    head = known_head(runner, requests, expected, 0.3)
+    found, engine = answers(runner, requests, speculator(head, most=DRAFTS))
+    assert found == expected
+    assert 0 < engine.accepted < engine.drafted
+    runner.close()
+
+
+def test_a_lookup_that_expects_more_than_a_head_drafts(files):
+    """And the head where nothing was repeated."""
+    path = files / "qwen35.gguf"
+    request = Request(ids_of(30), SamplingParams(temperature=0, logit_bias={7: 100.0, 9: 90.0}, max_tokens=60))
+    expected, _ = answers(plain(path), [request])
+    runner = headed(path)
+    both = speculator(PromptLookup(), HeadDrafts(runner), most=DRAFTS)
+    kinds = []
+    propose = both.propose
+    both.propose = lambda ready, *rest: (propose(ready, *rest), kinds.extend(one.drafting.kind for one in ready))[0]
+    found, engine = answers(runner, [request], both)
+    assert found == expected
+    assert {kind for kind in kinds if kind < HEAD}
+    assert HEAD in kinds
+    assert engine.accepted > 30
+
+
+def test_a_text_that_continues_from_a_prefix_or_without_its_middle_is_drafted_alike(files):
+    """A slot's rows are of another text then: only the first draft can be worse."""
+    path, how = files / "qwen35.gguf", SamplingParams(temperature=0, max_tokens=40)
+    requests = [Request(ids_of(40), how), Request(ids_of(40), how), Request(ids_of(20, 3), how)]
+    results = []
+    for runner in (plain(path, context=64), headed(path, context=64)):
+        drafting = speculator(HeadDrafts(runner), most=DRAFTS) if runner.head else None
+        engine = Engine(runner, speculator=drafting, context_shift=4)
+        results.append([tokens(drive(engine)[number]) for number in map(engine.add, requests)])
+    assert results[0] == results[1]
+    assert all(len(answer) == 40 for answer in results[0])

@@ -20,6 +20,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
+from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
@@ -33,12 +34,13 @@ from .sizes import context_text, sized
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
 @model_arguments()
 @shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "no_draft", "draft_tokens")
+@shared("rope_scaling", "rope_scale", "yarn_orig_ctx", into=lambda **values: {"rope": RopeScaling(*values.values())})
 @placement_options
 @click.pass_context
 def command(
     ctx: click.Context, model: str, device: str, split: str | None, chunk_size: int | Literal["auto"],
     context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, no_draft: bool,
-    draft_tokens: int | None,
+    draft_tokens: int | None, rope: RopeScaling,
     offload: Offload, as_json: bool,
 ) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
@@ -50,6 +52,8 @@ def command(
         adapters = adapters_of(lora, file)
         file.apart = adapters.apart
         target = load_model(file)
+        if lengthen(file, target, rope, context):
+            target = load_model(file)
         path = None if draft is None else Path(draft)
         wanted_drafts = DraftOptions(path=path, tokens=draft_tokens, heads=not no_draft)
         drafts = stack.enter_context(drafts_of(wanted_drafts, file, target))

@@ -164,6 +164,18 @@ LOADING = {
         "--initial-state", type=FileName(), metavar="FILE",
         help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
     ),
+    "rope_scaling": _loading(
+        "--rope-scaling", type=click.Choice(["yarn", "linear", "none"]),
+        help="How positions are scaled. Default: as the file says; a --context beyond the trained one takes yarn.",
+    ),
+    "rope_scale": _loading(
+        "--rope-scale", type=float, metavar="X",
+        help="Factor by which rope scaling expands the context. Default: the file's, or as --context needs.",
+    ),
+    "yarn_orig_ctx": _loading(
+        "--yarn-orig-ctx", type=int, metavar="N",
+        help="Context of the model before YaRN. Default: the file's, or the trained context.",
+    ),
     "override_kv": _loading(
         "--override-kv", multiple=True, metavar="KEY=TYPE:VALUE",
         help="Replace a key of the model's metadata; TYPE is int, float, bool or str. Can be repeated.",

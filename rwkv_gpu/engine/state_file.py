@@ -52,11 +52,13 @@ class Saved:
 
 
 def fingerprint(file: GGUFFile) -> str:
-    """Quick hash of a model: names, types, shapes and sizes of all tensors, and the first bytes of each."""
+    """Quick hash of a model: names, types, shapes and sizes of all tensors, the first bytes of each, replaced keys."""
     digest = hashlib.sha256()
     for tensor in file.tensors.values():
         digest.update(repr((tensor.name, tensor.type, tensor.shape, tensor.nbytes)).encode())
         digest.update(file.read(tensor, 0, min(64, tensor.nbytes)))
+    if file.overridden:
+        digest.update(repr(sorted(file.overridden.items())).encode())
     return digest.hexdigest()
 
 

@@ -52,6 +52,7 @@ class GGUFFile(Fields):
         self.path = parts[0].path
         self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
+        self.overridden: Mapping[str, Override] = {}  # keys of the metadata that were replaced
         self.apart: frozenset[str] = frozenset()  # matrices that are used by themselves, not in turns with another
         self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)
@@ -69,6 +70,7 @@ class GGUFFile(Fields):
     def override(self, values: Mapping[str, Override]) -> None:
         """Replaces keys of the metadata, or adds them."""
         self.metadata = MappingProxyType({**self.metadata, **values})
+        self.overridden = {**self.overridden, **values}
 
     def close(self) -> None:
         for source in self._sources:

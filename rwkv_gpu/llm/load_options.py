@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from ..gguf.override import Override, overrides_of
 from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.matrix_units import CHOICES, MatrixUnits
+from ..models.lengthen import RopeScaling
 from ..models.registry import Model, is_encoder
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
@@ -86,6 +87,7 @@ class Files:
     lora: Any  # in the form that `adapters_of` takes
     hub: Hub
     overrides: Mapping[str, Override]  # of the model's metadata
+    rope: RopeScaling = field(default_factory=RopeScaling)
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..engine.cache.kv import Compact
@@ -11,6 +12,7 @@ from ..engine.split_layout import choices_of, device_names, shares_of
 from ..gguf.file import GGUFFile
 from ..gpu.loader import Progress
 from ..models.differences import warn_of_differences
+from ..models.lengthen import RopeScaling, lengthen
 from ..models.registry import is_encoder, load_model
 from ..text.tokenizer import load_tokenizer
 from . import folders, validate
@@ -37,6 +39,8 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
         tuned or folders.default_tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
     )  # fmt: skip
     files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv")))
+    rope = RopeScaling(get("rope_scaling"), get("rope_scale"), get("yarn_orig_ctx") or None)
+    files = replace(files, rope=rope)
     heads = not validate.truth("no_draft", get("no_draft"))
     drafts = DraftOptions(get("lookup"), files.draft, get("draft_tokens"), heads)
     digests = validate.optional_path("digests", get("digests"))
@@ -61,6 +65,8 @@ def _load(
         adapters = files.adapters(gguf)
         gguf.apart = adapters.apart
         model = load_model(gguf)
+        if lengthen(gguf, model, files.rope, room.context):
+            model = load_model(gguf)
         warn_of_differences(gguf)
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
@@ -71,7 +77,7 @@ def _load(
         info = Info.of(gguf, runner, loaded.device, room.sequences, gpus=loaded.gpus)
         model_file = ModelFile(gguf.paths, info.fingerprint, store.digests)
         layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
-        layout += f" {sorted(files.overrides.items())}" if files.overrides else ""
+        layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)

@@ -1,0 +1,112 @@
+"""Longer contexts than a model was trained on: how its positions are scaled, by the options of llama.cpp.
+
+The scaling is metadata of the file, so options become values that replace keys.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gguf.override import Override
+from ..ops.vocabulary import Rope
+from .registry import Model
+from .rope import SCALE, SCALINGS
+from .tensors import LONGEST_CONTEXT
+
+KINDS = SCALINGS[:3]  # longrope needs tensors of the file
+
+
+class ContextExtended(UserWarning):
+    """The context is longer than the model was trained on."""
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Options: the kind, the factor by which contexts grow, and the context before. None is what the file says."""
+
+    kind: str | None = None
+    scale: float | None = None
+    original: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in KINDS:
+            raise BadInput(f"rope_scaling is {self.kind!r}; it must be {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        if self.scale is not None and not SCALE[0] <= self.scale <= SCALE[1]:
+            raise BadInput(f"rope_scale is {self.scale}; it must be a number from {SCALE[0]:g} to {SCALE[1]:g}")
+        if self.original is not None and not 1 <= self.original <= LONGEST_CONTEXT:
+            raise BadInput(f"yarn_orig_ctx is {self.original}; it must be from 1 to {LONGEST_CONTEXT:,}")
+
+
+def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | None) -> bool:
+    """Replaces keys of the file by the scaling that was asked for, or that a longer context needs; False if none is.
+
+    As in llama.cpp, the kind is the file's unless given, and the scale, too. Where nothing is given, a longer context
+    takes YaRN. A model whose positions do not rotate is refused.
+    """
+    arch, trained = file.str("general.architecture"), model.context or 0
+    longer = context is not None and 0 < trained < context
+    if asked == RopeScaling() and not longer:
+        return False
+    at = f"{arch}.rope.scaling"
+    if not any(_ropes(model)):
+        limit = f" of at most {trained:,} tokens" if trained else ""
+        raise BadInput(
+            f"positions of this model ({arch}{limit}) do not rotate and cannot be scaled; leave out the options of "
+            "rope scaling, and a longer context"
+        )
+    kind = asked.kind or _kind(file, at, asked.scale)
+    key = f"{at}.original_context_length"
+    original = asked.original or file.int(key, low=1, high=LONGEST_CONTEXT, default=trained) or trained
+    needed = max(1.0, context / original) if longer and context is not None else _factor(file, at)
+    scale = 1.0 if kind == "none" else asked.scale or needed
+    longest = max(trained, context or 0, int(original * scale))
+    values: dict[str, Override] = {
+        f"{at}.type": kind, f"{at}.factor": float(scale), key: original,
+        f"{arch}.context_length": min(LONGEST_CONTEXT, longest),
+    }  # fmt: skip
+    file.override(values)
+    if longer:
+        warnings.warn(_note(context or 0, trained, kind, scale), ContextExtended, stacklevel=4)
+    return True
+
+
+def _kind(file: GGUFFile, at: str, scale: float | None) -> str:
+    """The kind of the file if it scales, or if only a scale is given: linear by default."""
+    kind = file.metadata.get(f"{at}.type", "linear")
+    if kind in KINDS and (scale is not None or _factor(file, at) != 1):
+        return str(kind)
+    return "yarn" if scale is None else "linear"
+
+
+def _factor(file: GGUFFile, at: str) -> float:
+    """The factor of the file; 1 without one."""
+    value = file.float(f"{at}.factor", default=1.0)
+    return value if value > 0 else 1.0
+
+
+def _note(context: int, trained: int, kind: str, scale: float) -> str:
+    if kind == "none":
+        return (
+            f"the context of {context:,} tokens is longer than the {trained:,} that the model was trained on, and "
+            "positions are not scaled: answers may lose their sense beyond"
+        )
+    name = {"yarn": "YaRN", "linear": "linear scaling"}[kind]
+    return (
+        f"the context of {context:,} tokens is longer than the {trained:,} that the model was trained on: "
+        f"{name} scales positions by {scale:.4g}, also in short texts; --rope-scaling changes this"
+    )
+
+
+def _ropes(value: Any) -> Iterator[Rope]:
+    """All rotations in a model."""
+    if isinstance(value, Rope):
+        yield value
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from _ropes(getattr(value, one.name))
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _ropes(one)

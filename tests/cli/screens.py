@@ -1,6 +1,6 @@
 """Screens of commands that print tables or facts, as text: `python -m tests.cli.screens` writes them again.
 
-Nothing in them depends on the machine: devices, memory and speeds are given.
+Nothing in them depends on the machine: devices, memory, speeds and the version are given.
 """
 
 import contextlib
@@ -29,7 +29,6 @@ COMMANDS = {
     "plan": ["plan", RWKV.name, "--limits", "h200"],
     "bench": ["bench", RWKV.name, "--device", "cpu", "-p", "64", "-n", "8"],
     "tokenize": ["tokenize", RWKV.name, "The sea, 海 and 👍."],
-    "unknown": ["run", "no-such-model:7b", "hi"],
 }
 ADAPTERS = [
     Adapter(0, "NVIDIA GeForce RTX 4090", "Vulkan", "DiscreteGPU", "NVIDIA 570.86.16", ("f16", "subgroups"), 1 << 31),
@@ -62,6 +61,7 @@ def given(width: int, folder: Path) -> Iterator[None]:
         )
         stack.enter_context(mock.patch("rwkv_gpu.engine.fit.host_available", return_value=8 << 30))
         stack.enter_context(mock.patch("rwkv_gpu.cli.bench.bench", bench_results))
+        stack.enter_context(mock.patch("rwkv_gpu.cli.bench.__version__", "1.2.3"))
         stack.enter_context(mock.patch.dict(os.environ, {"RWKV_GPU_CACHE": "cache", "COLUMNS": str(width)}))
         stack.enter_context(contextlib.chdir(folder))
         yield

@@ -61,6 +61,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     from rwkv_gpu.server.replicas.run import ReplicaRunner
     from rwkv_gpu.server.run import Runner, listen
 
+    models, options["alias"] = by_path(models, options["alias"])
     stores = store_of(options["store"], options["store_key_file"])
     devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
     if len(devices) > 1:
@@ -183,6 +184,19 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
     return files
 
 
+def by_path(models: tuple[str, ...], aliases: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of models, for the processes of replicas, and aliases with the short names that they were called by."""
+    paths, more = [], list(aliases)
+    for name in models:
+        paths.append(name if name == BUILTIN else ModelName.path(name) or name)
+        entry = None if paths[-1] == name else hub().names.entry(name)
+        alias = (
+            None if entry is None else f"{entry.name}={PART.sub('.gguf', Path(paths[-1]).name).removesuffix('.gguf')}"
+        )
+        more += [alias] if alias is not None and alias not in more else []
+    return tuple(paths), tuple(more)
+
+
 def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]) -> "list[ServedModel]":
     """The models of the command line, with unique names."""
     from rwkv_gpu.server.catalogue import ServedModel
@@ -199,7 +213,7 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
             continue
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
-        models[name] = ServedModel(name, first, () if (entry := hub().names.entry(path)) is None else (entry.name,))
+        models[name] = ServedModel(name, first)
     for text in aliases:
         alias, equals, name = text.partition("=")
         if folder is not None and name not in models and name in (files := models_of(folder)):

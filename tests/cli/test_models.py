@@ -1,13 +1,16 @@
 """`models`, and short names in every command. A local server plays the hub, and a catalogue of one model its models."""
 
 import json
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli import model_name, models
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.serve import by_path, served
 from rwkv_gpu.llm.catalogue import packaged
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from tests.llm.hub_server import serving
@@ -156,3 +159,14 @@ def test_the_server_finds_a_file_by_its_short_name():
         assert catalogue.find(name) is served
     with pytest.raises(Exception, match="llama3.2"):
         catalogue.find("llama3.2")
+
+
+def test_a_model_is_served_under_its_short_name_too(run, tmp_path, monkeypatch):
+    path = Path(run("pull", "tiny:1m").stdout.strip())
+    with click.Context(cli) as context:
+        context.meta["rwkv_gpu.catalogue"] = str(tmp_path / "own.toml")
+        paths, aliases = by_path(("tiny:1m", "builtin", str(path)), ("other=tiny-Q4_K_M",))
+    assert paths == (str(path), "builtin", str(path))
+    monkeypatch.delenv("RWKV_GPU_CATALOGUE")  # as in the process of a replica, which has paths alone
+    [tiny, builtin] = served(paths[:2], None, aliases)
+    assert (tiny.name, tiny.aliases, builtin.name) == ("tiny-Q4_K_M", ("other", "tiny:1m"), "builtin")

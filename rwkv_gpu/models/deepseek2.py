@@ -3,12 +3,13 @@ dense layers. MiniCPM 3 has scales, and PLM a feed-forward without a gate.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Pairing, Rms, Rope, Temperature
 from .dense_families import BASE_WIDTH, DEPTH, EMBEDDING
+from .experts import ExpertSizes
 from .hybrid import AttendsToLatents, Block, GatedFeed, Hybrid, HybridFile
 from .latent import LatentScores, LatentSizes, take_latent_attention
 from .rope import MAGNITUDE
@@ -48,8 +49,15 @@ def load(file: GGUFFile) -> Hybrid:
         for i in range(layers)
     ]
     blocks = list(zip(attentions, _take_feeds(source, branch), strict=True))
+
+    def of_head(head: HybridFile, i: int) -> Sequence[Block]:
+        """As in GLM-4.7-Flash and DeepSeek-V3: its feed-forward has experts."""
+        attention = AttendsToLatents(take_latent_attention(file, head.tensors, latent, scores, i))
+        experts, shared = _read_experts(head)
+        return attention, head.experts(i, experts, shared=shared)
+
     if not form.scaled:
-        return source.model(blocks)
+        return source.model(blocks, head_layer=of_head)
     return source.model(blocks, embedding_scale=EMBEDDING, logit_scale=BASE_WIDTH / width)
 
 
@@ -94,6 +102,14 @@ def _read_rope(source: HybridFile, sizes: LatentSizes) -> tuple[Rope, float]:
     return replace(rope, magnitude=magnitude), scale * growth**2
 
 
+def _read_experts(source: HybridFile) -> tuple[ExpertSizes, bool]:
+    """The sizes of mixtures, and whether one expert is shared."""
+    sizes = source.sizes
+    flash = sizes.layers in FLASH_LAYERS and sizes.vocabulary == FLASH_VOCABULARY
+    experts = source.read_experts(scores="sigmoid" if flash else "softmax")
+    return experts, source.integer("expert_shared_count", 0, 64, default=0) > 0
+
+
 def _take_feeds(source: HybridFile, branch: float) -> Iterator[Block]:
     """Of each layer: the first are dense."""
     tensors, sizes, inner, experts = source.tensors, source.sizes, source.inner, None
@@ -101,9 +117,7 @@ def _take_feeds(source: HybridFile, branch: float) -> Iterator[Block]:
     if source.integer("expert_count", 0, default=0):
         dense = source.integer("leading_dense_block_count", 0, source.integer("block_count"), default=0)
     if dense < sizes.layers:
-        flash = sizes.layers in FLASH_LAYERS and sizes.vocabulary == FLASH_VOCABULARY
-        experts = source.read_experts(scores="sigmoid" if flash else "softmax")
-        shared = source.integer("expert_shared_count", 0, 64, default=0) > 0
+        experts, shared = _read_experts(source)
     for i in range(sizes.layers):
         if not FORMS[source.arch].glu:
             at, norm = f"blk.{i}.ffn", Rms(tensors.take(f"blk.{i}.ffn_norm.weight", sizes.width), sizes.eps)

@@ -14,7 +14,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, Pairing, Rms, Rope, Scores, 
 from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .heads import Head, read_head, take_head
-from .latent import LatentSelfAttention, LatentSizes, latent_self_attention
+from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, write_latents
 from .layered import Ends, FileHead, Layered
 from .rope import read_rope
 from .tensors import LONGEST_CONTEXT, Tensors
@@ -135,6 +135,10 @@ class AttendsToLatents:
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
         assert add is x, "it adds to what it looks at"
         return latent_self_attention(g, self.p, x)
+
+    def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:  # noqa: ARG002 - its norm knows
+        """Writes the latents of norm(x)."""
+        write_latents(g, self.p, x)
 
 
 @dataclass(frozen=True)

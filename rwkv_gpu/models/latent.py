@@ -75,6 +75,11 @@ def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> 
     return g.linear(y, p.output, add=x, scale=p.scale)
 
 
+def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
+    """Writes the latents of norm(x), for later rows."""
+    g.write_latents(g.linear(x, p.kv_down, norm=p.norm), p.cache, p.how)
+
+
 def take_latent_attention(
     file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int, *, scale: float = 1.0
 ) -> LatentSelfAttention:

@@ -595,15 +595,10 @@ class Reference(Ops[Array]):
 
     def latent_attention(self, q: Array, q_rope: Array, z: Array, cache: Cache, how: LatentAttention) -> Array:
         inner, rotary = cache.latent, cache.size - cache.latent
-        positions, rows = self.batch.places(cache.window).T
-        c, p = self.rms_norm(z[:, :inner], how.norm, how.eps), z[:, None, inner:]
-        r = q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:]
-        if how.rope:
-            factors = factors_of(how.rope, self.context)
-            values = self.weights[factors.name] if factors else None
-            r, p = (rotate(x, how.rope, positions, values) for x in (r, p))
+        positions = self.batch.places(cache.window)[:, 0]
+        self.write_latents(z, cache, how)
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
-        latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
+        r = self._rotated(q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:], how, positions)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
         if how.temperature:
             q = q * warmth(how.temperature, positions)[:, None, None]
@@ -613,6 +608,19 @@ class Reference(Ops[Array]):
             keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
             y[mine] = attend(q[mine], keys, keys[..., :inner], None)
         return y.reshape(len(z), -1)
+
+    def write_latents(self, z: Array, cache: Cache, how: LatentAttention) -> None:
+        positions, rows = self.batch.places(cache.window).T
+        c = self.rms_norm(z[:, : cache.latent], how.norm, how.eps)
+        p = self._rotated(z[:, None, cache.latent :], how, positions)
+        latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
+        latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
+
+    def _rotated(self, x: Array, how: LatentAttention, positions: Array) -> Array:
+        if how.rope is None:
+            return x
+        factors = factors_of(how.rope, self.context)
+        return rotate(x, how.rope, positions, self.weights[factors.name] if factors else None)
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]

@@ -436,6 +436,10 @@ class Tracer(Ops[Value]):
         self._append(nodes.AttendLatent(q, r, cache, how, y))
         return y
 
+    def write_latents(self, z: Value, cache: Cache, how: LatentAttention) -> None:
+        r = Value((self.rows, cache.size - cache.latent))  # of z as the only query, which nothing reads
+        self._append(nodes.WriteLatent(z, z, cache, replace(how, heads=1), r))
+
     def pick(self, x: Value) -> Value:
         outputs, one_row = self.graph.shape.max_outputs, self.graph.shape.one_row
         assert x.shape[0] == self.graph.shape.rows, "rows are picked once"

@@ -753,6 +753,9 @@ class Ops(Protocol[Tensor]):
         r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]
         """
 
+    def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:
+        """Writes z to the pages of the cache as `latent_attention` does, for later steps."""
+
     def pick(self, x: Tensor) -> Tensor:
         """Selects the rows whose logits are needed: y [R, D]. Later ops see only these rows."""
 

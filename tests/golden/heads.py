@@ -33,6 +33,7 @@ HEADED = {
     "qwen35": Headed("tiny-qwen35"),
     "qwen35moe": Headed("tiny-qwen35moe", own_output=True),
     "qwen3next": Headed("tiny-qwen3next"),
+    "deepseek2": Headed("tiny-deepseek2"),
 }
 
 

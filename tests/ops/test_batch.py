@@ -27,7 +27,7 @@ def test_a_step_of_decode_has_the_arrays_of_the_one_before_but_for_positions():
     arrays = BatchArrays()
     before, after = ({**arrays.of(decode([3, 1], start))} for start in (5, 6))
     same = {name for name in before if before[name] is after[name]}
-    assert same == {"row_segment", "output_rows", "pages", f"pages.{WINDOW}"}
+    assert same == {"row_segment", "slots", "output_rows", "pages", f"pages.{WINDOW}"}
     assert all(not before[name].flags.writeable for name in same)
     assert after["places"].tolist() == [[6, 30 * PAGE + 6], [6, 10 * PAGE + 6]]
     assert after["segments"][:, :6].tolist() == [[0, 1, 6, 3, 4, 0], [1, 1, 6, 1, 2, 0]]
@@ -37,8 +37,8 @@ def test_a_step_of_decode_has_the_arrays_of_the_one_before_but_for_positions():
     ("following", "changed"),
     [
         (decode([3, 1], 6, pages=3), {"pages", f"pages.{WINDOW}"}),
-        (decode([1, 3], 6), {"pages", f"pages.{WINDOW}"}),
-        (decode([3], 6), {"pages", f"pages.{WINDOW}", "row_segment", "output_rows"}),
+        (decode([1, 3], 6), {"slots", "pages", f"pages.{WINDOW}"}),
+        (decode([3], 6), {"slots", "pages", f"pages.{WINDOW}", "row_segment", "output_rows"}),
         (decode([3, 1], 6, wanted=[1, 0]), {"output_rows"}),
     ],
 )

@@ -36,6 +36,7 @@ class RequestFields:
     model: str | None
     variables: Mapping[str, Any] = field(default_factory=dict)  # for the chat template
     continues: bool = False  # whether the answer continues the last message
+    opens: bool = True  # whether the prompt opens an answer, unless it continues one
     progress: bool = False  # whether a stream reports how much of the prompt is read
     tools: Tools | None = None  # tools that the model may call
 
@@ -55,15 +56,16 @@ class RequestFields:
         if top and not logprobs:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
         continues = bool(truth("continue_final_message", rest.pop("continue_final_message", None)))
-        if truth("add_generation_prompt", rest.pop("add_generation_prompt", not continues)) == continues:
-            raise BadInput("add_generation_prompt must be the opposite of continue_final_message; leave it out")
+        opens = truth("add_generation_prompt", rest.pop("add_generation_prompt", not continues)) is not False
+        if opens and continues:
+            raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
         tools = Tools.read(rest)
         params = sampling(None, CHAT_DEFAULTS, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and (tools.required or tools.strict):
             raise BadInput("an answer cannot both call tools that are required or strict and have a response_format")
-        return cls(params, shape, n, logprobs, usage, model, variables, continues, progress, tools)
+        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools)
 
     def params_of(self, index: int) -> SamplingParams:
         """The params of one of several answers; each has its own seed."""

@@ -12,6 +12,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
 from ..text.base import Tokenizer
 from ..text.budget import Limits
+from ..text.conform import REASONING
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, joined, plain
@@ -118,6 +119,7 @@ class ChatFormat:
         variables: Mapping[str, Any] | None = None,
         *,
         continues: bool = False,
+        opens: bool = True,
         tools: Tools | None = None,
         limits: Limits | None = None,
     ) -> ChatPrompt:
@@ -126,43 +128,27 @@ class ChatFormat:
         Reuses the ids of the `known` transcript with the longest common prefix.
 
         `think` turns reasoning on (True) or off (False); `variables` are other template variables. With `continues`,
-        the last message is the beginning of the answer. `tools` are what the model may call. Raises `Exceeded` if the
-        template takes more than `limits`.
+        the last message is the beginning of the answer. Without `opens`, the prompt ends with the last message.
+        `tools` are what the model may call. Raises `Exceeded` if the template takes more than `limits`.
         """
-        messages, begun = check_messages(messages), ""
+        messages = check_messages(messages)
         if tools is not None and not self.template.knows_tools:
             messages, tools = describe_tools(messages, tools), None
-        if continues:
-            messages, begun = _without_beginning(messages)
-        beginning = begun
-        variables = dict(variables or {})
-        for name in RESERVED & variables.keys():
-            raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
-        if truth("think", think) is not None:
-            for name, (on, off) in SWITCHES.items():
-                value = on if think else off
-                if value is not None and name in self.template.source:
-                    variables.setdefault(name, value)
         given = None if tools is None else tools.given
-        whole, before = self.template.prompt(messages, tools=given, limits=limits, **variables)
-        pieces = [before, whole]
-        if not whole.startswith(before):
-            pieces = [whole]
+        chosen = self._variables(think, variables or {})
+        if continues:
+            pieces, begun = self._continued(messages, given, limits, chosen)
         else:
-            pieces[1] = whole[len(before) :]
-        if begun:
-            if self._marks.channels:
-                raise BadInput("answers of this model have channels, so that none can be continued; ask for a new one")
-            begun = self._after_thoughts(whole) + begun
-            whole, pieces = whole + begun, [*pieces, begun]
-        text = as_bytes(whole)
+            pieces, begun = self._opened(messages, given, limits, chosen), ""
+            pieces = pieces if opens else pieces[:1]
+        text = as_bytes("".join(pieces))
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
-        system_tokens = self._system_tokens(messages, transcript, given, variables, limits)
-        thoughts = opened(whole, self._marks.opening, self._marks.closing)
+        system_tokens = self._system_tokens(messages, transcript, given, chosen, limits)
+        thoughts = opened("".join(pieces).removesuffix(begun), self._marks.opening, self._marks.closing)
         repeats = not self._marks.channels
-        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, beginning)
+        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun)
 
     def _after_thoughts(self, prompt: str) -> str:
         """The text that ends the reasoning of a prompt, so that the answer follows."""
@@ -170,6 +156,47 @@ class ChatFormat:
         if thoughts.closed:
             return f"{thoughts.due}\n\n" if thoughts.due else ""
         return f"{thoughts.due}\n{self._marks.closing}\n\n" if thoughts.text else ""
+
+    def _variables(self, think: bool | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The template variables: the caller's, and those that switch reasoning, which is on by default."""
+        variables = {**given}
+        for name in RESERVED & variables.keys():
+            raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
+        if truth("think", think) is None:
+            return {"enable_thinking": True, **variables}
+        for name, (on, off) in SWITCHES.items():
+            value = on if think else off
+            if value is not None and name in self.template.source:
+                variables.setdefault(name, value)
+        return variables
+
+    def _opened(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        limits: Limits | None,
+        variables: Mapping[str, Any],
+    ) -> list[str]:
+        """The prompt in two pieces: the messages, and the opening of the answer. One if they cannot be separated."""
+        whole, before = self.template.prompt(messages, tools=tools, limits=limits, **variables)
+        return [before, whole[len(before) :]] if whole.startswith(before) else [whole]
+
+    def _continued(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        limits: Limits | None,
+        variables: Mapping[str, Any],
+    ) -> tuple[list[str], str]:
+        """The prompt in pieces, the last of which is the text that the answer continues; and that text."""
+        begun = _beginning(messages)
+        before = self.template.unfinished(messages, tools=tools, limits=limits, **variables)
+        if before is not None:
+            return [before, begun], begun
+        if self._marks.channels:
+            raise BadInput("this template shows no text that an answer could continue; ask for a new answer")
+        pieces = self._opened(messages[:-1], tools, limits, variables)
+        return [*pieces, self._after_thoughts("".join(pieces)) + begun], begun
 
     def _system_tokens(
         self,
@@ -245,7 +272,8 @@ class ChatFormat:
         With a form, text that would end a turn does not, as the form has its own end.
         """
         ends = Ends((*params.stop, *(() if form else self.ends)), (*params.stop, *self._thought_ends))
-        thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]), tools=tools)
+        text = prompt.transcript.text.removesuffix(as_bytes(prompt.begun))
+        thinking = self._marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
         control = self._marks.control or (tools and self.tool_form.control)
         if control:  # then the tokens that end an answer have visible text too
@@ -270,13 +298,13 @@ def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, li
     return tuple(tokenizer.encode(as_bytes(text), parse=True))
 
 
-def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:
-    """The messages before the last, and the text of the last, which the answer continues."""
+def _beginning(messages: Sequence[Mapping[str, object]]) -> str:
+    """The text of the last message, which the answer continues: its content, or else its reasoning."""
     last = messages[-1] if messages else {}
-    content = joined(last.get("content"))
-    if last.get("role") != "assistant" or not content or len(messages) < 2:
+    text = joined(last.get("content")) or next((str(last[name]) for name in REASONING if last.get(name)), "")
+    if last.get("role") != "assistant" or last.get("tool_calls") or not text or len(messages) < 2:
         raise BadInput("continue_final_message is true, so the last message must be the assistant's, after a question")
-    return messages[:-1], content
+    return text
 
 
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:

@@ -104,8 +104,9 @@ def prepare(
     chat_format = llm.chat_format
     tools = fields.tools
     asked = chat_format.prompt(
-        messages, [*llm._recent], think, fields.variables, continues=fields.continues, tools=tools, limits=limits
-    )
+        messages, [*llm._recent], think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
+        limits=limits,
+    )  # fmt: skip
     found = tools.grammar(chat_format.tool_form, llm.tokenizer) if tools is not None else None
     shape, after = found or (fields.form, "")
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)

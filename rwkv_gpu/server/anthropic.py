@@ -29,7 +29,7 @@ NOT_COUNTED = (
     "service_tier",
 )  # of usage
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers that templates leave out
+OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers without text
 
 
 def error_body(error: ApiError, request_id: str) -> Json:
@@ -163,15 +163,19 @@ def _messages(given: Any, system: Any) -> list[Json]:
 
 
 def _assistant(parts: list[Any], where: str) -> list[Json]:
-    texts, calls = [], []
+    texts, calls, thoughts = [], [], []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "tool_use":
             function = {"name": part.get("name"), "arguments": json.dumps(part.get("input") or {}, ensure_ascii=False)}
             calls.append({"id": part.get("id"), "type": "function", "function": function})
+        elif kind == "thinking" and isinstance(part.get("thinking"), str):
+            thoughts.append(part["thinking"])
         elif kind not in OLDER:
             texts.append(_text([part], f"{where}.content"))
     message: Json = {"role": "assistant", "content": "".join(texts)}
+    if any(thoughts):
+        message["reasoning_content"] = "".join(thoughts)
     return [{**message, "tool_calls": calls} if calls else message]
 
 

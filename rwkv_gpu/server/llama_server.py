@@ -140,7 +140,7 @@ async def apply_template(service: Service, call: Call) -> Response:
     def prompt() -> str:
         asked = RequestFields.read(fields)
         given = llm.chat_format.prompt(
-            messages, (), think, asked.variables, continues=asked.continues, tools=asked.tools
+            messages, (), think, asked.variables, continues=asked.continues, opens=asked.opens, tools=asked.tools
         )
         return as_text(given.transcript.text)
 

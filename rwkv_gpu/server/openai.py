@@ -92,7 +92,17 @@ def chat_request(call: Call) -> tuple[Any, Json]:
         fields["think"] = think
     if "reasoning_effort" in fields:
         with_effort(fields, fields.pop("reasoning_effort"), "reasoning_effort")
+    if not {"continue_final_message", "add_generation_prompt"} & fields.keys() and ends_unfinished(messages):
+        fields["continue_final_message"] = True
     return messages, fields
+
+
+def ends_unfinished(messages: Any) -> bool:
+    """True if the last message is an assistant's text, which the answer then continues, as in llama-server."""
+    last = messages[-1] if isinstance(messages, list) and len(messages) > 1 else None
+    if not isinstance(last, dict) or last.get("role") != "assistant" or last.get("tool_calls"):
+        return False
+    return bool(last.get("content") or last.get("reasoning_content"))
 
 
 async def completions(service: Service, call: Call) -> Response:

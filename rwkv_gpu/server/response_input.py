@@ -8,6 +8,7 @@ from .errors import ApiError, shown
 from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
+REASONING = "reasoning"  # role of an item between messages
 NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
 
 
@@ -59,7 +60,7 @@ def messages_of(given: Any, instructions: Any) -> list[Json]:
         raise ApiError(400, "input is missing; give a text or a list of items", param="input")
     for at, item in enumerate(given):
         _add(messages, item, f"input[{at}]")
-    return messages
+    return [message for message in messages if message["role"] != REASONING]
 
 
 def _add(messages: list[Json], item: Any, where: str) -> None:
@@ -67,10 +68,12 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
     kind = item.get("type", "message") if isinstance(item, dict) else None
     match kind:
         case "message":
-            messages.append({"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")})
+            role, content = item.get("role"), _text(item.get("content"), f"{where}.content")
+            thought = _thought(messages) if role == "assistant" else {}
+            messages.append({"role": role, "content": content, **thought})
         case "function_call":
             if not messages or messages[-1]["role"] != "assistant":
-                messages.append({"role": "assistant", "content": None})
+                messages.append({"role": "assistant", "content": None, **_thought(messages)})
             call_id, name, arguments = (item.get(key) for key in ("call_id", "name", "arguments"))
             if not all(isinstance(one, str) for one in (call_id, name, arguments)):
                 raise ApiError(400, f"{where} must have texts as call_id, name and arguments", param="input")
@@ -79,11 +82,26 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
         case "function_call_output":
             content = _text(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-        case "reasoning":  # of earlier answers; templates leave it out too
-            return
+        case "reasoning":  # of the assistant's next item
+            messages.append({"role": REASONING, "text": _reasoning(item)})
         case _:
             known = "message, function_call, function_call_output and reasoning"
             raise ApiError(400, f"{where} has the type {kind!r}; this server takes {known}", param="input")
+
+
+def _thought(messages: list[Json]) -> Json:
+    """Takes reasoning items off the end, as a field of the message that follows them."""
+    texts: list[str] = []
+    while messages and messages[-1]["role"] == REASONING:
+        texts.insert(0, messages.pop()["text"])
+    return {"reasoning_content": "\n".join(texts)} if any(texts) else {}
+
+
+def _reasoning(item: Json) -> str:
+    """The text of a reasoning item; empty if only its summary or an encrypted form came back."""
+    content = item.get("content")
+    parts = content if isinstance(content, list) else []
+    return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 def _text(content: Any, where: str) -> Any:

@@ -19,7 +19,7 @@ from rwkv_gpu.errors import BadInput, BadTemplate, printable
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 from rwkv_gpu.text.capabilities import Capabilities
-from rwkv_gpu.text.conform import conform_messages, conform_tools, functions_text
+from rwkv_gpu.text.conform import REASONING, conform_messages, conform_tools, functions_text
 from rwkv_gpu.text.messages import check_messages, plain
 from rwkv_gpu.text.sandbox import Refused, Sandbox
 from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
@@ -56,7 +56,7 @@ class ChatTemplate:
         self._limits = limits or Limits()
         self._clock = clock
         self._constants = {"bos_token": bos, "eos_token": eos}
-        self._mark = f"\ue000{secrets.token_hex(8)}"  # occurs in no message
+        self._mark, self._cut = (f"{mark}{secrets.token_hex(8)}" for mark in "\ue000\ue001")  # occur in no message
         self._lock = threading.Lock()  # the sandbox has the budget of one run
         self._sandbox = Sandbox(self._limits)
         self._sandbox.globals["strftime_now"] = self._strftime
@@ -87,6 +87,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Messages,
+        /,
         *,
         add_generation_prompt: bool = True,
         tools: Messages | None = None,
@@ -100,13 +101,27 @@ class ChatTemplate:
         return "".join(self._parts(messages, tools, variables, limits, add_generation_prompt))
 
     def prompt(
-        self, messages: Messages, *, tools: Messages | None = None, limits: Limits | None = None, **variables: object
+        self, messages: Messages, /, *, tools: Messages | None = None, limits: Limits | None = None, **variables: object
     ) -> tuple[str, str]:
         """The prompt for these messages, and the prompt without the opening of an answer."""
         before, opening = self._parts(messages, tools, variables, limits, True)
         if self._sandbox.marks_opening:
             return before + opening, before
         return before, self.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
+
+    def unfinished(
+        self, messages: Messages, /, *, tools: Messages | None = None, limits: Limits | None = None, **variables: object
+    ) -> str | None:
+        """The prompt up to the text that ends the last message; None if the template does not show it.
+
+        That text is the content, or the reasoning of a message without content.
+        """
+        last = messages[-1]
+        names = ("content",) if last.get("content") else [name for name in REASONING if last.get(name)]
+        cut = [*messages[:-1], {**last, **dict.fromkeys(names, self._cut)}]
+        whole = self.render(cut, add_generation_prompt=False, tools=tools, limits=limits, **variables)
+        before, shown, _ = whole.rpartition(self._cut)
+        return before if shown else None
 
     def _parts(
         self,

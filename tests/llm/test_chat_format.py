@@ -11,6 +11,7 @@ from rwkv_gpu.text.template import ChatTemplate
 from rwkv_gpu.text.thinking import marks_of
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
+from tests.text import template_matrix
 
 Q = Message("user", "Hi")
 
@@ -175,10 +176,39 @@ def test_reasoning_is_asked_for_by_the_name_that_a_template_knows(name, on, off)
     texts = {
         think: mine.prompt([Q.for_template()], think=think).transcript.text.decode() for think in (None, True, False)
     }
-    assert texts[None].endswith("[unsaid]")
+    assert texts[None].endswith("[True]" if name == "enable_thinking" else "[unsaid]")
     assert texts[True].endswith(f"[{on}]")
     assert texts[False].endswith(f"[{off}]")
     assert mine.can_think
+
+
+def test_models_that_reason_are_not_given_an_empty_thought():
+    templates, _ = template_matrix.load()
+    for name, opening in {
+        "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "<｜Assistant｜><think>\n",
+        "Qwen-QwQ-32B": "assistant\n<think>\n",
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "<|CHATBOT_TOKEN|>",
+    }.items():
+        mine = chat_format("tiny-llama.gguf", templates[name])
+        assert mine.prompt([Q.for_template()]).transcript.text.decode().endswith(opening), name
+        assert not mine.prompt([Q.for_template()], think=False).transcript.text.decode().endswith(opening), name
+
+
+def test_an_answer_that_goes_on_is_in_the_channel_of_answers():
+    mine = chat_format("tiny-gpt-oss.gguf", "harmony")
+    begun = {"role": "assistant", "content": "word " * 40}
+    prompt = mine.prompt([Q.for_template(), begun], continues=True)
+    assert prompt.transcript.text.decode().endswith("<|channel|>final<|message|>" + begun["content"])
+    assert not mine.reader(prompt, SamplingParams())._thinking.inside
+
+
+def test_reasoning_without_an_answer_goes_on_as_reasoning():
+    templates, _ = template_matrix.load()
+    mine = chat_format("tiny-llama.gguf", templates["Qwen-Qwen3-0.6B"])
+    begun = {"role": "assistant", "content": "", "reasoning_content": "Let me"}
+    prompt = mine.prompt([Q.for_template(), begun], continues=True)
+    assert prompt.transcript.text.decode().endswith("<think>\nLet me")
+    assert mine.reader(prompt, SamplingParams())._thinking.inside
 
 
 def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not_shown():

@@ -33,16 +33,28 @@ def prompt_of(llm, *messages, **more):
 
 
 def test_the_prompt_ends_with_the_beginning_of_the_answer(llm):
-    plain = prompt_of(llm, QUESTION)
-    assert prompt_of(llm, QUESTION, BEGUN, continue_final_message=True) == plain + "theworld"
-    assert prompt_of(llm, QUESTION, BEGUN).endswith("<|im_start|>assistant\n") and "theworld" in prompt_of(
-        llm, QUESTION, BEGUN
-    )
+    """Without the reasoning that a new answer would begin with."""
+    plain = prompt_of(llm, QUESTION, think=False)
+    for think in (None, True, False):
+        assert prompt_of(llm, QUESTION, BEGUN, continue_final_message=True, think=think) == plain + "theworld"
+    text = prompt_of(llm, QUESTION, BEGUN, think=False)
+    assert text.endswith("<|im_start|>assistant\n") and "theworld" in text
 
 
-def test_reasoning_that_the_template_has_opened_is_closed_before_it(llm):
-    text = prompt_of(llm, QUESTION, BEGUN, continue_final_message=True, think=True)
-    assert text.endswith("<think>\n\n</think>\n\ntheworld")
+def test_a_prompt_without_an_opening_ends_with_the_last_message(llm):
+    for last in (QUESTION, BEGUN):
+        text = prompt_of(llm, QUESTION, last, add_generation_prompt=False)
+        assert text.endswith(f"{last['content']}<|im_end|>\n")
+    with pytest.raises(BadInput, match="add_generation_prompt"):
+        prompt_of(llm, QUESTION, BEGUN, add_generation_prompt=True, continue_final_message=True)
+
+
+def test_a_beginning_that_the_template_does_not_show_follows_the_opening(tmp_path_factory):
+    source = QWEN.replace("{{ m.content }}", "{{ m.content if m.role == 'user' }}")
+    data = with_keys(golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", source)])
+    with rwkv_gpu.load(written(tmp_path_factory.mktemp("model"), data), device="cpu") as llm:
+        text = prompt_of(llm, QUESTION, BEGUN, continue_final_message=True, think=True)
+        assert text.endswith("<think>\n\n</think>\n\ntheworld")
 
 
 def test_the_answer_has_the_new_text_only(llm):

@@ -418,7 +418,7 @@ def test_a_template_is_applied_as_to_a_chat_completion(llama):
     tool = {"type": "function", "function": {"name": "wave", "parameters": {"type": "object"}}}
     body = {"messages": [*HELLO, {"role": "assistant", "content": "the"}], "continue_final_message": True}
     text = llama.post("/apply-template", {**body, "tools": [tool], "chat_template_kwargs": {"mood": "good"}})["prompt"]
-    assert "wave" in text and text.endswith("assistant:the")
+    assert "wave" in text and text.endswith("assistant: the")
     tokens = llama.post("/v1/chat/completions", {**body, "tools": [tool], "max_tokens": 1})["usage"]["prompt_tokens"]
     assert len(llama.post("/tokenize", {"content": text, "add_special": True})["tokens"]) == tokens
     assert llama.request("POST", "/apply-template", {"messages": HELLO, "tool_choice": "no"})[0] == 400

@@ -158,12 +158,15 @@ class ChatFormat:
         return f"{thoughts.due}\n{self._marks.closing}\n\n" if thoughts.text else ""
 
     def _variables(self, think: bool | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The template variables: the caller's, and those that switch reasoning, which is on by default."""
+        """The template variables: the caller's, and those that switch reasoning.
+
+        It is on by default, as in llama.cpp; built-in templates have defaults of their own.
+        """
         variables = {**given}
         for name in RESERVED & variables.keys():
             raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
         if truth("think", think) is None:
-            return {"enable_thinking": True, **variables}
+            return variables if self.template.built_in else {"enable_thinking": True, **variables}
         for name, (on, off) in SWITCHES.items():
             value = on if think else off
             if value is not None and name in self.template.source:

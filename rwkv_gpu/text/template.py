@@ -65,6 +65,11 @@ class ChatTemplate:
         self._endless = False  # whether a probe exceeded its limits
         self._takes_functions = "functions" in self.source and re.search(r"\btools\b", self.source) is None
 
+    @property
+    def built_in(self) -> bool:
+        """True if it is one of the built-in templates."""
+        return any(self.source == template.source for template in BUILT_IN.values())
+
     def __repr__(self) -> str:
         """The beginning of its source."""
         return f"<ChatTemplate {self.source[:40]!r}, {len(self.source):,} characters>"

@@ -5,7 +5,7 @@ They are plain numbers, changed only in the event loop: a token costs one compar
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -15,6 +15,12 @@ from prometheus_client.exposition import choose_encoder
 LONG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 SHORT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 Gauges = Callable[[], Iterable[tuple[str, str, str, float]]]  # name, description, model, value
+
+# Names of the same metrics in llama-server and vLLM, and our gauge or kind of tokens
+LLAMA_TOKENS = {"prompt_tokens": "prompt", "tokens_predicted": "generated"}
+LLAMA_GAUGES = {"requests_processing": "requests_running", "requests_deferred": "requests_waiting"}
+VLLM_TOKENS = {"prompt_tokens": "prompt", "generation_tokens": "generated", "prefix_cache_hits": "cached"}
+VLLM_GAUGES = {"requests_running": "vllm:num_requests_running", "requests_waiting": "vllm:num_requests_waiting"}
 
 
 class Histogram:
@@ -78,7 +84,32 @@ class Metrics:
             tokens.add_metric(labels, count)
         yield from (requests, errors, tokens)
         families: dict[str, Any] = {}
+        sums: Counter[str] = Counter()
         for name, text, model, value in self._gauges():
             family = families.setdefault(name, GaugeMetricFamily(f"rwkv_gpu_{name}", text, labels=("model",)))
             family.add_metric((model,), value)
+            sums[name] += value  # type: ignore[assignment]  # a Counter of floats
+            if name in VLLM_GAUGES:
+                vllm = VLLM_GAUGES[name]
+                alias = families.setdefault(vllm, GaugeMetricFamily(vllm, text, labels=("model_name",)))
+                alias.add_metric((model,), value)
         yield from families.values()
+        yield from self._by_other_names(sums)
+
+    def _by_other_names(self, gauges: Mapping[str, float]) -> Iterable[Any]:
+        """Metrics under the names of llama-server, which have no labels, and of vLLM."""
+        for name, kind in LLAMA_TOKENS.items():
+            total = sum(count for (_, counted), count in self.tokens.items() if counted == kind)
+            yield CounterMetricFamily(f"llamacpp:{name}", f"Tokens: {kind}", value=total)
+        for name, gauge in LLAMA_GAUGES.items():
+            yield GaugeMetricFamily(f"llamacpp:{name}", f"As rwkv_gpu_{gauge}, of all models", value=gauges[gauge])
+        for name, kind in VLLM_TOKENS.items():
+            family = CounterMetricFamily(f"vllm:{name}", f"Tokens: {kind}", labels=("model_name",))
+            for (model, counted), count in self.tokens.items():
+                if counted == kind:
+                    family.add_metric((model,), count)
+            yield family
+        yield self.first_token.family("vllm:time_to_first_token_seconds", "From the request to the first token")
+        yield self.next_token.family("vllm:inter_token_latency_seconds", "From a token to the next one")
+        yield self.request.family("vllm:e2e_request_latency_seconds", "From the request to its end")
+        yield self.queued.family("vllm:request_queue_time_seconds", "Time that a request waited for its turn")

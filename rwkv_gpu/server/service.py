@@ -192,7 +192,7 @@ class Service:
             yield "model_loaded", "1 if the model is loaded", name, float(model.llm is not None)
             yield "requests_waiting", "Requests that wait for their turn", name, queue.waiting
             yield "requests_waiting_tokens", "Prompt tokens of those", name, queue.waiting_tokens
-            yield "seats_taken", "Answers that the engine has", name, queue.running
+            yield "requests_running", "Answers in the engine", name, queue.running
             if model.llm is not None:
                 now = model.llm.activity
                 yield "sequences_running", "Sequences that have a slot of the engine", name, now.running

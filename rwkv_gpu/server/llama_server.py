@@ -1,7 +1,7 @@
 """The native API of llama.cpp's server: completions, tokens, templates and infilling."""
 
 import math
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,6 @@ from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, Stats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
-from rwkv_gpu.text.vocabulary import ROLES
 
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
@@ -20,8 +19,6 @@ from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, get, post
 from .service import Running, Service
 
-# Names of the tokens before a prefix, before a suffix, and before the middle.
-INFILL = tuple(next(role.texts for role in ROLES if role.key == name) for name in ("fim_pre", "fim_suf", "fim_mid"))
 LONGEST = 2048  # tokens of an answer if n_predict is left out or unlimited
 
 
@@ -61,20 +58,13 @@ async def infill(service: Service, call: Call) -> Response:
             raise ApiError(400, f"{key} is {shown(text)}; it must be a string", param=key)
 
     def prepare(llm: LLM, **asked: Any) -> Prepared:
-        before, between, after = (_single(llm, texts) for texts in INFILL)
+        if llm.tokenizer.vocabulary.infill is None:
+            raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
+        before, between, after = llm.tokenizer.vocabulary.infill
         ids = [before, *llm.tokenize(prefix), between, *llm.tokenize(suffix), after, *llm.tokenize(extra)]
         return llm.prepare_completion(ids, **asked)
 
     return await _answer(service, call, name, fields, prepare)
-
-
-def _single(llm: LLM, texts: Sequence[str]) -> int:
-    """The id of the token with one of these texts."""
-    for text in texts:
-        ids = llm.tokenize(text, parse=True)
-        if len(ids) == 1:
-            return ids[0]
-    raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
 
 
 async def adapters(service: Service, call: Call) -> Response:

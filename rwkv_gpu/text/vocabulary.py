@@ -61,6 +61,7 @@ ROLES = (
     Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
     Role("fim_sep", ("<|file_sep|>",), stops=True),
 )  # fmt: skip
+INFILL = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}  # with the names in older files
 # A token with such a name ends an answer, whatever its kind in the file.
 STOP_TEXTS = frozenset(EOT.texts) | {
     "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
@@ -104,6 +105,7 @@ class Vocabulary:
     add_eos: bool
     stop_ids: frozenset[int]
     suppressed: frozenset[int]  # must not be generated
+    infill: tuple[int, ...] | None = None  # tokens before a prefix, a suffix and the text between them
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -133,6 +135,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
         add_eos=_read_adds(metadata, "eos", eos, defaults.add_eos),
         stop_ids=frozenset(stops if eos is None else stops | {eos}),
         suppressed=_read_suppressed(metadata, len(tokens)),
+        infill=_read_infill(metadata, ids),
     )
 
 
@@ -190,6 +193,17 @@ def byte_of(text: str) -> bytes:
     """The byte of a token such as <0x41>; empty for other texts."""
     match = _BYTE_TOKEN.fullmatch(text)
     return bytes([int(match[1], 16)]) if match else b""
+
+
+def _read_infill(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The tokens around the parts of an infilling prompt: by their keys, older keys, or texts. None without any."""
+    found = []
+    for key, older in INFILL.items():
+        texts = next(role.texts for role in ROLES if role.key == key)
+        token = read_id(metadata, key, len(ids), read_id(metadata, older, len(ids)))
+        found.append(next((ids[text] for text in texts if text in ids), None) if token is None else token)
+    known = [token for token in found if token is not None]
+    return tuple(known) if len(known) == len(found) else None
 
 
 def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:

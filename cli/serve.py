@@ -110,6 +110,7 @@ class Setup:
             keep_alive=options["keep_alive"],
             warmup=options["warmup"],
             own_process=True,
+            any_name=not options["strict_model_names"],
         )
         return Service(self.config, catalogue)
 

@@ -51,6 +51,10 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Models that are loaded at a time. Default: as many as fit in memory.",
     ),
     _models(
+        "--strict-model-names", is_flag=True,
+        help="Answer an unknown model name with 404. Otherwise a server of one model takes any name.",
+    ),
+    _models(
         "--keep-alive", type=Seconds(0), metavar="SECONDS",
         help="Unload a model that had no requests for so long. Default: only when memory is short.",
     ),

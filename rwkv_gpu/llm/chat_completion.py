@@ -19,7 +19,7 @@ from .validate import truth
 
 Json = dict[str, Any]
 # OpenAI's names for fields of SamplingParams.
-RENAMED = {"max_completion_tokens": "max_tokens"}
+RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
 MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
 
@@ -63,8 +63,8 @@ class RequestFields:
         tools = Tools.read(rest)
         params = sampling(None, CHAT_DEFAULTS, {**rest, "logprobs": top})
         shape = form(rest)
-        if tools is not None and shape is not None and (tools.required or tools.strict):
-            raise BadInput("an answer cannot both call tools that are required or strict and have a response_format")
+        if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
+            raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
         return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools)
 
     def params_of(self, index: int) -> SamplingParams:
@@ -138,7 +138,7 @@ class Reply:
         reason: str = completion.finish_reason
         if self.fields.tools is not None:
             calling = self._calling(index)
-            for delta in calling.flush():
+            for delta in calling.flush(cut=completion.truncated):
                 yield self._chunk(index, delta, None, [])
             reason = calling.reason(reason)
         yield self._chunk(index, {}, reason, [])
@@ -157,7 +157,7 @@ class Reply:
         if self.fields.tools is not None:
             calling = Calling(self.tool_form, self.fields.tools)
             calling.feed(completion.text)
-            calling.flush()
+            calling.flush(cut=completion.truncated)
             message, reason = {**message, **calling.message()}, calling.reason(reason)
         if completion.reasoning:
             message["reasoning_content"] = completion.reasoning
@@ -214,7 +214,11 @@ def settings_of(given: Mapping[str, Any]) -> Json:
     rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
     if "logit_bias" in rest:
         rest["logit_bias"] = _biases(rest["logit_bias"])
-    return rest | _response_format(rest.pop("response_format", None))
+    asked = _response_format(rest.pop("response_format", None))
+    for name in ("schema", "grammar", "regex"):
+        if asked and rest.get(name) is not None:
+            raise BadInput(f"{name} and response_format are both given; an answer can have one form only")
+    return rest | asked
 
 
 def _biases(given: Any) -> Any:
@@ -231,7 +235,10 @@ def _response_format(given: Any) -> Json:
     if given is None or kind == "text":
         return {}
     if kind == "json_object":
-        return {"schema": {"type": "object"}}
+        schema = given.get("schema")
+        if schema is not None and not isinstance(schema, Mapping):
+            raise BadInput(f"response_format.schema is {schema!r}; it must be a JSON schema")
+        return {"schema": schema or {"type": "object"}}
     described = given.get("json_schema") if kind == "json_schema" else None
     if isinstance(described, Mapping) and isinstance(described.get("schema"), Mapping):
         return {"schema": described["schema"]}

@@ -107,7 +107,7 @@ def prepare(
         messages, [*llm._recent], think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
         limits=limits,
     )  # fmt: skip
-    found = tools.grammar(chat_format.tool_form, llm.tokenizer) if tools is not None else None
+    found = tools.grammar(chat_format.tool_form, llm.tokenizer, fields.form) if tools is not None else None
     shape, after = found or (fields.form, "")
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     requests = []

@@ -63,13 +63,18 @@ class Tools:
         """True if arguments must follow their schemas."""
         return any(tool["function"].get("strict") is True for tool in self.given)
 
-    def grammar(self, form: ToolForm, tokenizer: Tokenizer) -> tuple[Form, str | None] | None:
+    def grammar(
+        self, form: ToolForm, tokenizer: Tokenizer, schema: Form | None = None
+    ) -> tuple[Form, str | None] | None:
         """If calls are required or strict: returns the grammar of the answer, and the mark after which it applies.
 
-        An empty mark means after the reasoning; None means the whole answer.
+        An empty mark means after the reasoning; None means the whole answer. With `schema`, an answer that need not be
+        a call is one or the other.
         """
-        if not (self.required or self.strict):
+        if not (self.required or self.strict or schema):
             return None
+        if schema is not None and not self.required and form.name == "harmony":
+            return None  # the schema applies to the channel of answers only
         if form.name in _WITHOUT_GRAMMAR:
             raise BadInput(
                 f"this model calls tools in the form of {form.name}, which no grammar holds yet; use tool_choice auto"
@@ -83,6 +88,9 @@ class Tools:
         rules = self._calls(form.name, tokenizer)
         if self.required:
             return Form("lark", f"start: {_literal(opening, tokenizer)} {rest}\n{rules}"), ""
+        if schema is not None:
+            choice = f"start: answer | {_literal(opening, tokenizer)} {rest}"
+            return Form("lark", f"{choice}\nanswer: %json {_compact(_parsed(schema.source))}\n{rules}"), ""
         if form.bare:
             return Form("lark", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
         return Form("lark", f"start: {rest}\n{rules}"), opening
@@ -190,6 +198,13 @@ def _compact(schema: Any) -> str:
     return json.dumps(schema, ensure_ascii=False)
 
 
+def _parsed(source: str) -> Any:
+    try:
+        return json.loads(source)
+    except (ValueError, RecursionError):
+        raise BadInput("schema is no JSON; give a JSON schema") from None
+
+
 def _json_call(tool: str, key: str, schema: str) -> str:
     return f'"{{\\"name\\": \\"{tool}\\", \\"{key}\\": " %json {schema} "}}"'
 
@@ -223,9 +238,9 @@ class Calling:
         """The deltas of more text."""
         return [delta for piece in self._parser.feed(text) for delta in self._deltas(piece)]
 
-    def flush(self) -> list[dict[str, Any]]:
-        """The deltas of withheld text, at the end."""
-        return [delta for piece in self._parser.flush() for delta in self._deltas(piece)]
+    def flush(self, *, cut: bool = False) -> list[dict[str, Any]]:
+        """The deltas of withheld text, at the end. In an answer that was `cut`, a call may be incomplete."""
+        return [delta for piece in self._parser.flush(cut=cut) for delta in self._deltas(piece)]
 
     def reason(self, reason: str) -> str:
         """The finish reason of OpenAI's API."""

@@ -16,6 +16,7 @@ from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import MESSAGES, honoured
 from .openai import model_name, wants_stream
+from .reasoning import with_effort
 from .routes import Route, post
 from .service import Running, Service
 
@@ -115,7 +116,24 @@ def request_of(fields: Json) -> Json:
     choice = fields.get("tool_choice")
     if choice is not None:
         asked |= _choice(choice)
+    _add_output(asked, fields.get("output_config"), fields.get("output_format"))
     return asked
+
+
+def _add_output(asked: Json, config: Any, form: Any) -> None:
+    """Adds the effort and the form of the answer."""
+    if not isinstance(config, Mapping | None):
+        raise ApiError(400, f"output_config is {shown(config)}; it must be an object", param="output_config")
+    config = config or {}
+    form = config.get("format", form)
+    if form is not None:
+        schema = form.get("schema") if isinstance(form, Mapping) and form.get("type") == "json_schema" else None
+        if not isinstance(schema, Mapping):
+            message = "output_config.format must have the type json_schema and a schema"
+            raise ApiError(400, message, param="output_config")
+        asked["schema"] = schema
+    if config.get("effort") is not None:
+        with_effort(asked, config["effort"], "output_config.effort")
 
 
 def _listed(value: Any, where: str) -> list[Any]:
@@ -212,7 +230,7 @@ def _content(message: Json) -> list[Json]:
     if message.get("reasoning_content"):
         parts.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
     if message["content"]:
-        parts.append({"type": "text", "text": message["content"], "citations": None})
+        parts.append({"type": "text", "text": message["content"]})
     for tool in message.get("tool_calls", ()):
         name, arguments = tool["function"]["name"], tool["function"]["arguments"]
         parts.append(_tool_use(tool["id"], name, _object(arguments)))
@@ -265,7 +283,7 @@ class Blocks:
             found += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             found += self._delta({"type": "thinking_delta", "thinking": delta["reasoning_content"]})
         if delta.get("content"):
-            found += self._begin("text", {"type": "text", "text": "", "citations": None})
+            found += self._begin("text", {"type": "text", "text": ""})
             found += self._delta({"type": "text_delta", "text": delta["content"]})
         for tool in delta.get("tool_calls", ()):
             if "id" in tool:

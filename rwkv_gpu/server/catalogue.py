@@ -88,6 +88,7 @@ class Catalogue:
         keep_alive: float | None = None,
         warmup: bool = False,
         own_process: bool = False,
+        any_name: bool = False,
     ) -> None:
         self._named = list(models)
         self._found: dict[str, ServedModel] = {}  # found in the folder
@@ -98,6 +99,7 @@ class Catalogue:
         self._warmup = warmup  # whether a model is warmed up after loading
         # Whether the process only serves, so that its garbage collector may be configured
         self._own_process = own_process
+        self._any_name = any_name  # whether the only model answers to any name
         self._loads = asyncio.Lock()
         self._idle = asyncio.Event()  # set when a model in use becomes idle
         self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is until its memory is needed
@@ -139,6 +141,8 @@ class Catalogue:
         for model in known:
             if entry is not None and Path(model.path).name.lower() == entry.file.lower():
                 return model
+        if self._any_name and len(known) == 1:
+            return known[0]
         asked = "no model here" if name is None else f"no model {name[:100]!r} here"
         message = f"there is {asked}; there are: {', '.join(model.name for model in known) or 'none'}"
         raise ApiError(404, message, code="model_not_found", param="model")

@@ -44,7 +44,7 @@ CHAT = Fields(
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
-        "return_progress", "reasoning_effort",
+        "return_progress", "reasoning_effort", "json_schema",
     },
     ignored={
         **COMMON_IGNORED,
@@ -64,7 +64,7 @@ COMPLETION = Fields(
     honoured=SAMPLING
     | {
         "prompt", "model", "stream", "stream_options", "n", "best_of", "echo", "stop", "seed", "max_tokens",
-        "logprobs", "logit_bias", "suffix",
+        "logprobs", "logit_bias", "suffix", "json_schema", "response_format",
     },
     ignored=COMMON_IGNORED,
 )  # fmt: skip
@@ -110,7 +110,7 @@ MESSAGES = Fields(
     honoured=frozenset(
         {
             "model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k",
-            "tools", "tool_choice", "thinking",
+            "tools", "tool_choice", "thinking", "output_config", "output_format",
         }
     ),
     ignored={**COMMON_IGNORED, "cache_control": "prompts that begin alike always share their beginning"},

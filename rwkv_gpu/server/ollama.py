@@ -265,7 +265,7 @@ def _settings(call: Call, fields: Json) -> Json:
     if form not in (None, ""):
         if form != "json" and not isinstance(form, dict):
             raise ApiError(400, f"format is {form!r}; it must be json or a JSON schema", param="format")
-        asked["schema"] = True if form == "json" else form
+        asked["schema"] = {"type": "object"} if form == "json" else form
     think = fields.get("think")
     if think not in (None, True, False, "low", "medium", "high"):
         raise ApiError(400, f"think is {think!r}; it must be true or false, or low, medium or high", param="think")
@@ -333,7 +333,10 @@ async def _deltas(running: Running) -> AsyncGenerator[Json]:
         if call is not None and "id" in call:
             name = call["function"]["name"]
         elif call is not None:
-            arguments = json.loads(call["function"]["arguments"])
+            try:
+                arguments = json.loads(call["function"]["arguments"])
+            except ValueError:  # cut off by the length of the answer
+                arguments = {}
             delta["tool_calls"] = [{"function": {"name": name, "arguments": arguments}}]
         if delta:
             yield delta

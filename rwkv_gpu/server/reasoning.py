@@ -7,7 +7,15 @@ from .call import Json
 from .errors import ApiError
 
 # The values of templates with levels of reasoning; others only switch it on or off.
-EFFORTS = {"none": None, "minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high"}
+EFFORTS = {
+    "none": None,
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
 
 
 def with_effort(asked: Json, effort: Any, field: str) -> None:

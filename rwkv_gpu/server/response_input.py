@@ -12,8 +12,8 @@ REASONING = "reasoning"  # role of an item between messages
 NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
 
 
-def request_of(fields: Json) -> Json:
-    """Converts the request to one for a chat completion."""
+def request_of(fields: Json, ignored: list[str]) -> Json:
+    """Converts the request to one for a chat completion. Adds tools that this server does not run to `ignored`."""
     asked = {name: value for name, value in fields.items() if name not in NOT_CHAT}
     asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"))
     if "max_output_tokens" in fields:
@@ -28,23 +28,29 @@ def request_of(fields: Json) -> Json:
         asked["response_format"] = form
     if effort is not None:
         with_effort(asked, effort, "reasoning.effort")
-    return asked | _tools(fields)
+    return asked | _tools(fields, ignored)
 
 
-def _tools(fields: Json) -> Json:
-    """The callable functions, and whether one must be called."""
+def _tools(fields: Json, ignored: list[str]) -> Json:
+    """The callable functions, and whether one must be called. Tools of other types are left out."""
     given, choice = fields.get("tools", []), fields.get("tool_choice")
     if not isinstance(given, list):
         raise ApiError(400, f"tools is {shown(given)}; it must be a list", param="tools")
+    tools = []
     for at, tool in enumerate(given):
-        if not isinstance(tool, dict) or tool.get("type") != "function":
-            kind = tool.get("type") if isinstance(tool, dict) else tool
-            message = f"tools[{at}] has the type {kind!r}; this server calls functions of yours only"
-            raise ApiError(400, message, param="tools")
-    tools = [
-        {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
-        for tool in given
-    ]
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if not isinstance(kind, str):
+            raise ApiError(400, f"tools[{at}] is {shown(tool)}; it must be an object with a type", param="tools")
+        if kind == "function":
+            function = {name: value for name, value in tool.items() if name != "type"}
+            tools.append({"type": "function", "function": function})
+        else:
+            ignored.append(f"tools[{at}] ({kind[:40]})")
+    if isinstance(choice, Mapping) and choice.get("type") not in ("function", None):
+        message = f"tool_choice names a tool of the type {choice['type']!r}, which this server does not run"
+        raise ApiError(400, message, param="tool_choice")
+    if not tools and choice == "auto":
+        choice = None
     if isinstance(choice, Mapping) and choice.get("type") == "function":
         choice = {"type": "function", "function": {"name": choice.get("name")}}
     found = {"tools": tools, "tool_choice": choice}

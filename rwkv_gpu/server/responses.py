@@ -52,7 +52,7 @@ async def responses(service: Service, call: Call) -> Response:
     """Answers an input: a text, or items."""
     fields = honoured(call, RESPONSES)
     name, stream = model_name(fields), wants_stream(fields)
-    asked = request_of(fields)
+    asked = request_of(fields, call.ignored)
     served = service.catalogue.find(name)
     running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
     made = Made(call.body, served.name, f"resp_{unique()}")

@@ -191,17 +191,25 @@ class ToolParser:
         self._held += text
         return [piece for piece in self._split() if piece != ""]
 
-    def flush(self) -> list[Piece]:
-        """Returns the withheld rest at the end of the answer: an unfinished call is text."""
-        pieces = [*self._split(), *self._rest()]
+    def flush(self, *, cut: bool = False) -> list[Piece]:
+        """Returns the withheld rest at the end of the answer.
+
+        An unfinished call is text, or, in an answer that was `cut` by its length, a call with incomplete arguments.
+        """
+        pieces = [*self._split(), *self._rest(cut=cut)]
         self._held, self._inside = "", None
         return [piece for piece in pieces if piece != ""]
 
-    def _rest(self) -> list[Piece]:
+    def _rest(self, *, cut: bool) -> list[Piece]:
         if self._inside is None:
-            return [self._held.rstrip()]
-        calls = self._read(self._held, self._inside)
-        return calls if calls else [self._space + self._inside + self._held]
+            mark = max(begun(self._held, mark) for mark in self._form.opening) if cut else 0
+            return [self._held[: len(self._held) - mark].rstrip()]
+        body = self._held if self._inside != "<function=" else self._inside + self._held
+        calls = self._read(body, self._inside)
+        if not cut:
+            return calls or [self._space + self._inside + self._held]
+        known = [call for call in calls or cut_calls(body) if isinstance(call, Call) and call.name in self._schemas]
+        return [*known] if known or self._inside else [self._space + self._held]
 
     def _split(self) -> Iterator[Piece]:
         while True:
@@ -241,6 +249,39 @@ class ToolParser:
         unmarked = mark in ("", FENCE)  # JSON that may be part of the answer
         known = all(call.name in self._schemas for call in calls) if unmarked else True
         return [*calls] if known else []
+
+
+# The beginning of a call, by its name: JSON, and marks of families that write the name before JSON arguments.
+_BEGUN = re.compile(
+    r"""
+    "(?:name|tool_name)"\s*:\s*"(?P<json>[^"]+)"
+  | invoke\ name="(?P<invoke>[^"<>]+)"
+  | call:(?P<gemma>[^\s{]+)(?=\{)
+  | (?:functions\.)?(?P<kimi>[\w.-]+):\d+<\|tool_call_argument_begin\|>
+  | <｜tool▁sep｜>(?P<deepseek>[\w.-]+)\n
+  | ^\s*(?:functions\.)?(?P<first>[\w.-]+)(?=[\s<[{(])
+    """,
+    re.VERBOSE,
+)
+
+
+def cut_calls(text: str) -> list[Call]:
+    """The calls in a text that ends inside one: complete ones, and the last with the arguments that are there."""
+    found, at, decoder = [], 0, json.JSONDecoder(strict=False)
+    while True:
+        at = len(text) - len(text[at:].lstrip(" \t\r\n,;["))
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        call = _as_call(value)
+        found += [call] if call is not None else []
+    name = _BEGUN.search(text, at)
+    if name is not None:
+        after = text[name.end() :]
+        brace = after.find("{")
+        found.append(Call(name[name.lastgroup or 0], after[brace:] if brace >= 0 else ""))
+    return found
 
 
 def _as_call(value: Any) -> Call | None:

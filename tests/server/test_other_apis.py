@@ -425,8 +425,9 @@ def test_a_template_is_applied_as_to_a_chat_completion(llama):
 
 
 def test_infilling_has_the_prefix_the_suffix_and_what_was_begun_between_its_tokens(llama, monkeypatch):
-    monkeypatch.setattr("rwkv_gpu.server.llama_server.INFILL", (("<none>", "<s>"), ("</s>",), ("<unk>",)))
     before, between, after = (llama.llm.tokenizer.encode(text, parse=True) for text in ("<s>", "</s>", "<unk>"))
+    vocabulary = replace(llama.llm.tokenizer.vocabulary, infill=(*before, *between, *after))
+    monkeypatch.setattr(llama.llm.tokenizer, "vocabulary", vocabulary)
     prefix, suffix, begun = (
         llama.post("/tokenize", {"content": text})["tokens"] for text in ("if a", "return", " then")
     )

@@ -116,6 +116,27 @@ def read(form, pieces):
     return text, [one for one in found if isinstance(one, Call)]
 
 
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_that_is_cut_off_is_no_text(name):
+    """At every length: no markup in the text, and only names of tools that were written out."""
+    one, other = WRITTEN[name]
+    whole = one + other
+    for end in range(1, len(whole)):
+        parser = ToolParser(BY_NAME[name], SCHEMAS)
+        found = parser.feed("Look.\n\n" + whole[:end]) + parser.flush(cut=True)
+        text = "".join(piece for piece in found if isinstance(piece, str))
+        calls = [piece for piece in found if isinstance(piece, Call)]
+        bare = name == "llama3" and not calls
+        assert text == "Look." or bare, (end, text)
+        assert [call.name for call in calls] == ["weather", "now"][: len(calls)], (end, calls)
+
+
+def test_a_cut_call_has_its_name_and_the_arguments_that_are_there():
+    parser = ToolParser(BY_NAME["hermes"], SCHEMAS)
+    found = parser.feed('<tool_call>\n{"name": "weather", "arguments": {"city": "Ro') + parser.flush(cut=True)
+    assert found == [Call("weather", '{"city": "Ro')]
+
+
 def test_every_form_is_tried():
     assert WRITTEN.keys() == BY_NAME.keys()
 

@@ -1,0 +1,120 @@
+"""Fields and forms that clients of other servers send, and names that they look for in responses."""
+
+import json
+
+import pytest
+
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.gguf.writer import text_key, with_keys, written
+from tests.golden_files import golden
+from tests.server.serving import LLAMA, MODEL, serving
+
+HI = [{"role": "user", "content": "hello"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"const": "Rome"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
+
+
+CHAT = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A tiny model with a template that knows tools."""
+    data = with_keys(golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", CHAT)])
+    with serving(ServedModel("llama", str(written(tmp_path_factory.mktemp("model"), data)))) as served:
+        yield served
+
+
+def test_a_schema_holds_in_every_form_of_every_api(llama):
+    named = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
+    chat = {"messages": HI, "max_tokens": 60}
+    text = {"prompt": "hello", "max_tokens": 60}
+    for more in (
+        {"json_schema": SCHEMA}, {"response_format": {"type": "json_object", "schema": SCHEMA}},
+        {"response_format": named}, {"grammar": 'root ::= "{\\"city\\":\\"Rome\\"}"'},
+    ):  # fmt: skip
+        answer = llama.post("/v1/chat/completions", {**chat, **more})["choices"][0]["message"]["content"]
+        assert json.loads(answer) == {"city": "Rome"}, more
+        answer = llama.post("/v1/completions", {**text, **more})["choices"][0]["text"]
+        assert json.loads(answer) == {"city": "Rome"}, more
+    form = {"type": "json_schema", "schema": SCHEMA}
+    for more in ({"output_config": {"format": form}}, {"output_format": form}):
+        [part] = llama.post("/v1/messages", {**chat, **more})["content"]
+        assert json.loads(part["text"]) == {"city": "Rome"}
+        assert "citations" not in part
+    ollama = {"messages": HI, "stream": False, "options": {"num_predict": 100}}
+    assert isinstance(json.loads(llama.post("/api/chat", {**ollama, "format": "json"})["message"]["content"]), dict)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/chat/completions", {"json_schema": SCHEMA, "response_format": {"type": "json_object"}}),
+        ("/v1/chat/completions", {"response_format": {"type": "json_object", "schema": 3}}),
+        ("/v1/chat/completions", {"tools": [{"type": "function", "function": TOOL}], "grammar": 'root ::= "a"'}),
+        ("/v1/messages", {"output_config": {"format": {"type": "xml"}}}),
+        ("/v1/messages", {"output_config": 3}),
+    ],
+)
+def test_forms_that_contradict_are_refused(llama, path, more):
+    status, _, answer = llama.request("POST", path, {"messages": HI, "max_tokens": 4, **more})
+    assert status == 400, answer
+
+
+def test_an_answer_with_tools_and_a_schema_is_a_call_or_follows_the_schema(llama):
+    """A required call is a call; otherwise both forms may come, and nothing else."""
+    tools = [{"type": "function", "function": TOOL}]
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
+    body = {"messages": HI, "max_tokens": 120, "tools": tools, "response_format": form, "temperature": 1}
+    called = llama.post("/v1/chat/completions", {**body, "tool_choice": "required"})["choices"][0]["message"]
+    assert called["tool_calls"][0]["function"]["name"] == "weather"
+    for seed in range(6):
+        message = llama.post("/v1/chat/completions", {**body, "seed": seed})["choices"][0]["message"]
+        if message.get("tool_calls"):
+            assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": "{}"}
+        else:
+            assert json.loads(message["content"]) == {"city": "Rome"}
+    items = {"input": "hello", "max_output_tokens": 120, "tools": [{"type": "function", **TOOL}]}
+    items |= {"tool_choice": "required", "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}}
+    assert llama.post("/v1/responses", items)["output"][-1]["type"] == "function_call"
+
+
+def test_tools_that_the_server_does_not_run_are_left_out_and_named(llama):
+    kinds = ("custom", "web_search", "local_shell", "mcp")
+    tools = [{"type": kind, "name": kind} for kind in kinds] + [{"type": "function", **TOOL}]
+    body = {"input": "hello", "max_output_tokens": 4, "tools": tools, "tool_choice": "auto"}
+    status, headers, answer = llama.request("POST", "/v1/responses", body)
+    assert status == 200, answer
+    assert all(kind in headers["x-ignored-fields"] for kind in kinds)
+    assert llama.request("POST", "/v1/responses", {**body, "tools": tools[:2]})[0] == 200
+    status, _, answer = llama.request("POST", "/v1/responses", {**body, "tool_choice": {"type": "web_search"}})
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")
+
+
+def test_the_only_model_answers_to_any_name_unless_names_are_strict():
+    body = {"messages": HI, "max_tokens": 2, "model": "gpt-4o"}
+    quiet, other = ServedModel("quiet", str(MODEL)), ServedModel("other", str(LLAMA))
+    with serving(quiet, catalogue={"any_name": True}) as server:
+        assert server.post("/v1/chat/completions", body)["model"] == "quiet"
+        assert server.post("/v1/messages", body)["model"] == "quiet"
+    with serving(quiet, other, catalogue={"any_name": True}) as server:
+        assert server.request("POST", "/v1/chat/completions", body)[0] == 404
+    with serving(quiet, catalogue={}) as server:
+        assert server.request("POST", "/v1/chat/completions", body)[0] == 404
+
+
+def test_metrics_have_the_names_of_llama_server_and_vllm(llama):
+    llama.post("/v1/completions", {"prompt": "hello", "max_tokens": 3})
+    lines = llama.get("/metrics").decode().splitlines()
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    total = values['rwkv_gpu_tokens_total{kind="generated",model="llama"}']
+    assert values["llamacpp:tokens_predicted_total"] == total > 0
+    assert values['vllm:generation_tokens_total{model_name="llama"}'] == total
+    assert values["llamacpp:requests_processing"] == values['rwkv_gpu_requests_running{model="llama"}']
+    assert values['vllm:num_requests_waiting{model_name="llama"}'] == 0
+    assert not any("seats" in name for name in values)

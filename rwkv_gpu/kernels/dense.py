@@ -50,6 +50,7 @@ MAP_BINARY = Kernel(
     ),
 )
 SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
+ROW_MATRIX = Kernel("dense/row_matrix", "row_matrix", (PLAIN,))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
 PICK_BLOCKS = Kernel(
     "dense/pick_blocks",

@@ -1,4 +1,7 @@
-"""RWKV-7: each layer is a time mix (a recurrence over one state matrix per head) and a channel mix."""
+"""RWKV-7: each layer is a time mix (a recurrence over one state matrix per head) and a channel mix.
+
+RWKV-7a and 7b add tables by token and a small attention: see `rwkv7_deep`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +9,14 @@ from dataclasses import dataclass
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, LayerNorm, Mixed, Ops, StackedVectors, State, Tensor, Weight
 from .layered import Ends, Layered
+from .rwkv7_deep import (
+    DeepAttention,
+    DeepEmbed,
+    deep_attention,
+    deepened,
+    find_deep_attention,
+    find_deep_embed,
+)
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
 HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
@@ -81,6 +92,7 @@ class ChannelMix:
     key: Weight  # [inner, D]
     value: Weight  # [D, inner]
     shift: State  # [D]
+    deep: DeepEmbed | None = None  # in RWKV-7a and 7b
 
 
 @dataclass(frozen=True)
@@ -98,24 +110,37 @@ class Recurrent(Layered):
 
 
 @dataclass(frozen=True)
-class RWKV7(Recurrent):
-    """A model: a time mix and a channel mix in each layer."""
+class RWKV7(Layered):
+    """A model: a time mix and a channel mix in each layer; in RWKV-7b an attention next to each time mix."""
 
     hyper: Hyper
-    blocks: tuple[tuple[TimeMix, ChannelMix], ...]
+    blocks: tuple[tuple[TimeMix, ChannelMix, DeepAttention | None], ...]
 
-    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         eps, v_first = self.hyper.eps, None
-        for i, (time, channel) in enumerate(self.blocks):
+        for i, (time, channel, attention) in enumerate(self.blocks):
             with g.layer(i):
+                seen = None if attention is None else deep_attention(g, attention, x, ids)
                 x, v_first = time_mix(g, time, x, v_first, eps)
-                x = channel_mix(g, channel, x, eps)
+                x = x if seen is None else g.add(x, seen)
+                x = channel_mix(g, channel, x, eps, ids)
         return x
 
     @property
     def states(self) -> list[State]:
-        """The recurrent states of a sequence: 3 for each layer."""
-        return [state for i in range(self.hyper.layers) for state in layer_states(self.hyper, i)]
+        """The recurrent states of a sequence: 3 for each layer, and 3 for each attention."""
+        own = [state for i in range(self.hyper.layers) for state in layer_states(self.hyper, i)]
+        return own + [state for *_, attention in self.blocks if attention for state in attention.states]
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values of RWKV-7b; others have none."""
+        return [attention.cache for *_, attention in self.blocks if attention]
+
+    @property
+    def context(self) -> int | None:
+        """No limit, but in RWKV-7b."""
+        return self.hyper.context if self.caches else None
 
 
 def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -151,10 +176,15 @@ def mixed_rows(
     return g.linear(y, p.output, add=x), v if v_first is None else v_first
 
 
-def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float) -> Tensor:
-    """x + W_v · relu(W_k · lerp(norm(x), previous, mu_k))²"""
-    [xk] = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
-    return g.linear(g.linear(xk, p.key, then="relu2"), p.value, add=x)
+def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float, ids: Tensor) -> Tensor:
+    """x + W_v · relu(W_k · lerp(norm(x), previous, mu_k))², where a DeepEmbed scales what W_v reads"""
+    norm = p.norm.weight, p.norm.bias, eps
+    if p.deep is None:
+        [xk] = g.norm_shift_mix(x, *norm, p.mix, p.shift)
+        return g.linear(g.linear(xk, p.key, then="relu2"), p.value, add=x)
+    xk, xx, _ = g.norm_shift_mix(x, *norm, p.mix, p.shift, rows=True)
+    k = deepened(g, p.deep, g.linear(xk, p.key, then="relu2"), xx, ids)
+    return g.linear(k, p.value, add=x)
 
 
 def layer_states(hyper: Hyper, i: int) -> tuple[State, State, State]:
@@ -173,7 +203,14 @@ def load(file: GGUFFile) -> RWKV7:
     shape = hyper.vocabulary, hyper.width
     embedding = tensors.take("token_embd.weight", *shape)
     first_norm = take_norm(tensors, "token_embd_norm", hyper.width).at(hyper.eps)
-    blocks = tuple((_time_mix(tensors, hyper, i), _channel_mix(tensors, hyper, i)) for i in range(hyper.layers))
+    blocks = tuple(
+        (
+            _time_mix(tensors, hyper, i),
+            _channel_mix(tensors, hyper, i),
+            find_deep_attention(tensors, i, hyper.vocabulary, hyper.width, hyper.eps),
+        )
+        for i in range(hyper.layers)
+    )
     last_norm = take_norm(tensors, "output_norm", hyper.width).at(hyper.eps)
     ends = Ends(embedding, last_norm, tensors.take("output.weight", *shape), hyper.context, embedding_norm=first_norm)
     tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a's: a first layer mixes no v
@@ -248,6 +285,7 @@ def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
         key=tensors.take(f"{at}_key.weight", hyper.inner, hyper.width),
         value=tensors.take(f"{at}_value.weight", hyper.width, hyper.inner),
         shift=layer_states(hyper, i)[2],
+        deep=find_deep_embed(tensors, i, hyper.vocabulary, hyper.width, hyper.inner),
     )
 
 

@@ -429,6 +429,10 @@ class Reference(Ops[Array]):
         y: Array = (x.reshape(len(x), parts, -1) * by[:, :, None]).reshape(x.shape)
         return y if add is None else y + add
 
+    def row_matrix(self, x: Array, m: Array) -> Array:
+        y: Array = np.einsum("ti,tid->td", x, m.reshape(*x.shape, -1))
+        return y
+
     def route(
         self, x: Array, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Array | None = None
     ) -> Routing[Array]:

@@ -317,6 +317,9 @@ class Tracer(Ops[Value]):
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
         return self._made(nodes.ScaleRows(x, by, Value(x.shape), add))
 
+    def row_matrix(self, x: Value, m: Value) -> Value:
+        return self._made(nodes.RowMatrix(x, m, Value((self.rows, m.shape[1] // x.shape[1]))))
+
     def route(
         self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Value | None = None
     ) -> Routing[Value]:

@@ -650,6 +650,9 @@ class Ops(Protocol[Tensor]):
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
         """y[t] = x[t] · by[t] + add[t], by [T, H], one number for each of H equal parts of a row"""
 
+    def row_matrix(self, x: Tensor, m: Tensor) -> Tensor:
+        """y[t, d] = sum over i of x[t, i] · m[t, i · D + d]: x [T, K] by a matrix [K, D] of each row, y [T, D]"""
+
     def route(
         self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None, logits: Tensor | None = None
     ) -> Routing[Tensor]:

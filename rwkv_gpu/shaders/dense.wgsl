@@ -275,6 +275,24 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# row_matrix: y[t, d] = sum_i x[t, i] · m[t, i · D + d]      one lane per element
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, K]
+@group(0) @binding(2) var<storage, read> m: array<f32>;         // [T, K · D]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * D {
+        return;
+    }
+    let t = i / D;
+    var sum = 0.0;
+    for (var k = 0u; k < K; k++) {
+        sum = fma(x[t * K + k], m[(t * K + k) * D + i % D], sum);
+    }
+    y[i] = sum;
+}
+
 //# softmax: y[t, :] = exp(x[t, :] - max) / sum(exp(x[t, :] - max))      one workgroup per row t
 // needs lanes: reduce_add, reduce_max
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]

@@ -4,7 +4,7 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
+and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`, of RWKV-7a and 7b of `rwkv7_deep.py`.
 Gemma 3n, GPT-2, StarCoder and the models that make embeddings were recorded by a build whose GELU is no table
 (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
@@ -22,7 +22,8 @@ from gguf import GGMLQuantizationType as Type
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.blocks import mild_rows
-from tests.golden.plamo2 import Forward
+from tests.golden import plamo2 as plamo2_in_float64
+from tests.golden import rwkv7_deep as rwkv7_in_float64
 from tests.golden_files import RECOMBINED
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -90,6 +91,37 @@ def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tupl
     }  # fmt: skip
     keys |= {f"attention.{name}_lora_rank": rank for name in ("decay", "iclr", "value_residual_mix", "gate")}
     return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
+
+
+def deep_rwkv7(seed: int, *, attends: bool) -> tuple[Tensors, Keys]:
+    """RWKV-7a: a matrix for each token scales what a channel mix reads; or RWKV-7b, with a small attention, too."""
+    width, inner, rank, size, vocabulary = 64, 96, 8, 32, 288
+    tensors, keys = rwkv7(seed, width, inner, rank)
+    g = Source(seed + 1)
+    for i in range(2):
+        at = f"blk.{i}.channel_mix_s"
+        tensors |= {
+            f"{at}_emb.weight": (g.matrix(vocabulary, rank * rank, gain=8), "Q8_0"),
+            f"{at}1.weight": (g.matrix(rank, width), "F16"),
+            f"{at}2.weight": (g.matrix(inner, rank), "F16"),
+            f"{at}0.weight": (g.vector(inner, 1), "F32"),
+        }
+        at = f"blk.{i}.dea"
+        for letter, count in {"q": size, "k": size, "v": width}.items() if attends else ():
+            tensors |= {
+                f"{at}_lerp_{letter}.weight": (g.uniform(count), "F32"),
+                f"{at}_{letter}_norm.weight": (3 * g.vector(count, 1), "F32"),
+                f"{at}_{letter}_norm.bias": (g.vector(count), "F32"),
+            }
+            if letter == "q":
+                tensors[f"{at}_q.weight"] = g.matrix(size, width), "Q8_0"
+                continue
+            tensors |= {
+                f"{at}_{letter}1.weight": (g.matrix(rank, width), "F16"),
+                f"{at}_{letter}2.weight": (g.matrix(count, rank), "F16"),
+                f"{at}_{letter}_emb.weight": (g.matrix(vocabulary, count, gain=5), "Q8_0"),
+            }
+    return tensors, keys | {"wkv.head_size": 32}
 
 
 @dataclass(frozen=True)
@@ -1231,6 +1263,8 @@ QUIET = {
 }
 
 OTHERS = QUIET | {
+    "tiny-embedded-rwkv7": lambda: deep_rwkv7(171, attends=False),
+    "tiny-deep-rwkv7": lambda: deep_rwkv7(173, attends=True),
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
     "puzzle-nemotron_h_moe": lambda: puzzle(75),
@@ -1255,6 +1289,12 @@ OTHERS = QUIET | {
     ),
     "headed-stablelm": lambda: head_layer_norms(layer_normed(renamed(transformer(85, SMALL), {"ffn_norm": ""}))),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
+}
+
+# Models that are computed in float64.
+FORWARDS: dict[str, Any] = {
+    "plamo2": plamo2_in_float64.Forward,
+    **dict.fromkeys(("tiny-embedded-rwkv7", "tiny-deep-rwkv7"), rwkv7_in_float64.Forward),
 }
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
@@ -1341,8 +1381,8 @@ def record(name: str) -> None:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
     count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if arch in RECOMBINED else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
-    if arch == "plamo2":
-        logits = Forward({tensor: array for tensor, (array, _) in plain.items()}, keys).logits(tokens)
+    if name in FORWARDS:
+        logits = FORWARDS[name]({tensor: array for tensor, (array, _) in plain.items()}, keys).logits(tokens)
         np.savez_compressed(HERE / f"{stem}.npz", tokens=tokens, exact_logits=logits.astype(np.float32))
         return
     import llama_cpp

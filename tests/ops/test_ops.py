@@ -202,6 +202,12 @@ def test_some_columns_are_a_factor(device, first):
     assert_same(device, lambda g, w, x, z: {"y": g.mul_columns(x, z, first)}, {}, inputs, tolerance=0)
 
 
+@pytest.mark.parametrize("width", [1, 32, 300])
+def test_each_row_is_multiplied_by_a_matrix_of_its_own(device, width):
+    inputs = {"x": normal(5, 7), "m": normal(5, 7 * width, seed=1)}
+    assert_same(device, lambda g, w, x, m: {"y": g.row_matrix(x, m)}, {}, inputs, tolerance=1e-5)
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device, parts):
     inputs = {"x": normal(5, 9), "by": normal(5, parts), "add": normal(5, 9, seed=1)}

@@ -34,6 +34,10 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             lambda g, _, x, by, add=None: g.scale_rows(x, by, add=add),
             {"x": x, "by": normal(3, 1)} | ({} if add is None else {"add": add}), allowed=EXACT.result,
         )  # fmt: skip
+    matrices = normal(3, 5 * 13, seed=2)
+    yield Trial(
+        "row_matrix", "", "map", tuning, lambda g, _, x, m: g.row_matrix(x, m), {"x": normal(3, 5), "m": matrices}
+    )
     for then in ACTIVATIONS:
         yield Trial(
             "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},

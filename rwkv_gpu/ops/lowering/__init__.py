@@ -62,6 +62,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     nodes.ResizeHeads: dense.resize_heads,
     nodes.Route: moe.route,
     nodes.RowBefore: slot_rows.row_before,
+    nodes.RowMatrix: dense.row_matrix,
     nodes.Sample: sampling.sample,
     nodes.SelectiveScan: ssm.selective_scan,
     nodes.ScaleRows: dense.scale_rows,

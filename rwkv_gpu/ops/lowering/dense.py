@@ -9,7 +9,7 @@ from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDED
 from ..elementwise import ELEMENTWISE
 from ..graph import Node
-from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, PickBlocks, ResizeHeads, ScaleRows, Turn
+from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, PickBlocks, ResizeHeads, RowMatrix, ScaleRows, Turn
 from ..values import Operand
 from ..vocabulary import LayerNorm, Rms
 from .context import Lowering
@@ -104,6 +104,15 @@ def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
         {"D": width, "PART": width // op.by.shape[1], "WG": lanes},
         operands if op.add is None else operands | {"residual": op.add},
         groups=-(-node.rows * width // lanes),
+    )
+
+
+def row_matrix(to: Lowering, node: Node, op: RowMatrix) -> None:
+    lanes, width = to.tuning.lanes.map_lanes, op.y.shape[1]
+    constants: dict[str, Constant] = {"D": width, "K": op.x.shape[1], "WG": lanes}
+    groups = -(-node.rows * width // lanes)
+    to.emit(
+        node, "", ("dense/row_matrix", "lib/lanes/plain"), constants, {"x": op.x, "m": op.m, "y": op.y}, groups=groups
     )
 
 

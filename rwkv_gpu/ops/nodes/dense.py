@@ -73,6 +73,15 @@ class ScaleRows(Op):
 
 
 @dataclass(frozen=True)
+class RowMatrix(Op):
+    """y[t, d] = sum over i of x[t, i] · m[t, i · D + d]"""
+
+    x: Value
+    m: Value
+    y: Value
+
+
+@dataclass(frozen=True)
 class ByRow(Op):
     """y = softmax(x), argmax(x) or excess(x), by row"""
 

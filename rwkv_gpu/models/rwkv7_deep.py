@@ -103,9 +103,9 @@ def find_deep_attention(tensors: Tensors, i: int, vocabulary: int, width: int, e
         raise tensors.bad(f"tensor '{at}_q.weight'", f"{size} rows", f"at most {width}")
 
     def shifted(letter: str, size: int) -> Shifted:
-        norm = (tensors.take(f"{at}_{letter}_norm.{end}", size) for end in ("weight", "bias"))
+        weight, bias = (tensors.take(f"{at}_{letter}_norm.{end}", size) for end in ("weight", "bias"))
         mix = tensors.join(f"{at}_lerp_{letter}", size, f"{at}_lerp_{letter}.weight")
-        return Shifted(mix, LayerNorm(*norm, eps), State(f"{at}_shift_{letter}", (1, size)))
+        return Shifted(mix, LayerNorm(weight, bias, eps), State(f"{at}_shift_{letter}", (1, size)))
 
     def by_token(letter: str, size: int) -> ByToken:
         rank = tensors.dimension(f"{at}_{letter}1.weight", 0)

@@ -162,7 +162,7 @@ LOADING = {
     ),
     "initial_state": _loading(
         "--initial-state", type=FileName(), metavar="FILE",
-        help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
+        help="Tuned state that every text begins with, for RNNs: GGUF, .pth of torch.save, or .st of web-rwkv.",
     ),
     "rope_scaling": _loading(
         "--rope-scaling", type=click.Choice(["yarn", "linear", "none"]),

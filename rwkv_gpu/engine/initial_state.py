@@ -2,7 +2,8 @@
 
 A GGUF file with `general.type` adapter and `adapter.type` state holds tensors with the names of the model's states,
 such as `blk.0.wkv` [heads, value, key]. A torch.save file, as written by tuning programs for RWKV, holds the same
-matrices as `blocks.0.att.time_state`. States that the file lacks begin as zeros.
+matrices as `blocks.0.att.time_state`; a safetensors file of web-rwkv (.st, .state) has them transposed. States that
+the file lacks begin as zeros.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, printable
 from ..gguf.file import GGUFFile
+from ..gguf.safetensors import is_safetensors, read_safetensors
 from ..models.registry import Model
 from .adapters import kind_of
 
@@ -32,7 +34,12 @@ StateArrays = Mapping[str, npt.NDArray[Any]]
 
 def read_initial_state(path: Path, model: Model, architecture: str) -> StateArrays:
     """Reads the states of a file and checks them against the model, before anything is loaded."""
-    found = _of_torch(path) if is_torch_file(path) else _of_gguf(path, architecture)
+    if is_torch_file(path):
+        found = _renamed(path, read_torch_file(path))
+    elif is_safetensors(path):
+        found = {name: array.swapaxes(-1, -2) for name, array in _renamed(path, _of_safetensors(path)).items()}
+    else:
+        found = _of_gguf(path, architecture)
     if not model.states or model.caches:
         raise BadInput(f"{path}: '{architecture}' attends, so it cannot begin with a tuned state; take an RNN")
     arrays = {state.name: np.zeros(state.shape, np.float32) for state in model.states}
@@ -57,9 +64,16 @@ def _of_gguf(path: Path, architecture: str) -> StateArrays:
         return {tensor.name: file.values(tensor) for tensor in file.tensors.values()}
 
 
-def _of_torch(path: Path) -> StateArrays:
-    """The matrices of a torch.save file, also [heads, value, key]."""
-    found = read_torch_file(path)
+def _of_safetensors(path: Path) -> StateArrays:
+    """The matrices of a safetensors file, [heads, key, value]."""
+    found = read_safetensors(path, TIME_STATE)
+    if any(array.ndim != 3 for array in found.values()):
+        raise BadInput(f"{path}: a time_state is not [heads, key, value]; convert the state again")
+    return found
+
+
+def _renamed(path: Path, found: StateArrays) -> StateArrays:
+    """The matrices of an RWKV program under the names of states."""
     if not any(TIME_STATE.fullmatch(name) for name in found):
         raise BadInput(f"{path}: has no tensor such as blocks.0.att.time_state; give a tuned state")
     return {TIME_STATE.sub(r"blk.\1.wkv", name): array for name, array in found.items()}

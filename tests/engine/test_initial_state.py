@@ -22,6 +22,7 @@ from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from tests.engine.test_engine import drive, ids_of, small, tokens
+from tests.gguf.test_safetensors import whole
 from tests.golden_files import golden
 
 NAME = "tiny-rwkv7.gguf"
@@ -177,6 +178,32 @@ def test_a_state_that_torch_saved_is_read_without_torch(tmp_path, torch, kind):
     for name, array in arrays.items():
         np.testing.assert_allclose(found[name], array, rtol=0 if kind == "FloatStorage" else 2**-7)
     assert not found["blk.0.shift_time"].any()
+
+
+@pytest.mark.parametrize("kind", ["F16", "F32", "BF16"])
+def test_a_state_in_the_format_of_web_rwkv_is_read(tmp_path, kind):
+    """Its converter transposes each matrix."""
+    arrays, path = tuned(), tmp_path / "state.st"
+    stored = {f"blocks.{n}.att.time_state": (kind, arrays[f"blk.{n}.wkv"].swapaxes(1, 2)) for n in range(2)}
+    path.write_bytes(whole(stored))
+    with GGUFFile.open(golden(NAME)) as file:
+        found = read_initial_state(path, load_model(file), "rwkv7")
+    for name, array in arrays.items():
+        np.testing.assert_allclose(found[name], array, rtol={"F32": 0, "F16": 2**-10, "BF16": 2**-7}[kind], atol=1e-6)
+
+
+def test_a_safetensors_file_that_is_no_state_is_refused(tmp_path):
+    path, name = tmp_path / "x.st", "blocks.0.att.time_state"
+
+    def refused(message, data):
+        path.write_bytes(data)
+        with GGUFFile.open(golden(NAME)) as file, pytest.raises(RwkvGpuError, match=message):
+            read_initial_state(path, load_model(file), "rwkv7")
+
+    refused("no tensor such as blocks.0.att.time_state", whole({"emb.weight": ("F16", np.ones((4, 4)))}))
+    refused("is not \\[heads, key, value\\]", whole({name: ("F16", np.ones(4))}))
+    refused(r"has the shape \[2, 3, 4\]; the model has", whole({name: ("F16", np.ones((2, 4, 3)))}))
+    refused("no sound safetensors file", whole({name: ("F16", np.ones((2, 64, 64)))})[:-1])
 
 
 def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_path, torch):

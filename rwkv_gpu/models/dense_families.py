@@ -209,6 +209,13 @@ def olmo2(source: DenseFile) -> Form:
     return Form(ropes=ropes, windows=windows, head_norms="whole", norms=(None, None), after=AFTER)
 
 
+def cogvlm(source: DenseFile) -> Form:
+    """The text part of CogVLM: as Llama. Images have matrices of their own, which text does not need."""
+    parts = "attn_qkv", "attn_output", "gate", "down", "up"
+    source.tensors.skip(*(f"blk.{i}.vis_{part}.weight" for i in range(source.hyper.layers) for part in parts))
+    return Form(pairing="neox")
+
+
 def plamo3(source: DenseFile) -> Form:
     """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
     windows = source.windows(8)
@@ -269,6 +276,7 @@ FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,
     "command-r": command_r,
+    "cogvlm": cogvlm,
     "ernie4_5": Form(),
     "exaone": Form(pairing="neox"),
     "exaone4": exaone4,

@@ -263,6 +263,23 @@ def routed(made: Made, *, shared: int = 0, selected: bool = False, leading: int 
     return tensors, old | dense | sizes | (keys or {})
 
 
+def with_image_matrices(made: Made) -> Made:
+    """The same with a second matrix for each of a layer, which images use."""
+    g, (tensors, keys) = Source(117), made
+    names = {
+        "attn_qkv": "attn_qkv",
+        "attn_output": "attn_output",
+        "ffn_gate": "gate",
+        "ffn_down": "down",
+        "ffn_up": "up",
+    }
+    return tensors | {
+        f"blk.{i}.vis_{own}.weight": (g.matrix(*tensors[f"blk.{i}.{name}.weight"][0].shape), "Q4_0")
+        for i in range(int(keys["block_count"]))
+        for name, own in names.items()
+    }, keys
+
+
 def whole_norms(made: Made) -> Made:
     """The same with norms of q and k over all their heads."""
     g, (tensors, keys) = Source(104), made
@@ -1021,6 +1038,7 @@ MODELS = {
     "hunyuan_vl": lambda: renamed(
         sections(transformer(62, SMALL, norms=True)), {}, {"rope.scaling.alpha": 1000.0, "rope.scaling.type": "none"}
     ),
+    "cogvlm": lambda: with_image_matrices(fused(transformer(175, SMALL, kv=4))),
     "openelm": lambda: openelm(63),
     "paddleocr": lambda: sections(transformer(65, SMALL)),
     "plamo": lambda: feed_normed_as_attention(transformer(66, SMALL)),

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from .other_engines import owners, translated
+
 PREFIX = "RWKV_GPU_"
 
 
@@ -17,7 +19,17 @@ class Grouped(click.Option):
 
 
 class Page(click.Command):
-    """A command whose help shows its options in groups."""
+    """A command whose help shows its options in groups, and that knows the options of other engines."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, translated(self, args))
+        except click.NoSuchOption as error:
+            found = owners(error.option_name, ctx.find_root())
+            if not found:
+                raise
+            names = " and ".join(f"`rwkv-gpu {name}`" for name in found[:3])
+            raise click.UsageError(f"{error.option_name} is an option of {names}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -15,6 +15,7 @@ from .keyboard import Interrupted
 from .signals import Signals
 
 GRACE = {signal.SIGINT: 0.7}  # seconds to save the answer so far; 5 for other signals
+LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
     "and --context-shift leaves out the oldest turns"
@@ -99,6 +100,8 @@ class Repl:
 
     def _understood(self, text: str) -> Ask | None:
         """Returns the question to answer, which may come from a command; None if a command needs no answer."""
+        if self.interactive and text.strip().lower() in LEAVES:
+            raise slash.Leave
         command = slash.parsed(text) if self.interactive else None
         if command is not None:
             return slash.run(self.conversation, *command)

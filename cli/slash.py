@@ -9,6 +9,7 @@ from rwkv_gpu.errors import BadInput
 
 from .clipboard import copy
 from .conversation import Ask, Conversation
+from .sizes import context_text
 
 
 class Leave(Exception):
@@ -120,7 +121,26 @@ def system(conversation: Conversation, text: str) -> None:
         conversation.screen.note(conversation.chat.system or "there is no system prompt; /system TEXT sets one")
 
 
+def show(conversation: Conversation, _: str) -> None:
+    """The model, the system prompt, and the settings that were changed."""
+    info, chat = conversation.llm.info, conversation.chat
+    context = context_text(conversation.llm.context, info.trained_context)
+    lines = [
+        f"model    {info.name or info.architecture}: {info.architecture}, {info.parameters / 1e9:.3g} B, {info.format}",
+        f"device   {info.device}, context {context}",
+        f"system   {chat.system or 'none; /system TEXT sets one'}",
+        *(f"{name} {value}" for name, value in chat.settings.items()),
+    ]
+    for line in lines:
+        conversation.screen.note(f"  {line}", "")
+
+
 def set_value(conversation: Conversation, rest: str) -> None:
+    kind, _, more = rest.partition(" ")
+    if kind == "system":  # as in ollama
+        system(conversation, more.strip().strip('"'))
+        return
+    rest = more.strip() if kind == "parameter" else rest
     name, _, value = rest.replace("=", " ", 1).partition(" ")
     if not name:
         for line in conversation.settings():
@@ -183,6 +203,7 @@ COMMANDS = {
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
+    "show": Slash("", "Show the model, the system prompt and the settings.", show),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
     "think": Slash("[on|off|auto]", "Whether the model thinks before it answers.", think),
     "stats": Slash("[on|off]", "Show totals; show or hide the line after answers.", stats),
@@ -192,4 +213,4 @@ FORCED: dict[str, Callable[[Conversation, str], Ask | None]] = {
     "save!": partial(Conversation.save, replace=True),
     "load!": partial(Conversation.load, drop=True),
 }
-ALIASES = {"?": "help", "bye": "exit", "quit": "exit", "clear": "reset", "retry": "regen"}
+ALIASES = {"?": "help", "h": "help", "q": "exit", "bye": "exit", "quit": "exit", "clear": "reset", "retry": "regen"}

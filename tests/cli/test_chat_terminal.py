@@ -87,6 +87,19 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     assert chat.left() == 0
 
 
+def test_habits_of_other_programs_work(chat):
+    chat.type("/show")
+    chat.wait("system   none")
+    chat.type('/set system "Be brief."')
+    chat.wait("it applies from the next question on")
+    chat.type("/set parameter temperature 0.25")
+    chat.wait("temperature 0.25")
+    chat.type("/h")
+    chat.wait("/show")
+    chat.type("quit")
+    assert chat.left() == 0
+
+
 def test_history_shows_the_chat_and_copy_takes_the_last_answer(chat):
     chat.type("/copy")
     chat.wait("there is no answer yet")

@@ -1,0 +1,99 @@
+"""Options of other engines on our command line: they work, are not needed, or the error names the option to use."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+
+import click
+
+NOT_NEEDED = "not needed: "
+SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # which an option that is not needed may be followed by
+
+
+@dataclass(frozen=True)
+class Other:
+    """Options of an engine, and what replaces them here, in markdown."""
+
+    engine: str
+    names: tuple[str, ...]
+    here: str
+    ours: dict[str, str] = field(default_factory=dict)  # options with the same meaning, with what precedes the value
+    valued: tuple[str, ...] = ()  # names with a value
+
+    @property
+    def row(self) -> str:
+        """The row of docs/comparison.md."""
+        return f"| {self.engine} | {', '.join(f'`{name}`' for name in self.names)} | {self.here} |"
+
+
+@cache
+def others() -> tuple[Other, ...]:
+    """All rows of the table."""
+    text = resources.files(__package__).joinpath("other_engines.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["option"]
+    return tuple(
+        Other(one["engine"], tuple(one["names"]), one["here"], one.get("ours", {}), tuple(one.get("valued", ())))
+        for one in rows
+    )
+
+
+def translated(command: click.Command, arguments: Sequence[str]) -> list[str]:
+    """The arguments with options of other engines replaced by ours, or left out with a note where none is needed.
+
+    Options of the command itself, and their values, stay as they are.
+    """
+    own = {
+        name: one for one in command.params if isinstance(one, click.Option) for name in one.opts + one.secondary_opts
+    }
+    words = list(arguments)
+    result: list[str] = []
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            return [*result, word, *words]
+        if not re.match(r"--?[a-zA-Z]", name) or name in own or not (other := _other(name)):
+            result.append(word)
+            if name in own and not equals and not (own[name].is_flag or own[name].count) and words:
+                result.append(words.pop(0))
+            continue
+        ours, joined, before = other.ours.get(name, "").partition("=")
+        if ours in own:
+            value = value if equals or not words else words.pop(0)
+            result.append(f"{ours}={before if joined else ''}{value}")
+        elif other.here.startswith(NOT_NEEDED):
+            takes = name in other.valued or (bool(words) and words[0] in SWITCHES)
+            if takes and words and not equals:
+                words.pop(0)
+            note(f"{name} of {other.engine} is {plain(other.here)}")
+        else:
+            raise click.UsageError(f"{name} is an option of {other.engine}; here: {plain(other.here)}")
+    return result
+
+
+def note(text: str) -> None:
+    """Prints a note to standard error."""
+    from .printing import print_text
+
+    print_text(f"rwkv-gpu: {text}", err=True)
+
+
+def plain(text: str) -> str:
+    """A cell of the table as a sentence without an end."""
+    return text.replace("`", "").rstrip(".")
+
+
+def _other(name: str) -> Other | None:
+    return next((other for other in others() if name in other.names), None)
+
+
+def owners(name: str | None, root: click.Context) -> list[str]:
+    """Our commands that have this option."""
+    group = root.command
+    if not isinstance(group, click.Group):
+        return []
+    commands = {title: group.get_command(root, title) for title in group.list_commands(root)}
+    return [title for title, one in commands.items() if one and any(name in option.opts for option in one.params)]

@@ -113,8 +113,8 @@ def test_a_page_names_its_own_command_in_its_example(name):
         (["batch", "m.gguf", "in.jsonl"], "missing argument 'OUT.jsonl'"),
         (["fit", "m.gguf", "n.gguf"], "unexpected extra argument (n.gguf)"),
         (
-            ["generate", "m.gguf", "-n", "0"],
-            "must be a whole number of at least 1, or -1; see rwkv-gpu generate --help",
+            ["generate", "m.gguf", "-n", "-2"],
+            "must be a whole number of at least 0, or -1; see rwkv-gpu generate --help",
         ),
         (["generate", "m.gguf", "--chunk-size", "none"], "--chunk-size"),
         (["generate", "m.gguf", "--bar"], "--bar"),

@@ -29,7 +29,6 @@ COMMON_IGNORED = MappingProxyType(
         "user": "it names a customer of a service",
         "safety_identifier": "it names a customer of a service",
         "metadata": "nothing is stored",
-        "store": "nothing is stored",
         "service_tier": "there is one tier",
         "prompt_cache_key": "prompts that begin alike are found without it",
         "prompt_cache_retention": "prompts that begin alike are found without it",
@@ -48,6 +47,7 @@ CHAT = Fields(
     },
     ignored={
         **COMMON_IGNORED,
+        "store": "nothing is stored",
         "modalities": "answers are text",
         "prediction": "it would not speed anything up here",
     },
@@ -74,7 +74,7 @@ RESPONSES = Fields(
         {
             "input", "instructions", "model", "stream", "max_output_tokens", "temperature", "top_p", "text",
             "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop", "tools", "tool_choice",
-            "parallel_tool_calls",
+            "parallel_tool_calls", "previous_response_id", "store",
         }
     ),
     ignored={
@@ -85,8 +85,7 @@ RESPONSES = Fields(
         "top_logprobs": "this API has no log probabilities here",
     },
     refused={
-        "previous_response_id": "nothing is stored; send the whole conversation as input",
-        "conversation": "nothing is stored; send the whole conversation as input",
+        "conversation": "conversations are not stored; use previous_response_id, or send all of it as input",
         "background": "answers in the background are not supported; use stream, with resumable",
         "prompt": "prompts are not stored here; send their text as input",
     },

@@ -50,6 +50,7 @@ def routes(service: Service) -> list[Route]:
         get("/v1/models/{name:path}", endpoint(model)),
         post("/v1/chat/completions", chats),
         post("/chat/completions", chats),
+        post("/v1/chat/completions/input_tokens", endpoint(input_tokens, takes_body=True)),
         post("/v1/completions", endpoint(completions, takes_body=True)),
         post("/v1/embeddings", endpoint(embeddings, takes_body=True)),
     ]
@@ -77,6 +78,15 @@ async def chat_completions(service: Service, call: Call) -> Response:
         return llm.prepare_chat_completion(messages, **given)
 
     return await _answer(service, call, fields, prepare)
+
+
+async def input_tokens(service: Service, call: Call) -> Response:
+    """Counts the prompt tokens of messages."""
+    messages, fields = chat_request(call)
+    name, _ = model_name(fields), wants_stream(fields)
+    _, llm = await service.use(call, name)
+    prepared = await service.work(lambda: llm.prepare_chat_completion(messages, **fields))
+    return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
 
 
 def chat_request(call: Call) -> tuple[Any, Json]:

@@ -9,7 +9,17 @@ from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
 REASONING = "reasoning"  # role of an item between messages
-NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
+NOT_CHAT = (
+    "previous_response_id",
+    "store",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "text",
+    "reasoning",
+    "tools",
+    "tool_choice",
+)
 
 
 def request_of(fields: Json, ignored: list[str]) -> Json:
@@ -55,6 +65,11 @@ def _tools(fields: Json, ignored: list[str]) -> Json:
         choice = {"type": "function", "function": {"name": choice.get("name")}}
     found = {"tools": tools, "tool_choice": choice}
     return {name: value for name, value in found.items() if value}
+
+
+def items_of(given: Any) -> list[Any]:
+    """The input as a list of items."""
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given if isinstance(given, list) else []
 
 
 def messages_of(given: Any, instructions: Any) -> list[Json]:

@@ -1,7 +1,7 @@
-"""OpenAI's Responses API over chats, whole and streamed. Nothing is stored: each request carries its full input."""
+"""OpenAI's Responses API over chats, whole and streamed. Requests can continue the latest responses."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,7 +14,7 @@ from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import RESPONSES, honoured
 from .openai import error_body, model_name, wants_stream
-from .response_input import request_of
+from .response_input import items_of, request_of
 from .response_output import Event, Output
 from .routes import Route, delete, get, post
 from .service import Running, Service
@@ -25,18 +25,49 @@ REPEATED = (  # fields that a response repeats
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes of this API; those that would need stored responses are refused."""
+    """The routes of this API."""
     endpoint = partial(Endpoint, service, FAMILY)
     return [
         post("/v1/responses", endpoint(responses, takes_body=True)),
-        get("/v1/responses/{id:path}", endpoint(stored)),
-        delete("/v1/responses/{id:path}", endpoint(stored)),
+        post("/responses", endpoint(responses, takes_body=True)),
+        post("/v1/responses/input_tokens", endpoint(input_tokens, takes_body=True)),
+        get("/v1/responses/{id}", endpoint(stored)),
+        delete("/v1/responses/{id}", endpoint(remove)),
     ]
 
 
-async def stored(_service: Service, _call: Call) -> Response:
-    """Refused: responses are not stored."""
-    raise ApiError(501, "responses are not stored here; a stream with resumable can be read again at /v1/streams/ID")
+async def stored(service: Service, call: Call) -> Response:
+    """A stored response."""
+    return Whole(service.responses.get(call.path_params["id"], call.owner).response)
+
+
+async def remove(service: Service, call: Call) -> Response:
+    """Removes a stored response."""
+    service.responses.delete(call.path_params["id"], call.owner)
+    return Whole({"id": call.path_params["id"], "object": "response", "deleted": True})
+
+
+async def input_tokens(service: Service, call: Call) -> Response:
+    """Counts the tokens of an input."""
+    fields = honoured(call, RESPONSES)
+    name, _ = model_name(fields), wants_stream(fields)
+    _before(service, call, fields)
+    asked = request_of(fields, call.ignored)
+    _, llm = await service.use(call, name)
+    prepared = await service.work(lambda: llm.prepare_chat_completion(**asked))
+    return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
+
+
+def _before(service: Service, call: Call, fields: Json) -> None:
+    """Puts the items of the previous response, if one is named, before the input."""
+    previous, given = fields.get("previous_response_id"), fields.get("input")
+    if previous is None or not given:
+        return
+    if not isinstance(previous, str):
+        message = f"previous_response_id is {previous!r}; it must be the id of a response"
+        raise ApiError(400, message, param="previous_response_id")
+    before = service.responses.get(previous, call.owner, "previous_response_id").items
+    fields["input"] = [*before, *items_of(given)]
 
 
 def error_event(error: ApiError, request_id: str) -> bytes:
@@ -52,16 +83,27 @@ async def responses(service: Service, call: Call) -> Response:
     """Answers an input: a text, or items."""
     fields = honoured(call, RESPONSES)
     name, stream = model_name(fields), wants_stream(fields)
+    stores = fields.get("store", True)
+    if not isinstance(stores, bool):
+        raise ApiError(400, f"store is {stores!r}; it must be true or false", param="store")
+    _before(service, call, fields)
     asked = request_of(fields, call.ignored)
     served = service.catalogue.find(name)
     running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
     made = Made(call.body, served.name, f"resp_{unique()}")
+
+    def keep(response: Json) -> None:
+        if stores:
+            service.responses.add(call.owner, response, [*items_of(fields.get("input")), *response["output"]])
+
     if stream:
-        return Stream(_events(running, made))
+        return Stream(_events(running, made, keep))
     output = Output()
     async for chunk in chunks_of(running):
         output.feed(chunk["choices"][0]["delta"])
-    return Whole(made.ended(output, running.answers.each[0])[1])
+    _, response = made.ended(output, running.answers.each[0])
+    keep(response)
+    return Whole(response)
 
 
 @dataclass(frozen=True)
@@ -95,7 +137,8 @@ class Made:
         repeated["text"] = {"format": {"type": "text"}, **(self.body.get("text") or {})}
         if self.body.get("user") is not None:
             repeated["user"] = self.body["user"]
-        return {**head, **repeated, **fields, "previous_response_id": None, "store": False, "background": False}
+        repeated["previous_response_id"] = self.body.get("previous_response_id")
+        return {**head, **repeated, **fields, "store": self.body.get("store") is not False, "background": False}
 
 
 def _usage(answer: Answer) -> Json:
@@ -126,7 +169,7 @@ class Numbered:
         return b"event: " + kind.encode() + b"\ndata: " + content + b"\n\n"
 
 
-async def _events(running: Running, made: Made) -> AsyncGenerator[bytes]:
+async def _events(running: Running, made: Made, keep: Callable[[Json], None]) -> AsyncGenerator[bytes]:
     numbered, output, begun = Numbered(), Output(), made.begun()
     yield numbered.events([("created", {"response": begun}), ("in_progress", {"response": begun})])
     async for chunk in chunks_of(running):
@@ -134,4 +177,5 @@ async def _events(running: Running, made: Made) -> AsyncGenerator[bytes]:
         if data:
             yield data
     last, response = made.ended(output, running.answers.each[0])
+    keep(response)
     yield numbered.events([*last, (response["status"], {"response": response})])

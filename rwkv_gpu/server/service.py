@@ -28,6 +28,7 @@ from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
 from .metrics import Metrics
 from .queue import Queue, Ticket
+from .stored_responses import StoredResponses
 from .streams import Streams
 
 T = TypeVar("T")
@@ -115,6 +116,7 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[ServedModel, Queue] = {}
         self.streams = Streams()
+        self.responses = StoredResponses()
         self.metrics = Metrics(self._gauges)
         self.running: dict[Call, Running] = {}  # requests that hold engine slots
         self._calls: set[Call] = set()  # requests being answered

@@ -108,6 +108,12 @@ def test_the_only_model_answers_to_any_name_unless_names_are_strict():
         assert server.request("POST", "/v1/chat/completions", body)[0] == 404
 
 
+def test_prompt_tokens_are_counted_before_a_request(llama):
+    body = {"messages": HI, "max_tokens": 2}
+    used = llama.post("/v1/chat/completions", body)["usage"]["prompt_tokens"]
+    assert llama.post("/v1/chat/completions/input_tokens", body)["input_tokens"] == used
+
+
 def test_metrics_have_the_names_of_llama_server_and_vllm(llama):
     llama.post("/v1/completions", {"prompt": "hello", "max_tokens": 3})
     lines = llama.get("/metrics").decode().splitlines()

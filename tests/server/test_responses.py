@@ -6,6 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from rwkv_gpu.server.errors import ApiError
+from rwkv_gpu.server.response_input import items_of
+from rwkv_gpu.server.stored_responses import StoredResponses
+
 ASK = {"input": "Hi", "max_output_tokens": 6, "temperature": 0}
 
 
@@ -134,6 +138,8 @@ def test_calls_and_their_outputs_come_back_as_input(server):
         ({"input": [{"type": "file_search_call"}]}, "input"),
         ({"input": [3]}, "input"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"previous_response_id": 3}, "previous_response_id"),
+        ({"store": "yes"}, "store"),
         ({"background": True}, "background"),
         ({"text": 3}, "text"),
         ({"max_output_tokens": -4}, "max_tokens"),
@@ -144,8 +150,38 @@ def test_what_cannot_be_is_refused(server, change, param):
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-def test_stored_responses_are_not_there(server):
-    assert server.request("GET", "/v1/responses/resp_1")[0] == 501
+def test_a_response_goes_on_with_the_one_before_it(server):
+    first = server.post("/v1/responses", ASK)
+    assert server.get(f"/v1/responses/{first['id']}") == first
+    more = {**ASK, "input": "And then?", "previous_response_id": first["id"]}
+    second = server.post("/responses", more)
+    assert second["previous_response_id"] == first["id"]
+    asked = items_of(ASK["input"])
+    whole = {**ASK, "input": [*asked, *first["output"], {"role": "user", "content": "And then?"}]}
+    again = server.post("/v1/responses", {**whole, "store": False})
+    assert second["usage"]["input_tokens"] == again["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+    counted = server.post("/v1/responses/input_tokens", more)
+    assert counted == {"object": "response.input_tokens", "input_tokens": second["usage"]["input_tokens"]}
+    assert server.request("GET", f"/v1/responses/{again['id']}")[0] == 404
+    [*_, last] = server.stream("/v1/responses", {**more, "previous_response_id": second["id"]})
+    assert server.get(f"/v1/responses/{last['response']['id']}") == last["response"]
+    assert server.request("DELETE", f"/v1/responses/{first['id']}")[2]["deleted"]
+    assert server.request("GET", f"/v1/responses/{first['id']}")[0] == 404
+
+
+def test_stored_responses_are_bounded_and_seen_by_their_owner_only():
+    store = StoredResponses(most=2, most_bytes=1000)
+    for number in range(3):
+        store.add(b"me", {"id": f"resp_{number}"}, ["x"])
+    store.add(b"me", {"id": "large"}, ["x" * 1000])
+    for id, owner in (("resp_0", b"me"), ("large", b"me"), ("resp_2", b"you")):
+        with pytest.raises(ApiError) as refused:
+            store.get(id, owner)
+        assert refused.value.status == 404
+    assert store.get("resp_2", b"me").items == ["x"]
+    store.add(b"me", {"id": "half"}, ["x" * 970])
+    with pytest.raises(ApiError):
+        store.get("resp_2", b"me")
 
 
 def test_embeddings_are_the_librarys_in_both_forms(server):

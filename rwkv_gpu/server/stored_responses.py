@@ -1,0 +1,54 @@
+"""Responses of the Responses API that later requests may continue: in memory, bounded, and by owner."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from .call import Json, dumps
+from .errors import ApiError
+
+MOST = 1024  # responses
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A response, and the items of its conversation: all inputs before it and its output."""
+
+    owner: bytes
+    response: Json
+    items: list[Any]
+    nbytes: int
+
+
+class StoredResponses:
+    """The latest responses. The oldest make room for new ones. A response is visible to its owner only."""
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._found: OrderedDict[str, Stored] = OrderedDict()
+        self._nbytes = 0
+
+    def add(self, owner: bytes, response: Json, items: list[Any]) -> None:
+        """Stores a response, unless it is larger than the store."""
+        nbytes = len(dumps([response, items]))
+        if nbytes > self._most_bytes:
+            return
+        self._found[response["id"]] = Stored(owner, response, items, nbytes)
+        self._nbytes += nbytes
+        while len(self._found) > self._most or self._nbytes > self._most_bytes:
+            _, oldest = self._found.popitem(last=False)
+            self._nbytes -= oldest.nbytes
+
+    def get(self, id: str, owner: bytes, param: str | None = None) -> Stored:
+        """The response with that id."""
+        found = self._found.get(id)
+        if found is None or found.owner != owner:
+            message = f"there is no response {id[:80]!r} here; the server keeps the latest {self._most:,} in memory"
+            raise ApiError(404 if param is None else 400, message, code="response_not_found", param=param)
+        return found
+
+    def delete(self, id: str, owner: bytes) -> None:
+        """Removes a response."""
+        self._nbytes -= self.get(id, owner).nbytes
+        del self._found[id]

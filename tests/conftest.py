@@ -50,7 +50,7 @@ LONGEST = {
     "test_doctor_shaders.py",
     "test_plan_digests.py",
 }
-# These need no GPU, but some ten seconds of CPU time each: `make test` leaves them to `make test-all`.
+# These need no GPU, but ten seconds of CPU time each, or more: `make test` leaves them to `make test-all`.
 LONG = {
     "cli/test_batch_devices.py",
     "cli/test_habits.py",  # starts every command several times
@@ -60,6 +60,12 @@ LONG = {
     "fuzz/test_beside.py",
     "fuzz/test_fuzz.py",
     "gguf/test_bad_files.py",
+    "measure/test_constants.py",
+    "measure/test_offline.py",
+    "measure/test_plans.py",
+    "models/test_any_batch.py",
+    "models/test_eps.py",
+    "models/test_numbers.py",
 }
 END = "test_session_translates.py"  # over what all others compiled
 

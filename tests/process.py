@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,14 @@ import wgpu
 NEEDS_POSIX = "needs signals, pipes, shells or permissions of POSIX"
 PATIENCE = 280.0  # seconds that a test waits for what must come, on a machine however slow
 posix = pytest.mark.skipif(os.name == "nt", reason=NEEDS_POSIX)
+
+
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to be so"
+        time.sleep(0.005)
 
 
 def descriptors() -> int:

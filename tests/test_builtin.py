@@ -71,6 +71,7 @@ def test_it_says_the_same_on_a_gpu(llm, adapter):
             assert ours == theirs
 
 
+@pytest.mark.slow  # measures this machine
 def test_it_speaks_faster_than_one_reads_with_a_cpu_alone(llm):
     start = time.process_time()
     said = llm.generate("User: tell me a story\n\nAssistant:", max_tokens=60, temperature=0)

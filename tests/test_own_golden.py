@@ -100,8 +100,10 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
     narrow = opening["device"] != "cpu" and not (name in IN_EVERY_MODE and as_users_run_it)
     bounds = dict(zip(("f32", "f16"), OTHER_BOUNDS.get(name, (RMS, F16_RMS)), strict=True))
     for kv in ("f32",) if narrow else bounds:
+        # What is kept in float16 is read across chunks in any case; token by token it takes as long as all others.
+        chunks = (7,) if kv == "f16" and opening["device"] == "cpu" else (40, 1) if narrow else (40, 7, 1)
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
-            for chunk in (40, 1) if narrow else (40, 7, 1):
+            for chunk in chunks:
                 assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bounds[kv] + rounding
 
 

@@ -130,7 +130,9 @@ class FakeLLM:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay", type=float, default=0.0)
-    parser.add_argument("--loading", type=float, default=0.0)
+    parser.add_argument(
+        "--loading", type=Path, help="a file that is there from when loading begins until a test removes it"
+    )
     parser.add_argument("--session")
     parser.add_argument("--answer")
     parser.add_argument("--no-color", action="store_true")
@@ -143,7 +145,10 @@ def main():
     session_file.save_chats, session_file.load_chats = FakeSession().save, FakeSession().load
     file = SessionFile(options.session) if options.session else None
     with source([f"/{name}" for name in slash.COMMANDS], color=screen.color) as asks:
-        time.sleep(options.loading)
+        if options.loading:
+            options.loading.touch()
+            while options.loading.exists():
+                time.sleep(0.01)
         branches, at = file.load(FakeLLM()) if file and file.exists else ([chat], 0)
         conversation = Conversation(FakeLLM(), screen, asks, branches, at, file, {"temperature": 0.8})
         code = Repl(conversation, signals, not isinstance(asks, Piped)).run()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.tmux import PYTHON, Terminal
 from tests.golden_files import OWN
-from tests.process import PATIENCE
+from tests.process import until
 
 
 @pytest.fixture
@@ -203,10 +203,12 @@ def test_a_paste_while_an_answer_comes_is_one_message(chat, brackets):
 
 @pytest.mark.parametrize("brackets", [True, False])
 def test_a_paste_while_the_model_loads_is_one_message(tmp_path, brackets):
-    chat = Terminal(f"{PYTHON} -m tests.cli.fake_chat --loading 3", tmp_path)
+    loading = tmp_path / "loading"
+    chat = Terminal(f"{PYTHON} -m tests.cli.fake_chat --loading {loading}", tmp_path)
     try:
-        time.sleep(1.5)
+        until(loading.exists)
         chat.paste("first line\nsecond line\nthird line\n", brackets=brackets)
+        loading.unlink()
         chat.wait("third line")
         if brackets:
             chat.key("Enter")
@@ -225,7 +227,7 @@ def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, bracke
     chat.paste(LINES * 4, brackets=brackets)
     chat.key("C-c")
     chat.wait("stopped")
-    time.sleep(0.5)
+    time.sleep(0.5)  # what is typed at once may be dropped with the paste
     assert "line 0" not in chat.screen()
     chat.type("next")
     chat.wait("2: you said next")
@@ -309,10 +311,7 @@ def test_a_terminal_that_is_closed_leaves_what_was_shown_in_the_session(tmp_path
     finally:
         chat.close()
     saved = tmp_path / "talk.chat"
-    end = time.monotonic() + PATIENCE
-    while "you said a" not in (saved.read_text() if saved.exists() else ""):
-        assert time.monotonic() < end, "the session lacks what was shown"
-        time.sleep(0.02)
+    until(lambda: saved.exists() and "you said a" in saved.read_text())
 
 
 @pytest.mark.parametrize(("kind", "answering"), [("SIGTERM", False), ("SIGTERM", True), ("SIGHUP", False)])
@@ -583,10 +582,13 @@ def test_a_chat_with_a_real_model(tmp_path):
         chat.type("/set max_tokens 100000")
         chat.wait("max_tokens 100000")
         chat.type("/set stop")
+        chat.resize(100, 12)
         chat.type("/regen")
-        time.sleep(0.5)
+        chat.wait("/regen")
+        chat.wait("/regen", gone=True)  # its answer has come so far that it scrolls
         chat.key("C-c")
         chat.wait("stopped")
+        chat.resize(100, 50)
         chat.type("/set heat 3")
         chat.wait("unknown setting 'heat'")
         chat.key("C-d")

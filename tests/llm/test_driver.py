@@ -18,7 +18,7 @@ from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Generation
 from rwkv_gpu.llm.reader import Ends, Reader
 from rwkv_gpu.text.stream import Detokenizer
-from tests.process import PATIENCE, posix
+from tests.process import PATIENCE, posix, until
 
 
 class Letters:
@@ -110,13 +110,6 @@ def driven():
     yield make
     for driver in drivers:
         driver.close()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.002)
 
 
 def test_calls_from_many_threads_share_steps_and_one_thread_drives(driven):

@@ -103,6 +103,7 @@ def test_any_flipped_byte_and_any_cut_is_refused(llm, tmp_path):
             llm.load_chat(path)
 
 
+@pytest.mark.long
 def test_a_chat_of_any_length_that_is_saved_can_be_loaded(llm, tmp_path):
     """Its messages alone have more bytes than a header could once have."""
     messages = [

@@ -65,6 +65,7 @@ def prompt_of(llm, *messages, **more):
     return llm.detokenize(request.ids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
     llm = models(name)

@@ -14,6 +14,7 @@ from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
 from rwkv_gpu.measure.shapes import ENCODERS, QUANTS, RWKV7, SHAPES, Bert, Latent, NomicBert, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
 from rwkv_gpu.models.registry import is_encoder, load_model
+from tests.cases import each
 
 TINY = RWKV7(2, 256, 8, 8, 8, 16, vocabulary=300)
 TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2, head_norms=True)
@@ -42,7 +43,8 @@ MILLIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if name not in MILLIONS])
+@pytest.mark.long
+@each("name", [name for name in SHAPES if name not in MILLIONS])
 def test_every_shape_is_a_model_of_the_size_in_its_name(name):
     with open_synthetic(name) as file:
         load_model(file)

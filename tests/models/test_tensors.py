@@ -46,6 +46,7 @@ def test_more_layers_than_the_file_says_are_refused(arch, tmp_path):
         load(parts, tmp_path)
 
 
+@pytest.mark.long
 @each("arch", MODELS)
 def test_a_misspelt_tensor_is_missed_by_its_right_name(arch, tmp_path):
     for i, one in enumerate(parts_of(arch).tensors):

@@ -1,12 +1,11 @@
 """An engine whose steps are let through one by one, so that a test can look at a request in each stage."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.process import PATIENCE
+from tests.process import until
 from tests.server.serving import Served
 
 
@@ -30,10 +29,14 @@ class Gate:
         self.steps += 1
         return found
 
+    def let(self, steps: int) -> None:
+        """Lets so many steps go whenever they come."""
+        self._allowed.release(steps)
+
     def allow(self, steps: int) -> None:
         """Lets so many steps go, and waits until they are done."""
         wanted = self.steps + steps
-        self._allowed.release(steps)
+        self.let(steps)
         until(lambda: self.steps >= wanted and (self._shut or not self._engine.busy))
 
 
@@ -48,11 +51,3 @@ def gate(server: Served) -> Iterator[Gate]:
     finally:
         held.open = True
         del engine.step
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Waits until something is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to be so"
-        time.sleep(0.005)

@@ -139,9 +139,8 @@ def test_a_request_that_takes_too_long_ends_with_an_error():
             assert answer["error"]["code"] == "timeout"
         until(lambda: idle(server))
     with serving() as server, gate(server) as held:
+        held.let(2)
         stream = Asked(server, {**LONG, "stream": True, "timeout": 0.5})
-        until(lambda: server.engine.busy)
-        held.allow(2)
         *_, error, done = events(stream.read())
         assert error["error"]["code"] == "timeout"
         assert done == "[DONE]"

@@ -19,7 +19,7 @@ from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
 from rwkv_gpu.text.grammar_worker import LARGE
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
-from tests.process import PATIENCE, posix, resident
+from tests.process import PATIENCE, posix, resident, until
 
 SMALL = Form.of(regex="[ab]{1,40}")
 DEEP = 5000  # rules that name each other in a row
@@ -69,13 +69,6 @@ def make(tokenizer):
 
 def processes(grammars):
     return [helper._process for helper in grammars._pool._helpers if helper._process is not None]
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)

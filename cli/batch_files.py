@@ -3,18 +3,17 @@
 import contextlib
 import json
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.replace_file import put_in_place
+from rwkv_gpu.replace_file import replace_bytes
+from rwkv_gpu.writer_lock import WriterLock
 
-from .texts import lines_of, read_text
+from .texts import lines_of, read_text, seekable
 
 Line = dict[str, Any]
 BEGINNING = b'{"id": '  # start of every result
@@ -61,7 +60,7 @@ class Output:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: str, ids: Sequence[str]) -> Iterator["Output"]:
-        """Opens a file, a pipe or standard output.
+        """Opens a pipe, standard output, or a file, which is locked: another batch would write to the same lines.
 
         Results of `ids` with an error are removed: these lines are tried again.
         """
@@ -71,22 +70,23 @@ class Output:
             yield cls(sys.stdout)
             return
         try:
-            answered = answered_in(Path(path), frozenset(ids)) if os.path.isfile(path) else frozenset()
-            with open(path, "a" if seekable(path) else "w", encoding="utf-8", newline="\n") as file:
-                yield cls(file, answered)
+            if not seekable(path):
+                with open(path, "w", encoding="utf-8", newline="\n") as file:
+                    yield cls(file)
+                return
+            with WriterLock(path) as lock:
+                answered = answered_in(lock, frozenset(ids)) if os.path.isfile(path) else frozenset()
+                with open(path, "a", encoding="utf-8", newline="\n") as file:
+                    yield cls(file, answered)
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise BadInput(f"cannot write {path}: {error.strerror}") from None
+            raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def seekable(path: str) -> bool:
-    """True if a path is, or would be, a regular file, not a pipe or device."""
-    return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
-
-
-def answered_in(path: Path, ids: frozenset[str]) -> frozenset[str]:
-    """The answered ids. Removes an incomplete last line, and errors of `ids`."""
+def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
+    """The answered ids in a locked file. Removes an incomplete last line, and errors of `ids`."""
+    path = lock.target
     data = path.read_bytes()
     whole, newline, rest = data.rpartition(b"\n")
     if rest and not BEGINNING.startswith(rest[: len(BEGINNING)]):
@@ -101,22 +101,8 @@ def answered_in(path: Path, ids: frozenset[str]) -> frozenset[str]:
             continue
         kept.append(line + b"\n")
     if len(b"".join(kept)) != len(data):
-        replace(path, b"".join(kept))
+        replace_bytes(path, b"".join(kept), lock=lock, private=False)
     return frozenset(answered)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Replaces a file atomically."""
-    path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, stat.S_IMODE(path.stat().st_mode))
-        put_in_place(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _result(path: Path, number: int, line: bytes) -> Line:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TextIO
 
 import click
 
@@ -29,6 +28,7 @@ from .page import Page
 from .printing import print_text
 from .screen import Screen
 from .signals import Signals
+from .texts import growing
 
 
 @click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
@@ -38,14 +38,14 @@ from .signals import Signals
     help="Test each case with one kernel, and measure no speeds: a fraction of the time.",
 )  # fmt: skip
 @click.option(
-    "--report", "report_file", type=click.File("w", encoding="utf-8"), metavar="FILE",
+    "--report", "report_path", type=click.Path(dir_okay=False), metavar="FILE",
     help="Also write FILE: adapter, driver, limits, features and every test, to attach to an issue.",
 )  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @shared("as_json", "matrix_units", "device")
 @click.pass_context
 def command(
-    ctx: click.Context, wanted: tuple[str, ...], few: bool, report_file: TextIO | None, verbose: bool, device: str,
+    ctx: click.Context, wanted: tuple[str, ...], few: bool, report_path: str | None, verbose: bool, device: str,
     matrix_units: MatrixUnits, as_json: bool,
 ) -> None:  # fmt: skip
     """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
@@ -53,8 +53,8 @@ def command(
     Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
     that. Exit code 3: a kernel is wrong.
     """
-    written = DeviceReport(report_file or io.StringIO())
-    if report_file and ctx.obj is not None:
+    written = DeviceReport(io.StringIO() if report_path is None else ctx.with_resource(growing(report_path)))
+    if report_path is not None and ctx.obj is not None:
         ctx.obj.on_signal = lambda number: _stop(written, ctx.obj, number)
     with _errors_reported(written):
         adapter = _adapter(device, written)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.replace_file import WINDOWS
+from rwkv_gpu.writer_lock import WINDOWS
 
 from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, quiet
 from .texts import read_text

@@ -1,10 +1,16 @@
 """Texts from an argument, a file or standard input."""
 
 import os
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.replace_file import replace_bytes
+from rwkv_gpu.writer_lock import WriterLock
 
 from .printing import print_text
 
@@ -30,12 +36,32 @@ def read_text(path: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file; creates missing folders."""
+    """Writes a file, atomically unless it is a pipe or a device; creates missing folders."""
+    if seekable(path):
+        replace_bytes(path, text.encode(), private=False)
+        return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def growing(path: str, mode: str = "w") -> Iterator[TextIO]:
+    """Opens a file that is written line by line, locked meanwhile; a pipe or a device is opened as it is."""
+    with ExitStack() as opened:
+        try:
+            if seekable(path):
+                opened.enter_context(WriterLock(path))
+            file = opened.enter_context(open(path, mode, encoding="utf-8", newline="\n"))
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+        yield file
+
+
+def seekable(path: str | Path) -> bool:
+    """True if a path is, or would be, a regular file, not a pipe or device."""
+    return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
 
 
 def as_text(data: bytes, where: str) -> str:

@@ -36,6 +36,10 @@ class BadInput(RwkvGpuError):
     """An argument that is out of range or of the wrong type."""
 
 
+class FileInUse(BadInput):
+    """An output file that another process is writing; the message names the process."""
+
+
 class ContextFull(RwkvGpuError):
     """A sequence longer than the context that the model was loaded with."""
 
@@ -53,12 +57,12 @@ class Closed(RwkvGpuError):
 
 
 class Forked(RwkvGpuError):
-    """A model used in a process that was forked from the one that loaded it."""
+    """A model or GPU used in a process that was forked from the one that opened it."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "the model was loaded") -> None:
         super().__init__(
-            "the model was loaded before this process was forked, and its threads are not here; "
-            "load it in this process, or start processes by 'spawn'"
+            f"{what} before this process was forked, and its threads are not here; start processes by 'spawn' "
+            "(multiprocessing.get_context('spawn'), gunicorn without --preload), or fork before loading a model"
         )
 
 

@@ -1,26 +1,24 @@
 """Replaces files atomically: after any failure, either the old or the new file is there, complete.
 
-The new file is written to the same folder, synced, read back, and only then renamed. So a full disk, a crash or a kill
-leaves the old file.
+One process at a time writes a file. The new file is written under a unique name to the same folder, synced, read back,
+and only then renamed. So a full disk, a crash or a kill leaves the old file; the next writer removes what is left.
 """
 
 import contextlib
-import importlib
 import os
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import BadInput, printable
+from .writer_lock import WINDOWS, WriterLock, hidden_name
 
-WINDOWS = os.name == "nt"  # cannot rename, replace or delete open files
 PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between attempts on Windows, where scanners briefly open new files
-LOCKED_AT = 1 << 30  # the locked byte on Windows, beyond the data: others cannot read a locked byte
-ABANDONED = 3600.0  # seconds after which an unfinished file is considered abandoned
 UNFINISHED = ".saving-"  # follows the target's name in the name of an unfinished file
+PATIENCE = 10.0  # seconds to wait for another process that is writing the same file
 
 
 class Unreadable(Exception):
@@ -31,48 +29,29 @@ def replace_file(
     path: str | os.PathLike[str],
     *,
     write: Callable[[BinaryIO], None],
-    check: Callable[[BinaryIO], object],
-    before_replace: Callable[[int], None] | None = None,
+    check: Callable[[BinaryIO], object] | None = None,
+    lock: WriterLock | None = None,
+    patience: float = PATIENCE,
+    private: bool = True,
 ) -> None:
     """Writes a file with `write`, then replaces the old one unless `check`, which reads it back, raises `Unreadable`.
 
-    Raises BadInput with the reason of a failure. `before_replace` gets the descriptor of the new file, locked for this
-    process, just before the replacement; a duplicate of the descriptor keeps the lock. It is not called on Windows,
-    where the file must be closed before.
+    Raises BadInput with the reason of a failure, or with the process that is still writing the file after `patience`
+    seconds. `lock` is that of a caller who has already locked the file. Only its owner can read a new `private` file.
     """
     target, refused = _target(path), f"{printable(os.fspath(path))}: cannot be written"
     try:
-        _remove_unfinished(target)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
+        with contextlib.nullcontext() if lock is not None else WriterLock(path, patience):
+            _remove_unfinished(target)
+            _replace(target, write, check, private)
     except OSError as error:
-        raise BadInput(f"{refused}: {error.strerror}") from None
-    try:
-        with open(handle, "w+b") as file:
-            lock(handle)  # so that it is not taken for a leftover of a killed process
-            _keep_mode(handle, target)
-            write(file)
-            file.flush()
-            os.fsync(handle)
-            file.seek(0)
-            check(file)
-            if WINDOWS:
-                file.close()
-            elif before_replace is not None:
-                before_replace(handle)
-            put_in_place(name, target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise BadInput(f"{refused}: {error.strerror}; the old file is as it was") from None
+        raise BadInput(f"{refused}: {error.strerror}{_kept(target)}") from None
     except Unreadable as error:
-        raise BadInput(f"{refused}: reading it back fails, it {error}; the old file is as it was") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
+        raise BadInput(f"{refused}: reading it back fails, it {error}{_kept(target)}") from None
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replaces a file by a text; creates the folder if missing. Raises BadInput with the reason of a failure."""
-    data = text.encode()
+def replace_bytes(path: Path, data: bytes, *, lock: WriterLock | None = None, private: bool = True) -> None:
+    """Replaces a file by some bytes; creates the folder if missing. Raises BadInput with the reason of a failure."""
 
     def write(file: BinaryIO) -> None:
         file.write(data)
@@ -85,7 +64,7 @@ def replace_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}") from None
-    replace_file(path, write=write, check=check)
+    replace_file(path, write=write, check=check, lock=lock, private=private)
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -98,38 +77,6 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
         else:
             return
     os.replace(source, target)
-
-
-def lock(handle: int) -> bool:
-    """Locks an open file for this process; False if another process holds the lock. Some file systems have no locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return _lock_byte(handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _lock_byte(handle: int) -> bool:
-    """Locks a byte at the current file position, for Windows."""
-    try:
-        msvcrt = importlib.import_module("msvcrt")
-    except ImportError:
-        return True
-    at = os.lseek(handle, 0, os.SEEK_CUR)
-    try:
-        os.lseek(handle, LOCKED_AT, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-    except OSError:
-        return False
-    finally:
-        os.lseek(handle, at, os.SEEK_SET)
-    return True
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -146,31 +93,47 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _prefix(target: Path) -> str:
-    """Prefix of the names of a target's unfinished files; a file name has at most 255 bytes."""
-    start = target.name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
-    return f".{start}{UNFINISHED}"
+def _replace(
+    target: Path, write: Callable[[BinaryIO], None], check: Callable[[BinaryIO], object] | None, private: bool
+) -> None:
+    """Writes, syncs and checks the new file, and renames it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    made = target.with_name(hidden_name(target, f"{UNFINISHED}{secrets.token_hex(8)}"))
+    handle = os.open(made, flags, 0o600 if private else 0o666)
+    try:
+        with open(handle, "w+b") as file:
+            _keep_mode(handle, target)
+            write(file)
+            file.flush()
+            os.fsync(handle)
+            if check is not None:
+                file.seek(0)
+                check(file)
+        put_in_place(made, target)
+        _sync_folder(target.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+
+
+def _kept(target: Path) -> str:
+    """The end of an error's message."""
+    return "; the old file is as it was" if target.exists() else ""
 
 
 def _keep_mode(handle: int, target: Path) -> None:
-    """Copies the permissions of the replaced file; a new file is readable by its owner only."""
+    """Copies the permissions of the replaced file."""
     with contextlib.suppress(OSError, AttributeError):  # Windows cannot
         os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Removes what killed processes left of this file. Files still being written are locked, and stay."""
-    prefix = _prefix(target)
+    """Removes what killed writers of this file left. The caller has locked it, so nobody is writing it."""
+    prefix = hidden_name(target, UNFINISHED)
     for entry in os.scandir(target.parent):
         if entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(OSError):
-                if WINDOWS:  # which cannot delete an open file, and unlocks it just before the rename
-                    if time.time() - entry.stat().st_mtime > ABANDONED:
-                        os.unlink(entry.path)
-                    continue
-                with open(entry.path, "r+b") as file:
-                    if lock(file.fileno()):
-                        os.unlink(entry.path)
+                os.unlink(entry.path)
 
 
 def _sync_folder(folder: Path) -> None:

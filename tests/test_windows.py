@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu import replace_file
-from rwkv_gpu.cli import batch_files, keyboard, session_file
+from rwkv_gpu import replace_file, writer_lock
+from rwkv_gpu.cli import keyboard, session_file
 from rwkv_gpu.cli.main import write_any_text
 from rwkv_gpu.cli.terminal import Bursts
 from rwkv_gpu.errors import BadFile, BadInput
@@ -71,7 +71,7 @@ def refuse_open_files(replace):
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 def test_a_chat_is_saved_where_no_open_file_can_be_replaced(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "replace", refuse_open_files(os.replace))
-    for module in (replace_file, session_file):
+    for module in (replace_file, writer_lock):
         monkeypatch.setattr(module, "WINDOWS", True)
     path = str(tmp_path / "chat.session")
     with rwkv_gpu.load(ROOT / "tests" / "golden" / "tiny-rwkv7.gguf", device="cpu", context=64) as llm:
@@ -90,7 +90,7 @@ def windows_files(monkeypatch):
     unlink = os.unlink
     refusing = refuse_open_files(lambda path, _: unlink(path))
     monkeypatch.setattr(os, "unlink", lambda path, **_: refusing(path, path))
-    for module in (replace_file, session_file):
+    for module in (replace_file, writer_lock):
         monkeypatch.setattr(module, "WINDOWS", True)
     monkeypatch.setattr(replace_file, "PAUSES", (0.01, 0.01))
     monkeypatch.setattr(directory, "WINDOWS", True)
@@ -120,10 +120,10 @@ def test_a_byte_is_locked_where_files_cannot_be_and_what_is_read_is_not_it(monke
     (tmp_path / "file").write_bytes(b"text")
     with open(tmp_path / "file", "r+b") as first, open(tmp_path / "file", "r+b") as second:
         first.seek(2)
-        assert replace_file.lock(first.fileno())
-        assert not replace_file.lock(second.fileno())
+        assert writer_lock.lock(first.fileno())
+        assert not writer_lock.lock(second.fileno())
         assert first.read() == b"xt"
-    assert [at for _, at in locks.taken] == [replace_file.LOCKED_AT]
+    assert [at for _, at in locks.taken] == [writer_lock.LOCKED_AT]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
@@ -131,7 +131,7 @@ def test_a_byte_is_locked_where_files_cannot_be_and_what_is_read_is_not_it(monke
 def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_path):
     path = str(tmp_path / "chat.session")
     first = session_file.SessionFile(path)
-    with pytest.raises(BadInput, match="another chat has it open"):
+    with pytest.raises(BadInput, match="is writing it"):
         session_file.SessionFile(path)
     first.close()
     session_file.SessionFile(path).close()
@@ -161,22 +161,20 @@ def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatc
     path.write_text("old")
     reader = path.open()
     monkeypatch.setattr(replace_file.time, "sleep", lambda _: reader.close())
-    batch_files.replace(path, b"new")
+    replace_file.replace_bytes(path, b"new")
     assert path.read_text() == "new"
-    with path.open(), pytest.raises(PermissionError):
-        batch_files.replace(path, b"newer")
+    with path.open(), pytest.raises(BadInput, match="The process cannot access the file"):
+        replace_file.replace_file(path, write=lambda file: None)
     assert [one.name for one in tmp_path.iterdir()] == ["results.jsonl"]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
-def test_what_a_killed_process_left_is_removed_once_nobody_can_be_writing_it(tmp_path):
-    path, left = tmp_path / "file", tmp_path / f".file{replace_file.UNFINISHED}abc"
-    left.write_text("half")
-    replace_file.replace_text(path, "new")
-    assert left.exists()
-    os.utime(left, (0, 0))
-    replace_file.replace_text(path, "newer")
+def test_what_killed_processes_left_is_removed_by_the_next_writer(tmp_path):
+    path = tmp_path / "file"
+    for end in (f"{replace_file.UNFINISHED}abc", writer_lock.SUFFIX):
+        (tmp_path / f".file{end}").write_text("half")
+    replace_file.replace_bytes(path, b"newer")
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 

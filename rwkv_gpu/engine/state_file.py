@@ -14,7 +14,7 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ..errors import BadFile, printable
 from ..gguf.file import GGUFFile
 from ..replace_file import Unreadable, replace_file
+from ..writer_lock import WriterLock
 
 OLD_MAGIC, MAGIC = b"RWKVGPU2", b"RWKVGPU3"
 LENGTH = struct.Struct("<Q")
@@ -71,17 +72,17 @@ def save(
     arrays: Arrays,
     notes: Mapping[str, Any],
     *,
-    before_replace: Callable[[int], None] | None = None,
+    lock: WriterLock | None = None,
 ) -> None:
     """Writes the file, or leaves the old one unchanged. `notes` is anything that JSON can represent.
 
-    `before_replace` gets the descriptor of the new file just before it replaces the old one.
+    `lock` is that of a caller who has already locked the file.
     """
     replace_file(
         path,
         write=lambda file: _write(file, model, arrays, notes),
         check=lambda file: _read(file, keep=False),
-        before_replace=before_replace,
+        lock=lock,
     )
 
 

@@ -5,12 +5,13 @@ Metadata is copied byte by byte. Tensors are read, quantised and written some ro
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput
-from ..replace_file import put_in_place
+from ..replace_file import replace_file
 from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
@@ -44,23 +45,19 @@ def requantise(
             raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")
         described = [Described(t.name, t.shape, formats[t.name]) for t in tensors]
         header = _header(file, mix, described)
-        part = target.with_name(target.name + ".part")
-        try:
-            with open(part, "wb") as out:
-                out.write(header)
-                done, total = 0, sum(t.nbytes for t in tensors)
-                for tensor, new in zip(tensors, described, strict=True):
-                    for block in _written(file, tensor, new.format, weights.get(tensor.name)):
-                        out.write(block)
-                    out.write(bytes(aligned(new.nbytes) - new.nbytes))
-                    done += tensor.nbytes
-                    if progress is not None:
-                        progress(done, total, tensor.name)
-            put_in_place(part, target)
-        except OSError as error:
-            raise BadInput(f"{target}: cannot be written: {error.strerror}") from None
-        finally:
-            part.unlink(missing_ok=True)
+
+        def write(out: BinaryIO) -> None:
+            out.write(header)
+            done, total = 0, sum(t.nbytes for t in tensors)
+            for tensor, new in zip(tensors, described, strict=True):
+                for block in _written(file, tensor, new.format, weights.get(tensor.name)):
+                    out.write(block)
+                out.write(bytes(aligned(new.nbytes) - new.nbytes))
+                done += tensor.nbytes
+                if progress is not None:
+                    progress(done, total, tensor.name)
+
+        replace_file(target, write=write, patience=0, private=False)
     return formats
 
 

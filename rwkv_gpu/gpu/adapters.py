@@ -1,5 +1,6 @@
 """The adapters that wgpu finds, and the choice among them."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from typing import Any
 
 import wgpu
 
-from ..errors import BadInput, NoAdapter
+from ..errors import BadInput, Forked, NoAdapter
 from . import native
 
 # The order of preference for `auto`; other kinds (software, unknown) are used only when named.
@@ -18,6 +19,8 @@ ABILITIES = {
     "timestamp-query": "timestamps",
 }
 NO_GPU_REMEDY = "install a Vulkan driver (Debian/Ubuntu: apt install mesa-vulkan-drivers), or run with --device cpu"
+
+_opened_by: set[int] = set()  # processes that opened a device; process-wide like the threads of drivers
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Choice:
 
 def list_adapters() -> list[Adapter]:
     """All adapters of all backends, without output of drivers."""
+    check_process()
     with native.quiet_stderr():
         found = wgpu.gpu.enumerate_adapters_sync()
     return [
@@ -72,6 +76,14 @@ def list_adapters() -> list[Adapter]:
         )
         for index, handle in enumerate(found)
     ]
+
+
+def check_process(*, opens: bool = False) -> None:
+    """Raises `Forked` if a device was opened before this process was forked: its driver has no threads here."""
+    if _opened_by and os.getpid() not in _opened_by:
+        raise Forked("a GPU was opened")
+    if opens:
+        _opened_by.add(os.getpid())
 
 
 def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:

@@ -15,7 +15,7 @@ import wgpu
 
 from ..errors import DeviceError, NoAdapter, NoMatrixUnits, OutOfMemory, UnsupportedDevice
 from . import native
-from .adapters import Adapter, choose, list_adapters
+from .adapters import Adapter, check_process, choose, list_adapters
 from .experimental import NotLifted, lifted
 from .matrix_units import fragment_of
 from .shader import Linked, Pipeline, PipelineCache, link
@@ -126,6 +126,7 @@ class Device:
         self.checked = checked
         self.closed = False
         self._fragment = fragment_of(adapter) if matrix_units else 0
+        check_process(opens=True)
         self.handle = _request(adapter, portable, matrix_units)
         self.queue = self.handle.queue
         self._usage: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from typing import Any
 from ..gpu.adapters import Adapter
 from ..gpu.device import Capabilities
 from ..gpu.shader import fingerprint
-from ..replace_file import replace_text
+from ..replace_file import replace_bytes
 from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
 from .kernel import KERNELS
@@ -119,7 +119,7 @@ def own_tuning(adapter: Adapter, folder: Path | None) -> Tuned | None:
 def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
     """Writes a user's tuning file atomically."""
     path = folder / file_name(adapter)
-    replace_text(path, tuned.text())
+    replace_bytes(path, tuned.text().encode())
     return path
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages, joined
 from ..text.template import ChatTemplate
+from ..writer_lock import WriterLock
 from . import session
 from .backend import Backend
 from .batches import await_all, wait_all
@@ -306,17 +307,17 @@ def save_chats(
     chats: Sequence[Chat],
     current: int = 0,
     *,
-    before_replace: Callable[[int], None] | None = None,
+    lock: WriterLock | None = None,
 ) -> None:
     """Writes chats of one model to one file, with the model's state for the current chat.
 
-    If this fails, the old file stays. `before_replace` gets the new file's descriptor before it replaces the old one.
+    If this fails, the old file stays. `lock` is that of a caller who has already locked the file.
     """
     llm, saved = chats[current]._llm, [chat._saved() for chat in chats]
     ids = chats[current]._repeated()
     kept = llm._driver.call(lambda engine: engine.export(ids)) if ids else None
     length, state = kept or (0, {})
-    session.write(path, SavedSession(saved, current, length, state), llm.model_file, before_replace=before_replace)
+    session.write(path, SavedSession(saved, current, length, state), llm.model_file, lock=lock)
 
 
 def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..engine.state_file import ModelId
 from ..errors import BadInput
-from ..replace_file import replace_text
+from ..replace_file import replace_bytes
 
 PIECE = 1 << 22  # bytes hashed at a time
 
@@ -86,7 +86,7 @@ class ModelFile:
             return
         text = json.dumps({"path": str(self._paths[0]), "stamp": self._stamp, "sha256": digest})
         with suppress(BadInput):
-            replace_text(entry, text)
+            replace_bytes(entry, text.encode())
 
 
 def _stamp(paths: Sequence[Path]) -> list[list[int]]:

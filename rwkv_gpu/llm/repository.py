@@ -5,11 +5,9 @@ checksum. An interrupted download continues where it stopped, in the same run or
 download the same file, one does so and the others wait.
 """
 
-import contextlib
 import hashlib
 import http.client
 import json
-import os
 import shutil
 import time
 import urllib.error
@@ -20,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import BadInput
-from ..replace_file import WINDOWS, lock, put_in_place
+from ..errors import BadInput, FileInUse
+from ..replace_file import put_in_place
+from ..writer_lock import WriterLock
 from .hub_names import ENDPOINT, is_model
 
 PATIENCE = 15.0  # seconds without a byte
@@ -77,25 +76,30 @@ class Repository:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _check_room(file, part)
-            while (out := _locked(part)) is None:
-                progress(min(_size(part), file.nbytes), file.nbytes)
-                time.sleep(WAIT)
+            with self._turn(file, target, part, progress):
+                if _size(target) == file.nbytes:  # meanwhile completed by another program
+                    part.unlink(missing_ok=True)
+                    return
+                with open(part, "a+b") as out:
+                    digest = self._fill(file, out, part, progress)
+                if file.sha256 is not None and digest != file.sha256:
+                    part.unlink()
+                    raise BadInput(
+                        f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; "
+                        "download it again"
+                    )
+                put_in_place(part, target)
         except OSError as error:
             raise BadInput(f"{part}: cannot be written: {error.strerror}") from None
-        with out:
-            brought = _size(target) == file.nbytes  # meanwhile completed by another program
-            digest = None if brought else self._fill(file, out, part, progress)
-            if WINDOWS:  # which cannot rename or delete open files
-                out.close()
-            if brought:
-                part.unlink()
-            elif file.sha256 is not None and digest != file.sha256:
-                part.unlink()
-                raise BadInput(
-                    f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; download it again"
-                )
-            else:
-                put_in_place(part, target)
+
+    def _turn(self, file: RemoteFile, target: Path, part: Path, progress: Progress) -> WriterLock:
+        """Locks a file, after another program that is downloading it."""
+        while True:
+            try:
+                return WriterLock(target)
+            except FileInUse:
+                progress(min(_size(part), file.nbytes), file.nbytes)
+                time.sleep(WAIT)
 
     def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
         """Appends to a part until it is complete; returns its SHA-256."""
@@ -180,19 +184,6 @@ def _check_room(file: RemoteFile, part: Path) -> None:
             f"{part.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need / 1e9:.1f}; "
             "make room, or name another folder"
         )
-
-
-def _locked(path: Path) -> BinaryIO | None:
-    """Opens a file for appending and locks it;
-
-    None if another program holds the lock or has just completed the file.
-    """
-    out = open(path, "a+b")  # noqa: SIM115
-    with contextlib.suppress(FileNotFoundError):
-        if lock(out.fileno()) and os.path.samestat(os.fstat(out.fileno()), path.stat()):
-            return out
-    out.close()
-    return None
 
 
 class _Part:

@@ -5,7 +5,7 @@ can be read with any copy of the model; what has no state is recomputed.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..engine import state_file
 from ..errors import BadFile
+from ..writer_lock import WriterLock
 from . import validate
 from .chat_format import Message
 from .completion import Settings, own_names
@@ -52,7 +53,7 @@ def write(
     session: SavedSession,
     model: ModelFile,
     *,
-    before_replace: Callable[[int], None] | None = None,
+    lock: WriterLock | None = None,
 ) -> None:
     """Writes the file. If that fails, the old file stays."""
     arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
@@ -64,7 +65,7 @@ def write(
         "length": session.length,
         "chats": [_notes(chat) for chat in session.chats],
     }
-    state_file.save(validate.path("path", path), model.model_id(), arrays, notes, before_replace=before_replace)
+    state_file.save(validate.path("path", path), model.model_id(), arrays, notes, lock=lock)
 
 
 def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:

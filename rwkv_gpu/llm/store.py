@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from ..writer_lock import WriterLock
 from . import hub_names
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ class Store:
             several = f"may be {', '.join(model.name for model in found)}; give the whole name"
             raise BadInput(f"{name} {several if found else 'is no model of `rwkv-gpu list`'}")
         for path in found[0].paths:
-            path.unlink()
+            with WriterLock(path.with_name(path.name.removesuffix(".part"))):  # a download may be going on
+                path.unlink()
         for folder in found[0].paths[0].relative_to(self.folder).parents[:-1]:
             if not any((self.folder / folder).iterdir()):
                 (self.folder / folder).rmdir()

@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..gpu import native
 from ..gpu.adapters import Adapter, list_adapters
 from ..kernels.tuned import file_name
-from ..replace_file import replace_text
+from ..replace_file import replace_bytes
 
 TRIAL_SECONDS = 300.0
 RIGHT = "right"
@@ -85,7 +85,7 @@ def keep_verdict(adapter: Adapter, folder: Path | None, verdict: Verdict) -> Non
         return
     text = json.dumps({"adapter": str(adapter), "library": library_digest(), **asdict(verdict)})
     with suppress(BadInput):
-        replace_text(_place(adapter, folder), text)
+        replace_bytes(_place(adapter, folder), text.encode())
 
 
 def announce(adapter: Adapter, folder: Path | None) -> bool:
@@ -137,7 +137,7 @@ def _recent(begun: Path) -> bool:
 def _started(adapter: Adapter, folder: Path, begun: Path) -> subprocess.Popen[bytes] | None:
     """Starts a trial in a session of its own, which Ctrl-C does not reach."""
     with suppress(BadInput):
-        replace_text(begun, "")
+        replace_bytes(begun, b"")
     command = [sys.executable, "-m", "rwkv_gpu.ops.driver_verdict", str(adapter.index), str(folder)]
     quiet = subprocess.DEVNULL
     try:

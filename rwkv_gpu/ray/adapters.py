@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rwkv_gpu.errors import NoAdapter
 from rwkv_gpu.gpu.adapters import several
-from rwkv_gpu.replace_file import lock
+from rwkv_gpu.writer_lock import lock
 
 CPU = "cpu"
 

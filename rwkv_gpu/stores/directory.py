@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..replace_file import WINDOWS, put_in_place
+from ..replace_file import put_in_place
+from ..writer_lock import WINDOWS
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 
 SUFFIX = ".state"

@@ -105,10 +105,10 @@ class FakeChat:
 class FakeSession:
     """A session whose file is the messages of each branch as JSON."""
 
-    def save(self, path, chats, current, *, before_replace=None):
+    def save(self, path, chats, current, *, lock=None):
         text = json.dumps([current, [chat.messages for chat in chats]])
         write = lambda file: file.write(text.encode())  # noqa: E731
-        replace_file(path, write=write, check=lambda _: None, before_replace=before_replace)
+        replace_file(path, write=write, check=lambda _: None, lock=lock)
 
     def load(self, path, _llm):
         try:

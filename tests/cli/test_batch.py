@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_opened_is_one_line_before_the_model_is_loaded(fil
     monkeypatch.setattr("rwkv_gpu.cli.batch.load_model", None)
     result = run(files[0], tmp_path / where)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"rwkv-gpu: cannot write {tmp_path}")
+    assert result.stderr.startswith(f"rwkv-gpu: {tmp_path}")
     assert result.stderr.count("\n") == 1
 
 

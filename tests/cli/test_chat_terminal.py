@@ -490,14 +490,14 @@ def test_a_second_chat_on_the_same_file_is_told_and_nothing_is_lost(tmp_path):
     (tmp_path / "second").mkdir()
     command = f"{PYTHON} -m tests.cli.fake_chat --session ../my.chat"
     second = Terminal(command, tmp_path / "second", width=100)
-    second.wait("another chat has it open")
+    second.wait("is writing it")
     assert second.left() != 0
     second.close()
     third = open_chat(tmp_path / "second")
     third.type("/load ../my.chat")
-    third.wait("another chat has it open")
+    third.wait("is writing it")
     third.type("/save! ../my.chat")
-    third.wait("another chat has it open")
+    third.wait("is writing it")
     third.close()
     say(first, "two")
     leave(first)

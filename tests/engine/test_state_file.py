@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.writer_lock import WriterLock
 from tests.golden_files import golden
 from tests.process import posix
 
@@ -236,12 +238,15 @@ def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path):
     assert state_file.load(tmp_path / "s").notes == {"who": "new"}
 
 
-def test_what_another_is_still_writing_is_left_alone(tmp_path):
-    def meanwhile(_):
-        state_file.save(tmp_path / "s", MODEL, {}, {"who": "second"})
-
-    state_file.save(tmp_path / "s", MODEL, {}, {"who": "first"}, before_replace=meanwhile)
-    assert state_file.load(tmp_path / "s").notes == {"who": "first"}
+def test_a_second_writer_waits_for_the_first(tmp_path):
+    """The lock of the first is released while the second waits."""
+    first = WriterLock(tmp_path / "s")
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(state_file.save, tmp_path / "s", MODEL, {}, {"who": "second"})
+        state_file.save(tmp_path / "s", MODEL, {}, {"who": "first"}, lock=first)
+        assert not second.done()
+        first.close()
+    assert state_file.load(tmp_path / "s").notes == {"who": "second"}
     assert os.listdir(tmp_path) == ["s"]
 
 

@@ -36,6 +36,7 @@ from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
+from .echo import echo_text
 from .folders import tuned_folder
 from .options import counts_option, model_arguments, placement_options, shared
 from .page import Page
@@ -105,7 +106,7 @@ def command(
         for result in bench(runner, works, repeats, roofline, meter, pool_of(file, works)):
             rows.append(row(subject, place, result))
             if output == "jsonl":  # line by line
-                click.echo(RENDER[output](rows[-1:]))
+                echo_text(RENDER[output](rows[-1:]))
             else:
                 print_text(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
     if output != "jsonl":

@@ -9,6 +9,7 @@ from rwkv_gpu.llm.hub_names import REPOSITORY
 from rwkv_gpu.llm.repository import RemoteFile
 
 from .bars import download_bar
+from .echo import echo_text
 from .folders import hub
 from .page import Page
 from .screen import Screen
@@ -40,7 +41,7 @@ def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
             if not target.exists() or target.stat().st_size != files[file].nbytes:
                 source.download(files[file], target, lambda done, total: bar.update(done, total, file))
     for line in models if file is None else [target]:
-        click.echo(line)
+        echo_text(str(line))
 
 
 def place(folder: str, file: RemoteFile) -> Path:

@@ -11,6 +11,7 @@ from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar, tokens_bar
 from .chat_stats import truncation
+from .echo import echo_text
 from .load_model import load_model
 from .model_name import FileName
 from .options import loading_options, model_arguments, shared
@@ -52,7 +53,7 @@ def command(
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
         done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=shown)
     if as_json:
-        click.echo(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
+        echo_text(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
     else:
         click.echo()
         stats = done.stats
@@ -89,10 +90,10 @@ def _generated(
             prompt.close()
             tokens.update(count, settings["max_tokens"])
             if shown is not None:
-                click.echo(shown, nl=False)
-                click.echo(screen.safe(event.text), nl=False, err=event.thinking)
+                echo_text(shown, nl=False)
+                echo_text(event.text, nl=False, err=event.thinking)
                 shown = ""
-    click.echo(shown or "", nl=False)  # of a prompt without any token after it
+    echo_text(shown or "", nl=False)  # of a prompt without any token after it
     return generation.completion
 
 

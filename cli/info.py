@@ -11,7 +11,7 @@ import click
 
 from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_CONTEXT, DEFAULT_SEQUENCES, CacheConfig, CacheOptions
 from rwkv_gpu.engine.split_layout import choices_of, device_names
-from rwkv_gpu.errors import RwkvGpuError
+from rwkv_gpu.errors import NAME, RwkvGpuError, printable
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
@@ -158,4 +158,4 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name} {sized(nbytes)} ({nbytes / total:.0%})" for name, nbytes in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value), NAME)

@@ -326,7 +326,7 @@ def history_file() -> Path | None:
     path = folder / "history"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError:
         return None
     return path

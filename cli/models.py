@@ -17,6 +17,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import device_available, host_available
 from rwkv_gpu.llm.catalogue import Entry
 
+from .echo import echo_text
 from .folders import hub
 from .model_name import catalogue_option
 from .options import shared
@@ -72,10 +73,10 @@ def command(words: tuple[str, ...], device: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(entries, place), indent=2))
     elif len(entries) == 1:
-        click.echo("\n".join(details(entries[0], place)))
+        echo_text("\n".join(details(entries[0], place)))
     else:
         width = shutil.get_terminal_size().columns
-        click.echo("\n".join(listing(entries, place, width)))
+        echo_text("\n".join(listing(entries, place, width)))
 
 
 def matching(entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:

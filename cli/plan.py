@@ -20,6 +20,7 @@ from rwkv_gpu.ops.passes import NAMES
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
+from .echo import echo_text
 from .folders import tuned_folder
 from .model_name import ModelName, naming_options
 from .options import shared
@@ -58,13 +59,13 @@ def command(
     with opened(ModelName.path(model), synthetic) as file:
         recorded = file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file)
         if shader is not None:
-            click.echo(shader_of(*recorded, number=shader), nl=False)
+            echo_text(shader_of(*recorded, number=shader), nl=False)
             return
         step = record_step(*recorded)
     if as_json:
         click.echo(json.dumps(step.as_data(), indent=2))
     elif graph:
-        click.echo(step.graph, nl=False)
+        echo_text(step.graph, nl=False)
     else:
         _show(step)
 

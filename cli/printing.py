@@ -5,9 +5,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-import click
 from rich.cells import cell_len
 
+from .echo import echo_text
 from .tables import LONGEST, Table, wrapped
 
 NARROW = 60  # columns of a terminal below which labels are not aligned
@@ -29,7 +29,7 @@ def print_table(
     """
     width, table = terminal_width(), Table.of_texts(heads, rows, right, notes, longest)
     drawn = table.plain() if width is None else "".join(piece for piece, _ in table.drawn(width))
-    click.echo("\n".join(line.rstrip() for line in drawn.split("\n")), nl=False)
+    echo_text("\n".join(line.rstrip() for line in drawn.split("\n")), nl=False)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -39,13 +39,13 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     for label, value in pairs:
         narrow = width is not None and width < NARROW
         start = f"{label}: " if narrow else label + " " * (size + 2 - cell_len(label))
-        click.echo("\n".join(folded(start + value, width, 2 if narrow else size + 2)))
+        echo_text("\n".join(folded(start + value, width, 2 if narrow else size + 2)))
 
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Prints a text. On a terminal its tables are drawn, and long lines break between words."""
     width = terminal_width(err=err)
-    click.echo(text if width is None else rendered(text, width), err=err)
+    echo_text(text if width is None else rendered(text, width), err=err)
 
 
 def rendered(text: str, width: int) -> str:

@@ -21,6 +21,7 @@ from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .bench import opened, refuse_decode, runner_for, texts_of
+from .echo import echo_text
 from .options import counts_option, model_arguments, shared
 from .page import Page
 from .printing import print_text
@@ -68,9 +69,9 @@ def command(
         files |= {stem.with_name(stem.name + end): content for end, content in saved.items()}
     for path, content in files.items():
         write_text(path, content)
-        click.echo(f"wrote {path}", err=True)
+        echo_text(f"wrote {path}", err=True)
     if as_json:
-        click.echo(data)
+        echo_text(data)
     else:
         print_text(text)
 

@@ -4,6 +4,7 @@ import click
 
 from rwkv_gpu.llm.hub_names import is_hub_name
 
+from .echo import echo_text
 from .folders import hub, pull
 from .model_name import ModelName, catalogue_option
 from .page import Page
@@ -25,4 +26,4 @@ def command(name: str, revision: str) -> None:
         if short is None and not is_hub_name(named):
             raise hub().unknown(name)
         name = short or named
-    click.echo(pull(name, revision))
+    echo_text(pull(name, revision))

@@ -11,6 +11,7 @@ from rwkv_gpu.gguf.mixes import MIXES, WRITABLE, Rule, mix_of, pure_mix
 from rwkv_gpu.gguf.requantise import requantise
 
 from .bars import quantise_bar
+from .echo import echo_text
 from .model_name import FileName, ModelName, naming_options
 from .page import Page
 from .screen import Screen
@@ -57,7 +58,7 @@ def command(
         formats = requantise(source, Path(target), mix, weights, bar.update, rules)
     shares = Counter(fmt.name for fmt in formats.values())
     counts = ", ".join(f"{count} {name}" for name, count in shares.most_common())
-    click.echo(f"{target}: {sized(Path(target).stat().st_size)}; tensors: {counts}", err=True)
+    echo_text(f"{target}: {sized(Path(target).stat().st_size)}; tensors: {counts}", err=True)
 
 
 def rule_of(text: str) -> Rule:

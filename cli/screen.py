@@ -8,6 +8,7 @@ from rich.text import Text
 
 from rwkv_gpu import Event
 
+from .echo import CONTROLS, echo_text
 from .markdown import Markdown
 from .wrap import Wrap
 
@@ -31,8 +32,6 @@ STYLES = {
     "quote": "italic",
     "thought": "dim italic",
 }
-# Control characters: a model's text must not move the cursor or change the title.
-CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"} | {ord("\t"): "    "}
 
 
 class Terminal(Console):
@@ -69,13 +68,9 @@ class Screen:
         """A view for one answer."""
         return Fancy(self.out) if self.fancy else Plain()
 
-    def safe(self, text: str) -> str:
-        """A model's text for standard output: without control characters on a terminal, unchanged in a file."""
-        return text.translate(CONTROLS) if self.out.is_terminal else text
-
     def note(self, text: str, style: str = "dim") -> None:
         """Prints a line about the chat to standard error."""
-        self.err.print(Text(text, style), soft_wrap=not self.err.is_terminal)
+        self.err.print(Text(text.translate(CONTROLS), style), soft_wrap=not self.err.is_terminal)
 
     def error(self, text: object) -> None:
         """Prints an error in one line."""
@@ -95,7 +90,7 @@ class Plain:
         if self._thinking and not event.thinking:
             print(file=sys.stderr, flush=True)
         self._thinking = event.thinking
-        print(event.text, end="", flush=True, file=sys.stderr if event.thinking else sys.stdout)
+        echo_text(event.text, nl=False, err=event.thinking)
         if not event.thinking:
             self._last = event.text[-1]
 
@@ -115,7 +110,7 @@ class Fancy:
         self._begun = False
 
     def feed(self, event: Event) -> None:
-        text = event.text.translate(CONTROLS)
+        text = event.text.translate(CONTROLS).replace("\t", "    ")
         if not self._begun:
             text = text.lstrip()
         if not text:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.replace_file import replace_bytes
@@ -47,7 +47,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def growing(path: str, mode: str = "w") -> Iterator[TextIO]:
+def growing(path: str, mode: str = "w") -> Iterator[IO[str]]:
     """Opens a file that is written line by line, locked meanwhile; a pipe or a device is opened as it is."""
     with ExitStack() as opened:
         try:

@@ -8,6 +8,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
+from .echo import echo_text
 from .model_name import FileName
 from .options import model_arguments, shared
 from .page import Page
@@ -37,7 +38,7 @@ def command(
         tokenizer = load_tokenizer(file.metadata)
     text = input_text(arguments[0] if arguments else None, path, "TEXT")
     if decode:
-        click.echo(tokenizer.decode(_ids(text, tokenizer.vocab_size)))
+        echo_text(tokenizer.decode(_ids(text, tokenizer.vocab_size)))
         return
     ids = tokenizer.encode(text, special=special, parse=parse)
     if as_json:
@@ -46,7 +47,7 @@ def command(
         click.echo(" ".join(map(str, ids)))
     else:
         for token in ids:
-            click.echo(f"{token:7}  {_shown(tokenizer.piece(token, special=True))}")
+            echo_text(f"{token:7}  {_shown(tokenizer.piece(token, special=True))}")
 
 
 def _shown(piece: bytes) -> str:

@@ -24,6 +24,7 @@ from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
+from .echo import echo_text
 from .folders import tuned_folder
 from .options import model_arguments, shared
 from .page import Page
@@ -70,7 +71,7 @@ def command(
             if path is not None:
                 write_text(path, tuned.text())
     if as_json:
-        click.echo(json.dumps(asdict(tuned) if tuned else None, indent=2, ensure_ascii=False))
+        echo_text(json.dumps(asdict(tuned) if tuned else None, indent=2, ensure_ascii=False))
     else:
         print_text(_table(tuned) if tuned else f"{adapter} is not tuned yet; `rwkv-gpu tune` takes some minutes")
 

@@ -6,10 +6,19 @@
 LONGEST = 4096  # characters
 
 
-def printable(text: str, limit: int = LONGEST) -> str:
-    """The text on one line: unprintable characters are escaped, and a long text is truncated."""
+NAME = 120  # characters shown of a name that a file gives
+
+
+def printable(text: str, limit: int = LONGEST, *, keep: str = "") -> str:
+    """External text as it may be shown: on one line, unprintable characters escaped, and truncated if it is long.
+
+    The characters in `keep` are not escaped.
+    """
     cut = text if len(text) <= limit else text[:limit] + "..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    if cut.isprintable():
+        return cut
+    escaped = (c if c.isprintable() or c in keep else c.encode("unicode_escape", "surrogatepass").decode() for c in cut)
+    return "".join(escaped)
 
 
 class RwkvGpuError(Exception):
@@ -88,9 +97,17 @@ class BadTemplate(RwkvGpuError):
 
 
 class BadNumbers(RwkvGpuError):
-    """Logits that are NaN or infinite: the model file may be damaged, or the device at fault."""
+    """Results that are NaN or infinite: the model file may be damaged, or the device at fault."""
 
     exit_code = 3
+
+    @classmethod
+    def of(cls, what: str) -> "BadNumbers":
+        """The error for results, named in the plural, that are NaN or infinite."""
+        return cls(
+            f"{what} are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, "
+            "or rwkv-gpu doctor"
+        )
 
 
 class DeviceError(RwkvGpuError):

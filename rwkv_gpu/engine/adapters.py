@@ -25,6 +25,7 @@ FOURS = 4  # columns that kernels read at a time
 MOST_ALTERNATING = 512  # columns of gate and up in one matrix; B then takes 59 MB of the 128 that every device can bind
 MOST_CHANGE = 2.0**14  # maximum change of a weight; more would not fit float16
 MOST_SCALE = 1000.0
+MOST_RANK = 1 << 14
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
 TYPES = "token_types.weight"  # one of its rows is added to every token
@@ -94,17 +95,20 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
         )
     if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
         raise BadInput(f"{path}: adapts '{name}', but the experts of this family cannot be; train one without")
-    a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
+    stored = [file.tensors[name + end] for end in ENDS]
+    of_a, of_b = (one.shape if len(one.shape) > 1 else (1, *one.shape) for one in stored)
     shape = model.tensors[name].shape
     *experts, rows, columns = shape if len(shape) > 1 else (1, *shape)  # the gate of a shared expert is a row
     if name == TABLE:  # converters store A in the order of token ids
-        a, rows, columns = a.T, columns, rows
-    rank = b.shape[-1]
-    if a.shape != (*experts, rank, columns) or b.shape != (*experts, rows, rank):
+        of_a, rows, columns = of_a[::-1], columns, rows
+    rank = of_b[-1]
+    if of_a != (*experts, rank, columns) or of_b != (*experts, rows, rank) or rank > MOST_RANK:
         raise BadInput(
-            f"{path}: '{name}' has factors {list(a.shape)} and {list(b.shape)}, but the matrix is "
+            f"{path}: '{name}' has factors {list(of_a)} and {list(of_b)}, but the matrix is "
             f"{[*experts, rows, columns]}; take an adapter that was made for this model"
         )
+    a, b = (_floats(file, one) for one in stored)  # only now, as a wrong file may be of any size
+    a = a.T if name == TABLE else a
     b = b * np.float32(alpha / rank) if alpha else b
     if float(np.abs(a).max()) * float(np.abs(b).max()) > MOST_CHANGE:
         raise BadInput(f"{path}: '{name}' has factors whose products go beyond 16,384; train the adapter again")

@@ -1,17 +1,29 @@
 """Evaluates whole texts: logits of every position, or inputs of the head. Generates nothing."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CacheFull
+from ..errors import BadNumbers, CacheFull
 from ..models.registry import refuse_encoder
 from ..ops.batch import Batch
 from .runner import Runner
 from .slots import Slots
 from .stored_prefixes import StoredPrefixes
+
+
+def checked(rows: npt.NDArray[np.float32], *, hidden: bool) -> npt.NDArray[np.float32]:
+    """Returns logits or hidden states as they leave the engine. Raises BadNumbers if any is NaN or infinite.
+
+    A logit may be -inf: its token is impossible.
+    """
+    most, least = (rows.max(), rows.min()) if len(rows) else (0.0, 0.0)  # NaN if any is
+    if not math.isfinite(most) or (hidden and not math.isfinite(least)):
+        raise BadNumbers.of("hidden states" if hidden else "logits")
+    return rows
 
 
 class Evaluator:
@@ -50,7 +62,7 @@ class Evaluator:
                     except CacheFull:
                         if not slots.free_pages():
                             raise
-                yield rows
+                yield checked(rows, hidden=hidden)
         finally:
             self._runner.store.forget(slot)
             slots.free.append(slot)
@@ -94,4 +106,4 @@ class Evaluator:
             for slot in slots:
                 self._runner.store.forget(slot)
             self._slots.free += slots
-        return np.split(rows, list(itertools.accumulate(map(len, texts)))[:-1])
+        return np.split(checked(rows, hidden=True), list(itertools.accumulate(map(len, texts)))[:-1])

@@ -118,10 +118,11 @@ class Sampler:
 
     def _processed(self, processor: LogitsProcessor, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Applies a processor to the logits; its errors end the request."""
+        check(logits, logits, int(logits.argmax()))
         name = getattr(processor, "__name__", type(processor).__name__)
         try:
             changed = np.array(processor(np.array(self._ids, np.int32), logits.copy()), np.float32)
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: it would end the engine's thread
             raise BadInput(f"the logits processor {name} failed: {type(error).__name__}: {error}") from error
         if changed.shape != logits.shape:
             raise BadInput(

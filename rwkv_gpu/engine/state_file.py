@@ -31,6 +31,7 @@ LENGTH = struct.Struct("<Q")
 START = len(MAGIC) + LENGTH.size
 DIGEST = 32
 PIECE = 1 << 20  # bytes read at a time
+MOST_TEXT = 1 << 29  # bytes of a header, and of notes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -121,14 +122,12 @@ def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
             reason = "Is a directory" if os.path.isdir(path) else "it is not a file"
             raise BadFile(f"{name}: cannot be read: {reason}")
         with open(path, "rb") as file:
-            saved = _read(file, keep=True)
+            saved = _read(file, keep=True, fingerprint=model)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadFile(f"{name}: cannot be read: {reason}") from None
     except Unreadable as error:
         raise BadFile(f"{name}: {error}") from None
-    if model not in (None, saved.model.fingerprint):
-        raise BadFile(f"{name}: was saved with another model; load it with that one")
     return saved
 
 
@@ -140,8 +139,11 @@ def loads(data: bytes) -> Saved:
         raise BadFile(f"a stored state {error}") from None
 
 
-def _read(file: BinaryIO, *, keep: bool) -> Saved:
-    """Checks a whole file, and returns its arrays if `keep` is set. Allocates no more than the file's size."""
+def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Saved:
+    """Checks a whole file, and returns its arrays if `keep` is set.
+
+    Allocates no more than the file's size, and no arrays of another model than that with the fingerprint, if given.
+    """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     digest = hashlib.sha256()
@@ -151,18 +153,20 @@ def _read(file: BinaryIO, *, keep: bool) -> Saved:
         raise Unreadable("is not a saved state of rwkv-gpu")
     digest.update(start)
     [length] = LENGTH.unpack_from(start.ljust(START, b"\xff"), len(MAGIC))
-    if START + length + DIGEST > size:
+    if START + length + DIGEST > size or length > MOST_TEXT:
         raise Unreadable(_CUT)
     header = _object(_take(file, length, digest))
     if magic == OLD_MAGIC:
         model, notes, after = ModelId(_text(header.get("model"))), header.get("notes"), START + length
     else:
         model, after = _model(header.get("model")), START + length + _count(header.get("notes"))
-        if after + DIGEST > size:
+        if after + DIGEST > size or after - START - length > MOST_TEXT:
             raise Unreadable(_CUT)
         notes = _object(_take(file, after - START - length, digest))
     if not isinstance(notes, dict):
         raise Unreadable(_CUT)
+    if fingerprint not in (None, model.fingerprint):
+        raise Unreadable("was saved with another model; load it with that one")
     arrays = {}
     for name, dtype, shape in _rows(header.get("arrays"), size - after - DIGEST):
         data = _take(file, math.prod(shape) * dtype.itemsize, digest, keep=keep)

@@ -68,10 +68,7 @@ class SampledRow(NamedTuple):
             return Sampled(self.token, self.logprob, ())
         assert self.reason != Reason.SKIPPED, "nothing was asked of this row"
         if self.reason == Reason.BAD_NUMBERS:
-            raise BadNumbers(
-                "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, "
-                "or rwkv-gpu doctor"
-            )
+            raise BadNumbers.of("logits")
         raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")
 
 

@@ -3,6 +3,7 @@
 Both forms are read: the GGUF one, and the older binary one.
 """
 
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from .file import GGUFFile
 Floats = npt.NDArray[np.float32]
 SUMS, COUNTS = ".in_sum2", ".counts"
 MOST = 1 << 16  # entries, and bytes of a name
+MOST_BYTES = 2 << 30  # of all importance: more than any model has
 
 
 def read_imatrix(path: Path) -> Mapping[str, Floats]:
@@ -36,13 +38,14 @@ def _from_gguf(path: Path) -> dict[str, Floats]:
     with GGUFFile.open(path) as file:
         if file.str("general.type", default="") != "imatrix":
             raise BadFile(f"{path}: general.type is not 'imatrix'; give a file that llama-imatrix has written")
-        found = {}
+        found, room = {}, MOST_BYTES
         for name, tensor in file.tensors.items():
             counted = file.tensors.get(name.removesuffix(SUMS) + COUNTS)
             if not name.endswith(SUMS):
                 continue
             if tensor.type != 0 or counted is None or counted.type != 0:
                 raise BadFile(f"{path}: {name} needs float32 and its {COUNTS}; measure the imatrix again")
+            room = _room(path, room, tensor.nbytes + counted.nbytes)
             sums = np.frombuffer(file.read(tensor), np.float32).reshape(-1, tensor.shape[-1])
             counts = np.frombuffer(file.read(counted), np.float32)
             if counts.size != len(sums):
@@ -53,29 +56,37 @@ def _from_gguf(path: Path) -> dict[str, Floats]:
 
 
 def _from_binary(path: Path) -> dict[str, Floats]:
-    data, at = path.read_bytes(), 0
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
 
-    def number() -> int:
-        nonlocal at
-        if at + 4 > len(data):
-            raise BadFile(f"{path}: ends at byte {len(data)} in the middle of an entry, or is no imatrix file")
-        at += 4
-        return int(struct.unpack_from("<i", data, at - 4)[0])
+        def some(count: int, what: str, most: int = MOST_BYTES) -> bytes:
+            at = file.tell()
+            most = min(size - at, most)
+            if not 0 < count <= most:
+                raise BadFile(f"{path}: {what} at byte {at} has {count} bytes, expected 1 to {most}")
+            return file.read(count)
 
-    def some(count: int, what: str) -> bytes:
-        nonlocal at
-        if not 0 < count <= len(data) - at:
-            raise BadFile(f"{path}: {what} at byte {at} has {count} bytes, expected 1 to {len(data) - at}")
-        at += count
-        return data[at - count : at]
+        def number() -> int:
+            if file.tell() + 4 > size:
+                raise BadFile(f"{path}: ends at byte {size} in the middle of an entry, or is no imatrix file")
+            return int(struct.unpack("<i", file.read(4))[0])
 
-    entries = number()
-    if not 0 < entries <= MOST:
-        raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is no imatrix file")
-    found = {}
-    for _ in range(entries):
-        name = some(number(), "a name").decode("utf-8", "replace")
-        calls = number()
-        values = np.frombuffer(some(4 * number(), f"the importance of {name}"), "<f4")
-        found[name] = (values / max(calls, 1)).reshape(1, -1).astype(np.float32)
+        entries = number()
+        if not 0 < entries <= MOST:
+            raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is no imatrix file")
+        found, room = {}, MOST_BYTES
+        for _ in range(entries):
+            name = some(number(), "a name", MOST).decode("utf-8", "replace")
+            calls = number()
+            values = np.frombuffer(some(4 * number(), f"the importance of {name}"), "<f4")
+            room = _room(path, room, values.nbytes)
+            found[name] = (values / max(calls, 1)).reshape(1, -1).astype(np.float32)
     return found
+
+
+def _room(path: Path, room: int, nbytes: int) -> int:
+    """The bytes that may still be read after some more."""
+    if nbytes > room:
+        raise BadFile(f"{path}: has more than {MOST_BYTES:,} bytes of importance; it is no imatrix file")
+    return room - nbytes

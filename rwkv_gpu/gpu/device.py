@@ -311,6 +311,7 @@ class Device:
         """Measures the subgroup size of a plain kernel, as wgpu-native does not report it."""
         return int(np.frombuffer(self.probe(link("probes/subgroup"), 16), np.uint32)[0])
 
+    @native.typed_errors("probing it")
     def probe(self, linked: Linked, nbytes: int) -> bytes:
         """Runs one workgroup of a kernel and returns what it writes to its only binding."""
         pipeline = self.pipeline(linked)

@@ -355,6 +355,7 @@ class Plan:
         """
         return self.record(first, last, steps=steps).finish()
 
+    @native.typed_errors("encoding a step")
     def encode_public(
         self,
         first: int = 0,

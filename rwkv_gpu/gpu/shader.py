@@ -29,7 +29,7 @@ from typing import Any
 
 import wgpu
 
-from ..errors import ShaderError
+from ..errors import DeviceLost, OutOfMemory, ShaderError
 from . import native
 
 
@@ -307,8 +307,9 @@ class PipelineCache:
             stage = {"module": module, "entry_point": "main"}
             handle = self._device.create_compute_pipeline(layout=layout, compute=stage, label=linked.name)
         except wgpu.GPUError as error:
-            if "device is lost" in str(error):
-                raise native.translate(str(error), f"compiling {linked.name}") from None
+            known = native.translate(str(error), f"compiling {linked.name}")
+            if isinstance(known, DeviceLost | OutOfMemory):
+                raise known from None
             raise ShaderError(describe(linked, str(error))) from None
         return Pipeline(linked.name, handle, group_layout, linked.bindings())
 

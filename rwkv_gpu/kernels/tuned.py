@@ -57,13 +57,16 @@ class Tuned:
         tables = {name: [{"rows": [row_data(*row) for row in self.tuning.value(name)]}] for name in TABLES}
         about = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tuning"}
         about["choices"] = [asdict(choice) for choice in self.choices]
-        return json.dumps({**about, "tuning": {**values, **tables}}, indent=1, ensure_ascii=False) + "\n"
+        data = {**about, "tuning": {**values, **tables}}
+        return json.dumps({"checksum": checksum(data), **data}, indent=1, ensure_ascii=False) + "\n"
 
 
 def parse(text: str) -> Tuned:
     """The inverse of `text`. Raises ValueError for any other text, such as a file of an earlier version."""
     try:
         data = json.loads(text)
+        if data.pop("checksum") != checksum(data):
+            raise ValueError("no tuning: its checksum is wrong")
         given = data.pop("tuning")
         values: dict[str, Any] = {name: typed(group, given[name]) for name, group in GROUPS.items()}
         for name in TABLES:
@@ -74,6 +77,11 @@ def parse(text: str) -> Tuned:
         return typed(Tuned, {**data, "models": tuple(data["models"]), "tuning": Tuning(**values), "choices": choices})
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"no tuning: {error!r}") from error
+
+
+def checksum(data: Any) -> str:
+    """The checksum of a file's content: damaged values may be of the right type, and run wrongly."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def file_name(adapter: Adapter) -> str:

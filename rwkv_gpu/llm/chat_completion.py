@@ -12,7 +12,7 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
-from .completion import CHAT_DEFAULTS, Completion, Event, Stats, form, sampling, seeded
+from .completion import CHAT_DEFAULTS, Completion, Event, Stats, form, json_logprob, sampling, seeded
 from .tools import Calling, Tools
 from .unique import unique
 from .validate import truth
@@ -188,7 +188,7 @@ class Reply:
 
     def _token(self, token: int, logprob: float) -> Json:
         data = self.tokenizer.piece(token, special=True)
-        return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": [*data]}
+        return {"token": data.decode("utf-8", "replace"), "logprob": json_logprob(logprob), "bytes": [*data]}
 
 
 def usage(completions: Sequence[Completion]) -> Json:

@@ -19,6 +19,7 @@ from ..engine.speculation.proposer import Proposer
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
+from ..gguf.sample import check_sample
 from ..gpu.device import Device
 from ..models.heads import Head, predicting
 from ..models.layered import Layered
@@ -112,6 +113,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
         return
     with GGUFFile.open(options.path) as opened:
         check_vocabulary(options.path, _tokens(opened), _tokens(file))
+        check_sample(opened)
         yield Drafts(options.lookup, opened, most)
 
 

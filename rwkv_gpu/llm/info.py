@@ -10,6 +10,7 @@ from ..engine.fit import Fit
 from ..engine.gpu_runner import GpuRunner
 from ..engine.runner import Runner
 from ..engine.state_file import fingerprint
+from ..errors import NAME, printable
 from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.device import Device
@@ -60,8 +61,8 @@ class Info:
             formats[SIZES[tensor.type].name] += math.prod(tensor.shape)
         architecture = file.str("general.architecture")
         return cls(
-            name=file.str("general.name", default=file.path.stem),
-            architecture=architecture,
+            name=printable(file.str("general.name", default=file.path.stem), NAME),
+            architecture=printable(architecture, NAME),
             parameters=sum(formats.values()),
             format=formats.most_common(1)[0][0],
             nbytes=file.nbytes,

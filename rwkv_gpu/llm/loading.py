@@ -10,6 +10,7 @@ from ..engine.engine import Engine
 from ..engine.initial_state import digest_of
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..gguf.file import GGUFFile
+from ..gguf.sample import check_sample
 from ..gpu.loader import Progress
 from ..models.differences import warn_of_differences
 from ..models.lengthen import RopeScaling, lengthen
@@ -67,6 +68,7 @@ def _load(
         model = load_model(gguf)
         if lengthen(gguf, model, files.rope, room.context):
             model = load_model(gguf)
+        check_sample(gguf)
         warn_of_differences(gguf)
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))

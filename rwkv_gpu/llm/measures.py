@@ -8,12 +8,15 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from ..engine.engine import Engine
+from ..errors import BadInput, BadNumbers
 from .pooling import Doubles, Floats, Pool, Pooling
 
+Results = TypeVar("Results", Floats, Doubles)
 ROWS = 64  # rows of a step whose logits are all read, since logits are large
 
 
@@ -93,12 +96,19 @@ def perplexity(
         total += float(np.sum(found[scored - start - 1 :]))
         scored = stop
         start = stop - (window or 0) // 2
-    return math.exp(-total / (len(ids) - 1))
+    try:
+        return math.exp(-total / (len(ids) - 1))
+    except OverflowError:
+        raise BadNumbers.of("probabilities of the text") from None
 
 
 def _advance(progress: Callable[[int, int], None] | None, start: int, total: int, done: int) -> None:
-    if progress is not None:
+    if progress is None:
+        return
+    try:
         progress(min(start + done + 1, total), total)
+    except (SystemExit, KeyboardInterrupt) as error:  # which would end the engine's thread
+        raise BadInput(f"the progress callback ended by {type(error).__name__}") from error
 
 
 def embeddings(
@@ -109,13 +119,19 @@ def embeddings(
     With `dimensions`, uses only that many leading components.
     """
     pools = yield from _pooled(engine, texts, pooling)
-    return np.array([pool.vector(dimensions) for pool in pools], np.float32)
+    return _finite(np.array([pool.vector(dimensions) for pool in pools], np.float32), "embeddings")
 
 
 def ranks(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, Doubles]:
     """Scores how well each document answers its query; a text contains both. [N]"""
     pools = yield from _pooled(engine, texts, pooling)
-    return np.array([pool.score() for pool in pools])
+    return _finite(np.array([pool.score() for pool in pools]), "scores of documents")
+
+
+def _finite(results: Results, what: str) -> Results:
+    if not np.isfinite(results).all():
+        raise BadNumbers.of(what)
+    return results
 
 
 def _pooled(engine: Engine, texts: Sequence[Sequence[int]], pooling: Pooling) -> Generator[None, None, list[Pool]]:

@@ -74,7 +74,7 @@ class ModelFile:
         entry = self._entry()
         if entry is None or _stamp(self._paths) != self._stamp:
             return None
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             kept = json.loads(entry.read_text(encoding="utf-8"))
             if kept["stamp"] == self._stamp and isinstance(kept["sha256"], str):
                 return str(kept["sha256"])

@@ -106,12 +106,12 @@ class Pool:
             self._sum = rows[-1 if self._how.kind == LAST else 0].astype(np.float64)
 
     def vector(self, dimensions: int | None = None) -> Doubles:
-        """The unit vector of the text, of its first `dimensions` components if given."""
+        """The unit vector of the text, of its first `dimensions` components if given; zeros stay zeros."""
         x = self._pooled()
         if dimensions is not None and dimensions > len(x):
             raise BadInput(f"dimensions is {dimensions:,}; embeddings of this model have {len(x):,}")
         x = x[:dimensions]
-        y: Doubles = x / np.linalg.norm(x)
+        y: Doubles = x / (np.linalg.norm(x) or 1.0)
         return y
 
     def score(self) -> float:

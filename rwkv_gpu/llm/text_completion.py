@@ -10,7 +10,7 @@ from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.grammar import Form
 from .chat_completion import Json, common_fields, settings_of, usage
-from .completion import Completion, Event, Settings, Stats, form, sampling
+from .completion import Completion, Event, Settings, Stats, form, json_logprob, sampling
 from .measures import Score
 from .transcript import as_bytes
 from .unique import unique
@@ -123,8 +123,8 @@ class TextReply:
         offset, found = len(echoed), []
         for event in events:
             if event.token is not None:
-                top = {self._text(token): logprob for token, logprob in event.top}
-                found.append((self._text(event.token), event.logprob, top, offset))
+                top = {self._text(token): json_logprob(logprob) for token, logprob in event.top}
+                found.append((self._text(event.token), json_logprob(event.logprob), top, offset))
             offset += len(event.text)
         rows = [*of_prompt, *found]
         if not rows:
@@ -142,8 +142,8 @@ class TextReply:
             if score is None:
                 rows.append((self._text(token), None, None, offset))
             else:
-                top = {self._text(one): logprob for one, logprob in score.top}
-                rows.append((self._text(token), score.logprob, top, offset))
+                top = {self._text(one): json_logprob(logprob) for one, logprob in score.top}
+                rows.append((self._text(token), json_logprob(score.logprob), top, offset))
         return rows
 
     def _text(self, token: int | None) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from threading import RLock
-from typing import TextIO
+from typing import IO
 
 from ..errors import NoMatrixUnits
 from ..gpu.adapters import Adapter
@@ -34,7 +34,7 @@ PACKAGES = "rwkv-gpu", "wgpu", "numpy"
 class DeviceReport:
     """The open report file. Contains no paths, user names or text of models."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._began: float | None = None  # start time of the unfinished line
         self._lock = RLock()  # signals write from another thread

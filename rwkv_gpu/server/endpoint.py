@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+from rwkv_gpu.errors import RwkvGpuError
+
 from . import body
 from .body import Receive
 from .call import STREAM_HEADERS, Call, Family, Response, Scope, Send, Stream, Whole, send_error, send_whole, start_of
@@ -126,8 +128,11 @@ class Endpoint:
 
     def _known(self, call: Call, error: Exception) -> ApiError:
         known = api_error(error)
-        if known.status == 500 and not isinstance(error, ApiError):
-            self._service.log.exception("unexpected error", extra={"fields": {"request_id": call.id}})
+        fields = {"request_id": call.id}
+        if isinstance(error, RwkvGpuError) and known.status == 500:
+            self._service.log.error("the request failed", extra={"fields": {**fields, "error": str(error)}})
+        elif known.status == 500 and not isinstance(error, ApiError):
+            self._service.log.exception("unexpected error", extra={"fields": fields})
         return known
 
 

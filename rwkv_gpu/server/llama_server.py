@@ -7,7 +7,7 @@ from typing import Any
 
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
-from rwkv_gpu.llm.completion import Event, Stats
+from rwkv_gpu.llm.completion import Event, Stats, json_logprob
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
 
@@ -219,7 +219,7 @@ def _probabilities(llm: LLM, events: Iterable[Event]) -> list[Json]:
 
 def _probability(llm: LLM, token: int, logprob: float) -> Json:
     data = llm.tokenizer.piece(token, special=True)
-    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], "logprob": logprob}
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], "logprob": json_logprob(logprob)}
 
 
 def _ended(running: Running, index: int, model: str, asked: Json) -> Json:

@@ -5,6 +5,9 @@ import logging
 from datetime import UTC, datetime
 from typing import TextIO
 
+from ..errors import printable
+
+LONGEST_TRACEBACK = 1 << 16  # characters
 SERVER = "rwkv_gpu.server"
 LOGGERS = SERVER, "rwkv_gpu.access"
 
@@ -15,8 +18,9 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Formats one line; unexpected errors add their traceback."""
         fields = " ".join(f"{name}={_plain(value)}" for name, value in _fields(record).items())
-        line = f"{_time(record):%Y-%m-%d %H:%M:%S} {record.levelname} {record.getMessage()} {fields}".rstrip()
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_time(record):%Y-%m-%d %H:%M:%S} {record.levelname} {printable(record.getMessage())} {fields}"
+        traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return line.rstrip() + printable(traceback, LONGEST_TRACEBACK, keep="\n")
 
 
 class JsonLines(logging.Formatter):
@@ -56,5 +60,5 @@ def _time(record: logging.LogRecord) -> datetime:
 
 def _plain(value: object) -> str:
     """Quotes a value so that it stays one word on one line: clients must not be able to forge log lines."""
-    text = str(value)
+    text = printable(str(value))
     return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

@@ -1,6 +1,7 @@
 """A store in a directory, which several processes, and machines with a shared disk, may use."""
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown, Tidying
 SUFFIX = ".state"
 KEY = "key"  # the file of the secret
 KEY_BYTES = 32
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}")  # names of files that are being written
+ABANDONED = 3600.0  # seconds after which an unfinished file is considered abandoned
 # Errors from opening or deleting a file that another process has removed, or, on Windows, is replacing or reading.
 GONE = (FileNotFoundError, PermissionError) if WINDOWS else (FileNotFoundError,)
 
@@ -43,6 +46,15 @@ class DirectoryStore:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise StoreDown(f"{self._path}: cannot be used as a store: {reason}") from None
+        self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
+        """Removes unfinished files of killed writers."""
+        with suppress(OSError):
+            for entry in os.scandir(self._path):
+                if UNFINISHED.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > ABANDONED:
+                    with suppress(OSError):
+                        os.unlink(entry.path)
 
     def secret(self) -> bytes:
         """The secret shared by all users of this directory, created at first use. Only its owner can read the file."""
@@ -51,14 +63,21 @@ class DirectoryStore:
             with suppress(FileExistsError):
                 made = self._path / f".{secrets.token_hex(8)}"
                 made.touch(mode=0o600)
-                made.write_bytes(secrets.token_bytes(KEY_BYTES))
+                with made.open("wb") as file:
+                    file.write(secrets.token_bytes(KEY_BYTES))
+                    file.flush()
+                    os.fsync(file.fileno())
                 try:
                     os.link(made, path)  # atomic, and never overwrites
                 finally:
                     made.unlink()
-            return path.read_bytes()
+            with path.open("rb") as file:
+                key = file.read(KEY_BYTES + 1)
         except OSError as error:
             raise StoreDown(f"{path}: cannot be read or written: {error.strerror}") from None
+        if len(key) != KEY_BYTES:
+            raise StoreDown(f"{path}: is not a key of {KEY_BYTES} bytes; delete it, and a new one is made")
+        return key
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values of keys; None for missing ones."""
@@ -97,6 +116,7 @@ class DirectoryStore:
         """Occasionally evicts expired or excess entries."""
         if not self._tidying.is_due(nbytes):
             return
+        self._remove_abandoned()
         found = []
         for path in self._path.glob(f"*{SUFFIX}"):
             with suppress(*GONE):  # another process was faster

@@ -12,12 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import BadFile, RwkvGpuError, UnsupportedModel
+from rwkv_gpu.engine import state_file
+from rwkv_gpu.engine.adapters import Adapter
+from rwkv_gpu.engine.state_file import ModelId
+from rwkv_gpu.errors import BadFile, BadInput, RwkvGpuError, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.imatrix import read_imatrix
 from tests.cases import each
 from tests.gguf import writer
 from tests.gguf.corpus import BAD, GOOD, Bad
 from tests.gguf.writer import array_key, gguf, number, number_key, string, tensor, text_key
+from tests.golden_files import golden
+from tests.process import posix, resident
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1.0
@@ -142,3 +148,45 @@ def must_be_consistent(file: GGUFFile) -> None:
         for get in (file.int, file.float, file.str, file.bool, file.strings, file.ints, file.floats):
             with contextlib.suppress(RwkvGpuError):
                 get(key)
+
+
+def grown(path: Path, size: int = 1 << 40) -> Path:
+    """A file with zeros up to a size, which take no room on the disk."""
+    with open(path, "r+b") as file:
+        file.truncate(size)
+    return path
+
+
+@posix
+def test_what_a_file_claims_is_not_read_before_it_is_checked(tmp_path):
+    """An imatrix, a session and an adapter of a TiB each."""
+    floats = struct.pack("<iii", 1, 1, ord("a") << 24)[:8] + b"a" + struct.pack("<ii", 1, 1 << 30)
+    for index, data in enumerate((b"\0" * 64, floats, struct.pack("<ii", 9, -1), struct.pack("<ii", 9, 1 << 30))):
+        path = tmp_path / f"{index}.dat"
+        path.write_bytes(data)
+        with pytest.raises(BadFile):
+            read_imatrix(grown(path))
+    session = tmp_path / "session"
+    state_file.save(session, ModelId("f"), {"a": np.zeros(8)}, {})
+    with pytest.raises(BadFile):
+        state_file.load(grown(session, 1 << 34), "another model")
+    for header in (b"RWKVGPU3" + struct.pack("<Q", 1 << 33), b"RWKVGPU2" + struct.pack("<Q", 1 << 33)):
+        session.write_bytes(header)
+        with pytest.raises(BadFile, match="damaged"):
+            state_file.load(grown(session, 1 << 34))
+    huge = gguf(
+        [
+            text_key("general.architecture", "llama"),
+            text_key("general.type", "adapter"),
+            text_key("adapter.type", "lora"),
+        ],
+        [
+            tensor(f"blk.0.attn_q.weight.lora_{end}", [64, 1 << 26], offset=place << 34)
+            for place, end in enumerate("ab")
+        ],
+    )
+    (tmp_path / "lora.gguf").write_bytes(huge)
+    before = resident()
+    with GGUFFile.open(golden("tiny-llama.gguf")) as model, pytest.raises(BadInput, match="but the matrix is"):
+        Adapter.read(grown(tmp_path / "lora.gguf", len(huge) + (-len(huge) % 32) + (2 << 34)), 1.0, model)
+    assert resident() - before < 64 << 20

@@ -12,7 +12,7 @@ from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
 from rwkv_gpu.kernels.gemm_config import TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
-from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
+from rwkv_gpu.kernels.tuned import Choice, Tuned, checksum, file_name, find, own_tuning, parse, runs, save, slug
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_values_of_other_types_are_refused(tuned, group, name, value):
     data = json.loads(tuned.text())
     data["tuning"][group][name] = value
     with pytest.raises(ValueError, match=name):
-        parse(json.dumps(data))
+        parse(checked(data))
 
 
 @pytest.mark.parametrize("table", ["gemm_table", "expert_table"])
@@ -70,7 +70,43 @@ def test_tables_of_another_form_are_refused(tuned, table, rows):
     data = json.loads(tuned.text())
     data["tuning"][table] = rows
     with pytest.raises(ValueError):
-        parse(json.dumps(data))
+        parse(checked(data))
+
+
+def checked(data):
+    """The file of changed data, with the checksum that fits."""
+    data = {name: value for name, value in data.items() if name != "checksum"}
+    return json.dumps({"checksum": checksum(data), **data})
+
+
+ODD = (None, [], [[]], {}, {"a": 1}, "x", "", -1, 0, 1e308, float("nan"), 10**30, True, False, [None], "[" * 5000)
+
+
+def paths(value, path=()):
+    """The place of each value in nested data; of lists, that of the first few."""
+    yield path
+    if isinstance(value, dict | list):
+        names = value if isinstance(value, dict) else range(min(len(value), 2))
+        for name in names:
+            yield from paths(value[name], (*path, name))
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_file_with_any_other_value_is_as_good_as_none(fast_device, tuned, tmp_path):
+    own = tmp_path / file_name(fast_device.adapter)
+    for path in paths(json.loads(tuned.text())):
+        for value in ODD:
+            data = json.loads(tuned.text())
+            inner = data
+            for name in path[:-1]:
+                inner = inner[name]
+            if path:
+                if inner[path[-1]] == value and type(inner[path[-1]]) is type(value):
+                    continue
+                inner[path[-1]] = value
+            own.write_text(json.dumps(data if path else value))
+            assert find(fast_device.adapter, fast_device.capabilities, tmp_path) is None, (path, value)
+            assert own_tuning(fast_device.adapter, tmp_path) is None
 
 
 @pytest.mark.usefixtures("nothing_shipped")

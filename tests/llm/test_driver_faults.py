@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.errors import Closed
+from rwkv_gpu.errors import BadInput, Closed
 from rwkv_gpu.llm.driver import Driver
+from tests.golden_files import OWN
 from tests.llm.test_driver import Alphabet, asked, until
 
 FILES = (os.path.join("llm", "driver.py"), os.path.join("llm", "jobs.py"))
@@ -200,3 +202,23 @@ def test_an_exception_forced_into_the_thread_leaves_nobody_waiting(kind, busy):
     if not issubclass(kind, Exception):
         with pytest.raises(Closed, match=f"ended by {kind.__name__}; load it again"):
             asked(driver)
+
+
+def test_code_of_a_caller_that_asks_to_exit_ends_its_request_alone():
+    """SystemExit in a callback reaches no thread of the model."""
+
+    def leave(kind):
+        def function(*_):
+            raise kind
+
+        return function
+
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=2) as llm:
+        for kind in (SystemExit, KeyboardInterrupt, GeneratorExit):
+            other = llm.stream("the sea", max_tokens=40)
+            with pytest.raises(BadInput, match=f"the logits processor function failed: {kind.__name__}"):
+                llm.generate("hello", max_tokens=3, logits_processor=leave(kind))
+            if kind is not GeneratorExit:
+                with pytest.raises(BadInput, match=f"the progress callback ended by {kind.__name__}"):
+                    llm.perplexity("the sea is", progress=leave(kind))
+            assert len(other.wait().tokens) == 40

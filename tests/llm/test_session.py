@@ -258,3 +258,17 @@ def test_notes_that_make_sense_are_read(llm, tmp_path):
     """The files above are refused for what is odd in them, not for what they share."""
     state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(NOTES)))
     assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"null", b"[]", b"3", b'{"stamp": 1}', b"[" * 100_000, b"\xff\xfe", b'{"stamp": null, "sha256": 3}'],
+)
+def test_a_stored_digest_that_cannot_be_read_is_computed_again(tmp_path, content):
+    folder = tmp_path / "digests"
+    first = ModelFile([OWN / "tiny-rwkv7.gguf"], "f", folder)
+    digest = first.digest()
+    [entry] = folder.iterdir()
+    entry.write_bytes(content)
+    assert ModelFile([OWN / "tiny-rwkv7.gguf"], "f", folder).digest() == digest
+    assert entry.read_bytes() != content

@@ -200,3 +200,25 @@ def test_a_store_that_is_down_says_so(tmp_path):
     for call in calls:
         with pytest.raises(StoreDown):
             call()
+
+
+def test_a_key_that_was_cut_short_is_refused_with_the_remedy(tmp_path):
+    secret = DirectoryStore(tmp_path).secret()
+    for content in (b"", secret[:-1], secret + b"x"):
+        (tmp_path / "key").write_bytes(content)
+        with pytest.raises(StoreDown, match="is not a key of 32 bytes; delete it"):
+            DirectoryStore(tmp_path).secret()
+    (tmp_path / "key").unlink()
+    assert len(DirectoryStore(tmp_path).secret()) == 32
+
+
+def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(tmp_path):
+    store = DirectoryStore(tmp_path)
+    store.put("a", b"1")
+    old, new, other = (tmp_path / name for name in (f".{'0' * 16}", f".{'1' * 16}", ".other"))
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    os.utime(other, (0, 0))
+    DirectoryStore(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [new.name, ".other", "a.state"]

@@ -1,0 +1,82 @@
+"""Whatever wgpu raises, in whichever call: the caller gets one of our errors, in one line, and the model goes on."""
+
+import pytest
+import wgpu
+from wgpu.backends.wgpu_native import _api as api
+
+import rwkv_gpu
+from rwkv_gpu.errors import DeviceError, DeviceLost, OutOfMemory, RwkvGpuError
+from rwkv_gpu.gpu import native
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.shader import link
+from tests.golden_files import golden
+
+RAISED = "Validation Error\n\nCaused by:\n  In a call\n    it is refused\n"
+# Methods of wgpu-py through which a model runs.
+METHODS = [
+    (api.GPUDevice, "create_buffer"), (api.GPUDevice, "create_command_encoder"), (api.GPUDevice, "create_bind_group"),
+    (api.GPUDevice, "create_shader_module"), (api.GPUDevice, "create_compute_pipeline"),
+    (api.GPUDevice, "create_bind_group_layout"), (api.GPUDevice, "create_pipeline_layout"),
+    (api.GPUCommandEncoder, "begin_compute_pass"), (api.GPUCommandEncoder, "copy_buffer_to_buffer"),
+    (api.GPUCommandEncoder, "finish"), (api.GPUComputePassEncoder, "dispatch_workgroups"),
+]  # fmt: skip
+CALLS = {
+    "logits": lambda llm: llm.logits([1, 2, 3]),
+    "perplexity": lambda llm: llm.perplexity("the sea is"),
+    "embed": lambda llm: llm.embed(["the sea", "a"]),
+    "generate": lambda llm: llm.generate("the sea", max_tokens=2),
+    "host": lambda llm: llm.generate("the sea", max_tokens=2, logits_processor=lambda _, scores: scores),
+}
+
+
+@pytest.fixture
+def llm(adapter):
+    with rwkv_gpu.load(golden("tiny-rwkv7.gguf"), device=str(adapter.index), sequences=2) as found:
+        yield found
+
+
+@pytest.mark.loses_gpu
+@pytest.mark.parametrize("replays", [True, False], ids=["raw", "public"])
+def test_an_error_of_wgpu_in_any_call_is_one_of_ours_in_a_line(llm, monkeypatch, replays):
+    """Raw commands are the usual way; the public API is the fallback. Plans are recorded again after each error."""
+    monkeypatch.setattr(native, "CAN_REPLAY", native.CAN_REPLAY and replays)
+    raised, said = set(), []
+    for kind, method in METHODS:
+        for call in CALLS.values():
+            llm._driver.call(lambda engine: engine._runner.retune(engine._runner.tuning))
+            with monkeypatch.context() as patch:
+                patch.setattr(kind, method, refuse)
+                try:
+                    call(llm)
+                except RwkvGpuError as error:
+                    raised.add(method)
+                    said.append(str(error))
+    assert not [one for one in said if "\n" in one and not one.startswith("shader")]
+    assert len(raised) >= (4 if replays else 8), raised
+    assert llm.generate("the sea", max_tokens=2).tokens
+
+
+def refuse(*_, **__):
+    raise wgpu.GPUValidationError(RAISED)
+
+
+@pytest.mark.loses_gpu
+def test_a_probe_of_a_lost_device_says_so(adapter, monkeypatch):
+    with Device(adapter) as device:
+        monkeypatch.setattr(api.GPUCommandEncoder, "finish", refuse)
+        with pytest.raises(DeviceError, match="the GPU driver refused while probing it: Validation Error Caused by"):
+            device.probe(link("probes/subgroup"), 16)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"), [("Parent device is lost", DeviceLost), ("Not enough memory left", OutOfMemory)]
+)
+def test_a_lost_or_full_device_is_no_error_of_a_shader(adapter, monkeypatch, said, kind):
+    def lost(*_, **__):
+        raise wgpu.GPUValidationError(f"Validation Error\n{said}")
+
+    with Device(adapter) as device:
+        monkeypatch.setattr(api.GPUDevice, "create_compute_pipeline", lost)
+        device.pipelines.clear()
+        with pytest.raises(kind, match="while compiling"):
+            device.pipeline(link("probes/subgroup"))

@@ -1,0 +1,47 @@
+"""A text that cannot fit the context is refused before it is tokenised: a lower bound of its tokens costs nothing."""
+
+import random
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import ContextFull
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.tokenizer import load_tokenizer
+from tests.golden_files import OWN, golden
+
+NAMES = ["tiny-rwkv7", "tiny-llama", "tiny-arwkv7", "tiny-gemma4-experts", "around-llama"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_has_fewer_tokens_than_the_bound(name):
+    """Texts of the longest tokens above all, and of white space, which some tokenizers absorb."""
+    with GGUFFile.open(golden(f"{name}.gguf")) as file:
+        tokenizer = load_tokenizer(file.metadata)
+    longest = sorted(range(tokenizer.vocab_size), key=lambda token: -len(tokenizer.piece(token, special=True)))[:40]
+    rng = random.Random(0)
+    texts = ["", "a" * 999, " " * 999, "\n\t " * 333, "é漢🙂\0" * 200, "".join(map(chr, range(32, 0x3000, 7)))]
+    for _ in range(20):
+        some = rng.choices(longest, k=50)
+        texts.append(b"".join(tokenizer.piece(token, special=True) for token in some).decode("utf-8", "replace"))
+    for text in texts:
+        for parse in (False, True):
+            assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text, parse=parse)), (text[:50], parse)
+
+
+@pytest.mark.parametrize("name", ["tiny-rwkv7", "tiny-llama"])
+def test_a_text_beyond_the_context_is_refused_before_it_is_tokenised(name, monkeypatch):
+    with rwkv_gpu.load(OWN / f"{name}.gguf", device="cpu", context=64) as llm:
+        chat = llm.chat(template="chatml")
+        monkeypatch.setattr(Tokenizer, "encode", None)
+        for text in ("a" * (1 << 20), " " * (1 << 20), "the sea is " * 100_000):
+            for call in (
+                lambda text=text: llm.generate(text, max_tokens=1),
+                lambda text=text: llm.stream(text, max_tokens=1),
+                lambda text=text: llm.embed(text),
+                lambda text=text: llm.logprobs(text),
+                lambda text=text: chat.send(text),
+            ):
+                with pytest.raises(ContextFull, match=r"at least [\d,]+ tokens does not fit the context of 64"):
+                    call()

@@ -60,17 +60,22 @@ class Request:
                 most = max(most, int(np.frombuffer(numbers, np.uint64).max()))
         if not ids:
             raise BadInput("the prompt has no tokens; give at least one")
-        if context is not None and len(ids) > context:
-            raise ContextFull(
-                f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
-                "shorten it, or load the model with a larger context"
-            )
+        check_length(len(ids), context)
         if most >= vocabulary:
             inside = Spans(self.images)
             for at, token in enumerate(ids):
                 if not 0 <= token < vocabulary and inside.within(at) is None:
                     raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
         return ids
+
+
+def check_length(tokens: int, context: int | None, *, least: bool = False) -> None:
+    """Refuses a prompt that does not fit the context. With `least`, it has at least so many tokens."""
+    if context is not None and tokens > context:
+        raise ContextFull(
+            f"a prompt of {'at least ' if least else ''}{tokens:,} tokens does not fit the context of {context:,}; "
+            "shorten it, or load the model with a larger context"
+        )
 
 
 class Update(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from ..engine.request import Grammar, Request
+from ..engine.request import Grammar, Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
 from ..text.base import Tokenizer
@@ -132,6 +132,9 @@ class ChatFormat:
         `tools` are what the model may call. Raises `Exceeded` if the template takes more than `limits`.
         """
         messages = check_messages(messages)
+        for message in messages:  # before a template and a tokenizer read it
+            if isinstance(text := message.get("content"), str):
+                check_length(self.tokenizer.fewest_tokens(text), self._context, least=True)
         if tools is not None and not self.template.knows_tools:
             messages, tools = describe_tools(messages, tools), None
         given = None if tools is None else tools.given

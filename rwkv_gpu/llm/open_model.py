@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from ..engine.engine import Activity, Engine
-from ..engine.request import Request
+from ..engine.request import Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..models.registry import ENCODER
@@ -198,6 +198,8 @@ class OpenModel:
         """
         found = []
         for at, text in enumerate(texts):
+            if isinstance(text, str) and not truncate:
+                check_length(self.tokenizer.fewest_tokens(text), self.context, least=True)
             ids = self._tokens(text, f"{name}[{at}]", parse=True)
             if truncate and self.context is not None and len(ids) > self.context:
                 ids[self.context - 1 :] = ids[-1:] if self.tokenizer.add_eos else [ids[self.context - 1]]
@@ -252,6 +254,8 @@ class OpenModel:
         self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
     ) -> list[int]:
         """Tokenises a prompt and checks that it fits; `truncate` keeps its end, with room for an answer if possible."""
+        if isinstance(prompt, str) and truncate is None:
+            check_length(self.tokenizer.fewest_tokens(prompt), self.context, least=True)  # before it is tokenised
         ids = self._tokens(prompt, name)
         if (
             validate.one_of("truncate", truncate, "left")

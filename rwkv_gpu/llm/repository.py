@@ -26,6 +26,7 @@ from .hub_names import ENDPOINT, is_model
 PATIENCE = 15.0  # seconds without a byte
 WAIT = 0.2  # seconds between checks of a download by another program
 TRIES = 5  # consecutive connections that may bring nothing
+PASSING = (408, 429, 500, 502, 503, 504)  # answers of a server that may soon answer otherwise
 CHUNK = 1 << 20
 MOST_LISTED = 64 << 20  # size limit of a file list
 
@@ -126,12 +127,14 @@ class Repository:
             with self._get(url, part.done) as answer:
                 if answer.status != 206:  # the server sends the whole file
                     part.clear()
-                while block := answer.read(CHUNK):
+                while block := answer.read1(CHUNK):  # as it arrives: `read` would drop a piece that a reset cuts
                     if part.done + len(block) > nbytes:  # it would fill the disk
                         raise BadInput(f"the server sends more than the {nbytes:,} bytes that it said; it is at fault")
                     part.add(block)
                     progress(part.done)
         except urllib.error.HTTPError as error:
+            if error.code in PASSING:
+                return error
             if error.code != 416:  # the part is longer than the file
                 raise
             error.close()

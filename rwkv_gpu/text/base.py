@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import cached_property
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.text.special import MATCHED, SpecialTokens
@@ -20,6 +21,7 @@ class Tokenizer(ABC):
 
     strip_space = False  # encode added the first piece's leading space, so decode removes it
     clean_spaces = False
+    keeps_text = False  # every byte of a text is in one of its tokens, except what `takes_spaces` absorbs
     takes_spaces: frozenset[int] = frozenset()  # special tokens that absorb the spaces after them
     takes_spaces_before: frozenset[int] = frozenset()
 
@@ -75,6 +77,17 @@ class Tokenizer(ABC):
         if special and self.add_eos and self.eos is not None:
             ids.append(self.eos)
         return ids
+
+    @cached_property
+    def _longest(self) -> int:
+        """Maximum bytes of a token, or more: as the file spells it."""
+        return max(len(text.encode("utf-8", "surrogatepass")) for text in self.vocabulary.tokens)
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of the tokens of a text, which takes no time to compute; 0 where none is known."""
+        if not self.keeps_text or self.takes_spaces or self.takes_spaces_before:
+            return 0
+        return len(text) // max(4, self._longest)  # a character has at least one byte
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The exact bytes of one token; control tokens are empty unless `special`."""

@@ -43,6 +43,7 @@ class BpeTokenizer(Tokenizer):
         vocabulary = read_vocabulary(metadata, Defaults(add_bos=pre.add_bos))
         super().__init__(vocabulary)
         self.clean_spaces = pre.clean_spaces
+        self.keeps_text = type(self) is BpeTokenizer and vocabulary.ids.keys() >= set(BYTE_LETTERS)
         merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, ignore_merges=pre.ignore_merges)
         self._words = tokenizers.Tokenizer(self._merger)

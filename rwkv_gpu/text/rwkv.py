@@ -25,6 +25,8 @@ class RwkvTokenizer(Tokenizer):
     token, or the longest token that is a prefix of it, and so on.
     """
 
+    keeps_text = True
+
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
         self._bytes = [_checked(i, unescape(text)) for i, text in enumerate(vocabulary.tokens)]

@@ -21,6 +21,8 @@ _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 class SpmTokenizer(Tokenizer):
     """Merges by score over the whole text; word by word where no token can cross the boundary."""
 
+    keeps_text = True
+
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
         super().__init__(vocabulary)

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,8 @@ class Hub(ThreadingHTTPServer):
         self.tokens: list[str | None] = []
         self.cut_after: int | None = None  # bytes after which a connection ends
         self.cuts = 0  # connections that are still to be cut off
+        self.resets = False  # whether these end by a reset, and with all that was sent
+        self.refusals: list[int] = []  # statuses of the next downloads, which bring nothing
         self.ranges = True
         self.status = 200
         self.token: str | None = None
@@ -63,6 +67,9 @@ class Handler(BaseHTTPRequestHandler):
     def _file(self, data: bytes) -> None:
         wanted = self.headers.get("Range")
         self.server.asked.append((self.path.rsplit("/", 1)[1], wanted))
+        if self.server.refusals:
+            self._answer(self.server.refusals.pop(0), b"later")
+            return
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
         if start > len(data) or (start == len(data) and start):
             self._answer(416, b"")
@@ -74,6 +81,10 @@ class Handler(BaseHTTPRequestHandler):
         self.server.cuts -= cut
         self.wfile.write(data[start : start + self.server.cut_after] if cut else data[start:])
         self.close_connection = True
+        if cut and self.server.resets:
+            self.wfile.flush()
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)

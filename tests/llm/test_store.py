@@ -230,3 +230,28 @@ def test_removing_deletes_all_parts_and_empty_folders_and_no_more(store, server)
     assert files(store) == ["model-Q4_K_M.gguf"]
     store.remove("owner/name/model-Q4_K_M")
     assert list(store.folder.iterdir()) == []
+
+
+def test_a_poor_connection_brings_the_file_piece_by_piece(store, server, monkeypatch):
+    """Each connection is reset in the middle of a block, and what it brought is not asked for again."""
+    monkeypatch.setattr(repository.time, "sleep", lambda _: None)
+    server.cut_after, server.cuts, server.resets = 600_000, len(WHOLE) // 600_000, True
+    assert pull(store, server).read_bytes() == WHOLE
+    starts = [int((wanted or "bytes=0-").removeprefix("bytes=").rstrip("-")) for _, wanted in server.asked]
+    assert starts == sorted(set(starts))
+    assert len(starts) > 1
+
+
+def test_a_server_that_is_busy_for_a_moment_is_asked_again(store, server, monkeypatch):
+    monkeypatch.setattr(repository.time, "sleep", lambda _: None)
+    server.refusals = [503, 429, 500]
+    assert pull(store, server).read_bytes() == WHOLE
+    assert len(server.asked) == 4
+
+
+def test_a_server_that_stays_busy_is_one_line(store, server, monkeypatch):
+    monkeypatch.setattr(repository.time, "sleep", lambda _: None)
+    server.refusals = [503] * 50
+    with pytest.raises(BadInput, match="the server answered 503"):
+        pull(store, server)
+    assert len(server.asked) == repository.TRIES

@@ -14,12 +14,19 @@ from .conversation import Ask, Conversation
 from .keyboard import Interrupted
 from .signals import Signals
 
-GRACE = {signal.SIGINT: 0.7}  # seconds to save the answer so far; 5 for other signals
+GRACE = {signal.SIGINT: 0.7}  # seconds until the process ends where nothing is to be saved; 5 for other signals
+SAVING = 30.0  # seconds to save the chat: a state may be large, and the disk slow
 LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
     "and --context-shift leaves out the oldest turns"
 )
+
+
+def grace(number: int, *, saves: bool) -> float:
+    """Seconds from a signal to the end of the process at the latest."""
+    seconds = GRACE.get(signal.Signals(number), 5.0)
+    return max(seconds, SAVING) if saves else seconds
 
 
 @dataclass
@@ -153,7 +160,8 @@ class Repl:
             self.signals.leave(number)
         if leaves:
             self.code = 128 + number
-            timer = threading.Timer(GRACE.get(signal.Signals(number), 5.0), self.signals.leave, [number])
+            seconds = grace(number, saves=self.conversation.session is not None)
+            timer = threading.Timer(seconds, self.signals.leave, [number])
             timer.daemon = True
             timer.start()
         self._stopping = True

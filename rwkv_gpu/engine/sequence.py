@@ -56,6 +56,7 @@ class TokenSequence:
         self.sampler = Sampler(request.params, vocabulary)
         self.on_host = not samples_on_device(request.params)
         self.drafting: Drafting | None = None  # None if drafting is not possible
+        self._in_work: tuple[int, ...] = ()  # the draft that host work verifies
         self.draft: list[int] = []  # tokens that the next step, or the step in flight, verifies
         self.rows_right = 0  # correct rows of its last step, until `Speculation.accept` reads them
         if self.on_host:
@@ -190,13 +191,16 @@ class TokenSequence:
         if self.request.grammar is None and self.length >= self.max_length:
             self.end("length")
 
-    def verify(self, sampled: Iterable[Sampled]) -> None:
-        """Appends the tokens sampled from a step's rows up to the first wrong row, and counts the right ones."""
-        right = 0
+    def verify(self, sampled: Iterable[Sampled], draft: Sequence[int] | None = None) -> None:
+        """Appends the tokens sampled from a step's rows up to the first wrong row, and counts the right ones.
+
+        `draft` is what the step verified, if it is not the present draft.
+        """
+        draft, right = self.draft if draft is None else draft, 0
         for one in sampled:
             self.append(one)
             right += 1
-            if self.finish_reason or right > len(self.draft) or one.token != self.draft[right - 1]:
+            if self.finish_reason or right > len(draft) or one.token != draft[right - 1]:
                 break
         self.rows_right = right
 
@@ -205,9 +209,10 @@ class TokenSequence:
 
         It samples from the logits of rows, and feeds the sampled tokens, or `token`, to the grammar.
         """
-        self.work = executor.submit(self._compute, token, logits)
+        self._in_work = tuple(self.draft)  # a sequence that loses its slot meanwhile loses its draft
+        self.work = executor.submit(self._compute, token, logits, self._in_work)
 
-    def _compute(self, token: int | None, logits: Logits | None) -> Computed:
+    def _compute(self, token: int | None, logits: Logits | None, draft: Sequence[int]) -> Computed:
         """Runs on another thread.
 
         Returns the sampled tokens, the mask for the next one, and whether the grammar is done.
@@ -217,7 +222,7 @@ class TokenSequence:
         sampled: list[Sampled] = []
         done, mask = False, self.mask
         for number, row in enumerate(() if logits is None else logits):
-            if number and sampled[-1].token != self.draft[number - 1]:
+            if number and sampled[-1].token != draft[number - 1]:
                 break
             sampled.append(self.sampler.sample(row, mask))
             token = sampled[-1].token
@@ -250,7 +255,7 @@ class TokenSequence:
         except Exception as error:  # noqa: BLE001  ends this request; reported in its last update
             self.end("error", error)
             return True
-        self.verify(sampled)
+        self.verify(sampled, self._in_work)
         if done:
             self.end("stop")
         elif self.length >= self.max_length:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.cli import repl
 from rwkv_gpu.cli.commands import COMMANDS
 from tests.cli import random_signals
 from tests.golden_files import OWN
@@ -103,3 +104,9 @@ def test_the_script_of_random_moments_knows_no_command_that_is_gone():
 @pytest.mark.timeout(1800)
 def test_signals_at_200_random_moments_over_all_commands_leave_whole_files(adapter):
     assert random_signals.moments(200, seed=0, device=str(adapter.index)) == []
+
+
+def test_a_chat_in_a_file_has_time_to_be_saved_after_any_signal():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert repl.grace(number, saves=True) == repl.SAVING > 5
+    assert repl.grace(signal.SIGINT, saves=False) < 1

@@ -1,7 +1,10 @@
 """What a step computes: answers before prompts, short prompts beside long ones, and no row too many."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,3 +94,21 @@ def test_a_short_prompt_does_not_wait_for_a_long_one():
 
 def test_a_long_prompt_gets_half_of_the_rows_however_many_short_ones_come():
     assert fed_in_a_step([1000, *[30] * 8], 64)[0] == 32
+
+
+def test_a_sequence_that_loses_its_slot_while_the_host_samples_keeps_all_that_was_sampled():
+    """Its draft is gone with the slot; the sampler and a grammar are three tokens further all the same."""
+    sequence = TokenSequence(Request([1, 2], SamplingParams(max_tokens=50, temperature=0.0)), 10, None)
+    sequence.sample_on_host(True)
+    sequence.draft = [5, 6]
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(begun.wait)  # the work waits for its thread
+        sequence.start_work(executor, logits=np.eye(10, dtype=np.float32)[[5, 6, 7]])
+        sequence.slot, sequence.draft = -1, []
+        begun.set()
+        assert sequence.work is not None
+        sequence.work.result()
+    assert sequence.take_work()
+    assert sequence.ids == [1, 2, 5, 6, 7]
+    assert sequence.rows_right == 3

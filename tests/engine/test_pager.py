@@ -144,3 +144,62 @@ def test_a_fork_moves_nothing_until_one_side_writes():
     [copy] = pager.prepare([Segment(0, 1, 0, PAGE + 5), Segment(0, 1, 1, PAGE + 5)])
     assert copy.source in pager.table(1) and copy.target in pager.table(0)
     assert pager.pool.free == 1
+
+
+WINDOWS = sorted({1, 2, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 1})
+LENGTHS = sorted(
+    {edge + near for edge in range(0, 5 * PAGE + 1, PAGE) for near in (-2, -1, 0, 1, 2)} & set(range(1, 5 * PAGE))
+)
+
+
+def test_a_sequence_that_begins_anywhere_has_the_pages_that_its_next_row_sees_and_no_more():
+    """At each boundary of a page and of a window. The row at position p sees p and the window - 1 before it."""
+    for window in WINDOWS:
+        for length in LENGTHS:
+            pager = Pager(PAGES, CONTEXT, window, slack=3)
+            pager.begin(0, length)
+            first = max(0, length - (window - 1)) // PAGE
+            assert pager.held(0).first == first, (window, length)
+            assert pager.held(0).end == -(-length // PAGE)
+            assert pager.pool.free == PAGES - (pager.held(0).end - first)
+
+
+def test_a_sequence_goes_back_as_far_as_its_pages_reach_and_not_one_position_further():
+    for window in WINDOWS:
+        for length in LENGTHS:
+            pager = Pager(PAGES, CONTEXT, window, slack=3)
+            pager.begin(0, length)
+            oldest, first = pager.oldest(0), pager.held(0).first
+            if not first:
+                assert oldest == 0
+                continue
+            assert oldest - (window - 1) == first * PAGE, (window, length)  # the first position that its row sees
+            if oldest <= length:
+                pager.truncate(0, oldest)
+            if 0 < oldest - 1 < pager.length(0):
+                with pytest.raises(AssertionError, match="has given back"):
+                    pager.truncate(0, oldest - 1)
+
+
+def test_slack_keeps_the_pages_for_going_back_by_as_many_positions():
+    for window in WINDOWS:
+        for slack in (0, 1, 3, PAGE):
+            pager = Pager(PAGES, CONTEXT, window, slack=slack)
+            for start in range(4 * PAGE):
+                pager.prepare([Segment(0, 1, 0, start)])
+                seen = max(0, start + 1 - window - slack) // PAGE
+                assert pager.held(0).first == seen, (window, slack, start)
+
+
+def test_a_page_that_nobody_holds_can_be_neither_held_nor_released():
+    pool = Pager(PAGES, CONTEXT).pool
+    page = pool.take()
+    pool.hold([page])
+    pool.release([page])
+    assert (pool.holders(page), pool.free) == (1, PAGES - 1)
+    pool.release([page])
+    assert (pool.holders(page), pool.free) == (0, PAGES)
+    with pytest.raises(AssertionError, match="is free"):
+        pool.hold([page])
+    with pytest.raises(AssertionError, match="released too often"):
+        pool.release([page])

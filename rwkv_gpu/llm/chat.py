@@ -20,6 +20,7 @@ from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
+from .images import Sight, Source, marked
 from .session import SavedChat, SavedSession
 from .transcript import Transcript
 from .validate import one_of, truth
@@ -105,36 +106,63 @@ class Chat:
         return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
     @overload
-    def send(self, text: str, *, n: None = None, **settings: Unpack[Settings]) -> Completion: ...
+    def send(
+        self, text: str, *, images: Sequence[Source] = (), n: None = None, **settings: Unpack[Settings]
+    ) -> Completion: ...
     @overload
-    def send(self, text: str, *, n: int, **settings: Unpack[Settings]) -> list[Completion]: ...
-    def send(self, text: str, *, n: int | None = None, **settings: Unpack[Settings]) -> Completion | list[Completion]:
-        """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first."""
+    def send(
+        self, text: str, *, images: Sequence[Source] = (), n: int, **settings: Unpack[Settings]
+    ) -> list[Completion]: ...
+    def send(
+        self, text: str, *, images: Sequence[Source] = (), n: int | None = None, **settings: Unpack[Settings]
+    ) -> Completion | list[Completion]:
+        """Answers a question. With `n`, returns a list of `n` answers; the chat continues from the first.
+
+        Each of `images` is a path, the bytes of a file, an array or a PIL image.
+        """
         if n is None:
-            return self.stream(text, **settings).wait()
-        start = self._answers(Generation, text, settings)
+            return self.stream(text, images=images, **settings).wait()
+        start = self._answers(Generation, text, images, settings)
         return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
+    def stream(
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        on_prompt: OnPrompt | None = None,
+        **settings: Unpack[Settings],
+    ) -> Generation:
         """Answers a question, event by event."""
-        return self._ask(Generation, self._question(text), on_prompt, settings)
+        return self._ask(Generation, self._question(text, images), on_prompt, settings)
 
     @overload
-    async def asend(self, text: str, *, n: None = None, **settings: Unpack[Settings]) -> Completion: ...
-    @overload
-    async def asend(self, text: str, *, n: int, **settings: Unpack[Settings]) -> list[Completion]: ...
     async def asend(
-        self, text: str, *, n: int | None = None, **settings: Unpack[Settings]
+        self, text: str, *, images: Sequence[Source] = (), n: None = None, **settings: Unpack[Settings]
+    ) -> Completion: ...
+    @overload
+    async def asend(
+        self, text: str, *, images: Sequence[Source] = (), n: int, **settings: Unpack[Settings]
+    ) -> list[Completion]: ...
+    async def asend(
+        self, text: str, *, images: Sequence[Source] = (), n: int | None = None, **settings: Unpack[Settings]
     ) -> Completion | list[Completion]:
         """`send` for asyncio."""
         if n is None:
-            return await self.astream(text, **settings).wait()
-        start = self._answers(AsyncGeneration, text, settings)
+            return await self.astream(text, images=images, **settings).wait()
+        start = self._answers(AsyncGeneration, text, images, settings)
         return await await_all(start, range(answers(n)), self._llm.info.sequences)
 
-    def astream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> AsyncGeneration:
+    def astream(
+        self,
+        text: str,
+        *,
+        images: Sequence[Source] = (),
+        on_prompt: OnPrompt | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in chat.astream("hi")`."""
-        return self._ask(AsyncGeneration, self._question(text), on_prompt, settings)
+        return self._ask(AsyncGeneration, self._question(text, images), on_prompt, settings)
 
     def regenerate(self, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
         """Answers the last question again, replacing its answer."""
@@ -144,7 +172,9 @@ class Chat:
     def edit(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
         """Replaces the last question, and answers the new one."""
         self._stop_reading()
-        asked = (*self._messages[: self._last_question()], *_checked([{"role": "user", "content": text}]))
+        at = self._last_question()
+        question = {"role": "user", "content": text, "images": self._messages[at].images}
+        asked = (*self._messages[:at], *_checked([question], self._format.sight))
         return self._ask(Generation, asked, on_prompt, settings)
 
     def undo(self) -> None:
@@ -173,9 +203,10 @@ class Chat:
         """
         save_chats(path, [self])
 
-    def _question(self, text: str) -> tuple[Message, ...]:
+    def _question(self, text: str, images: Sequence[Source] = ()) -> tuple[Message, ...]:
         self._stop_reading()
-        return (*self._messages, *_checked([{"role": "user", "content": text}]))
+        asked: dict[str, object] = {"role": "user", "content": text}
+        return (*self._messages, *_checked([asked | ({"images": list(images)} if images else {})], self._format.sight))
 
     def _last_question(self) -> int:
         """Index of the last question among the messages."""
@@ -239,9 +270,11 @@ class Chat:
             self._open = weakref.ref(answer)
         return answer
 
-    def _answers(self, reading: type[R], text: str, settings: Mapping[str, Any]) -> Callable[[int], R]:
+    def _answers(
+        self, reading: type[R], text: str, images: Sequence[Source], settings: Mapping[str, Any]
+    ) -> Callable[[int], R]:
         """Starts the answers to a question, by index. The first becomes the chat's own."""
-        messages = self._question(text)
+        messages = self._question(text, images)
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
 
         def start(index: int) -> R:
@@ -282,6 +315,8 @@ class Chat:
     def _saved(self) -> SavedChat:
         """The contents of a saved file."""
         self._stop_reading()
+        if any(message.images for message in self._messages):
+            raise BadInput("a chat with images cannot be saved; undo or reset it to save the rest")
         source = self.template.source
         return SavedChat(
             self._messages, self._transcript, source, self.think, self.settings, self.truncate, self._first
@@ -336,13 +371,18 @@ def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], 
     return chats, saved.current
 
 
-def messages_of(messages: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
+def messages_of(messages: Sequence[Mapping[str, object]], sight: Sight | None = None) -> tuple[Message, ...]:
     """Converts messages to the form that a chat stores; may be empty."""
-    return _checked(messages) if messages else ()
+    return _checked(messages, sight) if messages else ()
 
 
-def _checked(messages: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
+def _checked(messages: Sequence[Mapping[str, object]], sight: Sight | None = None) -> tuple[Message, ...]:
     if not messages:
         return ()
-    checked = check_messages(messages)
-    return tuple(Message(m["role"], joined(m["content"]), str(m.get("reasoning") or "")) for m in checked)
+    texts, images = marked(messages, sight)
+    found = []
+    for m in check_messages(texts):
+        content = joined(m["content"])
+        seen = tuple(image for mark, image in images.items() if mark in content)
+        found.append(Message(m["role"], content, str(m.get("reasoning") or ""), images=seen))
+    return tuple(found)

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..text.template import ChatTemplate
 from ..text.thinking import Opened, marks_of, opened
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
+from .images import Image, Images, Sight, marked, spans_of, without_marks
 from .reader import Ends, Reader
 from .tools import Tools, describe_tools
 from .transcript import Transcript, as_bytes, as_text
@@ -49,15 +50,17 @@ class Message:
     content: str
     reasoning: str = ""
     raw: str | None = None
+    images: tuple[Image, ...] = ()  # whose marks are in the content
 
     def as_dict(self) -> dict[str, str]:
         """The form for users of the library."""
-        message = {"role": self.role, "content": self.content}
+        message = {"role": self.role, "content": without_marks(self.content) if self.images else self.content}
         return {**message, "reasoning": self.reasoning} if self.reasoning else message
 
-    def for_template(self) -> dict[str, str]:
+    def for_template(self) -> dict[str, Any]:
         """The form for chat templates."""
-        return {"role": self.role, "content": self.content if self.raw is None else self.raw}
+        message = {"role": self.role, "content": self.content if self.raw is None else self.raw}
+        return {**message, "images": self.images} if self.images else message
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class ChatPrompt:
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
+    images: Images = field(default_factory=dict)  # of the messages
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
         """The assistant message made from a completion, and the transcript extended by it."""
@@ -92,7 +96,9 @@ class ChatFormat:
         *,
         context: int | None = None,
         pool: Pool | None = None,
+        sight: Sight | None = None,
     ) -> None:
+        self.sight = sight  # None: the model sees no images
         self._vocabulary = vocabulary
         self._context = context  # maximum tokens of a sequence; None is unlimited
         self._pool = pool  # helper processes for grammars
@@ -131,6 +137,7 @@ class ChatFormat:
         the last message is the beginning of the answer. Without `opens`, the prompt ends with the last message.
         `tools` are what the model may call. Raises `Exceeded` if the template takes more than `limits`.
         """
+        messages, images = marked(messages, self.sight)
         messages = check_messages(messages)
         for message in messages:  # before a template and a tokenizer read it
             if isinstance(text := message.get("content"), str):
@@ -146,12 +153,13 @@ class ChatFormat:
             pieces = pieces if opens else pieces[:1]
         text = as_bytes("".join(pieces))
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
-        transcript = nearest.prompt(self.tokenizer, pieces)
+        tokenizer = self.tokenizer if self.sight is None else self.sight.tokenizer(self.tokenizer, images)
+        transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         system_tokens = self._system_tokens(messages, transcript, given, chosen, limits)
         thoughts = opened("".join(pieces).removesuffix(begun), self._marks.opening, self._marks.closing)
         repeats = not self._marks.channels
-        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun)
+        return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun, images)
 
     def _after_thoughts(self, prompt: str) -> str:
         """The text that ends the reasoning of a prompt, so that the answer follows."""
@@ -266,9 +274,8 @@ class ChatFormat:
             constraint = self.grammars.grammar(form, after=after or "", begun=prompt.begun, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = params.ending_at(ends, self.tokenizer.suppressed)
-        return Request(
-            prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.system_tokens, prompt.message_tokens)
-        )
+        ids, marks = prompt.transcript.ids, (prompt.system_tokens, prompt.message_tokens)
+        return Request(ids, chosen, grammar, keep=True, images=spans_of(ids, prompt.images), marks=marks)
 
     def reader(
         self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False

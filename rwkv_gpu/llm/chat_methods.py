@@ -13,6 +13,7 @@ from .chat import Chat, Truncate, load_chats, messages_of
 from .chat_format import ChatPrompt
 from .completion import CHAT_DEFAULTS, Completion, Settings, form, sampling
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .images import spans_of
 from .open_model import Messages, OpenModel, TemplateIds, TemplateText
 
 R = TypeVar("R", bound=Reading)
@@ -43,7 +44,7 @@ class ChatMethods(OpenModel):
                 "messages, and chat_batch answers a list of conversations"
             )
         first = [{"role": "system", "content": system}] if system is not None else []
-        begun = (*messages_of(first), *messages_of(messages))
+        begun = (*messages_of(first), *messages_of(messages, self.sight))
         return Chat(
             self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=settings
         )
@@ -85,7 +86,8 @@ class ChatMethods(OpenModel):
         many = validate.several("conversations", conversations, "lists of messages")
         prompts = [self.chat_format.prompt(messages, think=think) for messages in many]
         for prompt in prompts:
-            Request(prompt.transcript.ids).check(self.vocab_size, self.context)
+            ids = prompt.transcript.ids
+            Request(ids, images=spans_of(ids, prompt.images)).check(self.vocab_size, self.context)
 
         def start(prompt: ChatPrompt) -> R:
             request = self.chat_format.request(prompt, params, shape, wait=waits(reading))

@@ -30,6 +30,8 @@ from ..models.registry import Model, is_encoder
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
+from ..vision.eyes import check_vision, find_vision
+from ..vision.projector import Vision, read_vision
 from . import validate
 from .hub import Hub
 from .hub_names import is_hub_name, is_path
@@ -88,11 +90,15 @@ class Files:
     hub: Hub
     overrides: Mapping[str, Override]  # of the model's metadata
     rope: RopeScaling = field(default_factory=RopeScaling)
+    mmproj: Path | None = None  # a projector
+    finds_mmproj: bool = False  # whether one next to the model is used
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
-           hub: Hub | None, override_kv: Any = None) -> Self:  # fmt: skip
+           hub: Hub | None, override_kv: Any = None, mmproj: Name | bool | None = None) -> Self:  # fmt: skip
         """Finds the model (without a path the built-in one) and the draft model; downloads them at first use."""
+        if mmproj is True:
+            raise BadInput("mmproj is True; give the path of a projector, or False to use none")
         hub = hub or Hub()
         return cls(
             _file_of(path, file, hub),
@@ -101,7 +107,21 @@ class Files:
             lora,
             hub,
             overrides_of(override_kv),
+            mmproj=None if mmproj is None or mmproj is False else validate.path("mmproj", mmproj),
+            finds_mmproj=mmproj is None and path is not None,
         )
+
+    def vision(self, file: GGUFFile, model: Model, devices: int) -> Vision | None:
+        """The projector of the model, if one is given or lies next to it, and the model runs on one device."""
+        if devices > 1:
+            if self.mmproj is not None:
+                raise BadInput("a model on several devices sees no images; name one device, or leave mmproj out")
+            return None
+        if self.mmproj is not None:
+            vision = read_vision(self.mmproj)
+            check_vision(vision, file, model)
+            return vision
+        return find_vision(file, model) if self.finds_mmproj else None
 
     def adapters(self, model: GGUFFile) -> Adapters:
         """Reads the LoRA adapters for this model."""

@@ -16,8 +16,10 @@ from ..models.differences import warn_of_differences
 from ..models.lengthen import RopeScaling, lengthen
 from ..models.registry import is_encoder, load_model
 from ..text.tokenizer import load_tokenizer
+from ..vision.eyes import eyes_for
 from . import folders, validate
 from .drafts import DraftOptions, drafts_of
+from .images import Sight
 from .info import Info
 from .load_options import DeviceOptions, Files, RoomOptions, StoreOptions, check, offload_of
 from .model_file import ModelFile
@@ -39,7 +41,7 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
         device, shares_of(get("split"), len(device)), offload, get("matrix_units"),
         tuned or folders.default_tuned_folder(), *map(get, ("layers_per_submit", "portable", "checked")),
     )  # fmt: skip
-    files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv")))
+    files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv", "mmproj")))
     rope = RopeScaling(get("rope_scaling"), get("rope_scale"), get("yarn_orig_ctx") or None)
     files = replace(files, rope=rope)
     heads = not validate.truth("no_draft", get("no_draft"))
@@ -73,7 +75,11 @@ def _load(
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
-        opened = Opened(gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None)
+        vision = files.vision(gguf, model, len(devices.names))
+        least = 0 if vision is None else vision.least_rows + room.sequences
+        opened = Opened(
+            gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None, least_rows=least
+        )
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
         info = Info.of(gguf, runner, loaded.device, room.sequences, gpus=loaded.gpus)
@@ -82,8 +88,10 @@ def _load(
         layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""
         compact = None if room.kv in ("q8", "q4") else Compact(model.caches)
         states = store.open(model_file, layout, compact)
-        engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
-        return engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling
+        eyes = None if vision is None else eyes_for(vision, gguf, model, loaded.gpus[-1])
+        engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
+        sight = None if vision is None else Sight(vision)
+        return engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight
 
 
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:

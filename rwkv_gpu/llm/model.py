@@ -61,6 +61,7 @@ def load(
     rope_scaling: str | None = None,
     rope_scale: float | None = None,
     yarn_orig_ctx: int | None = None,
+    mmproj: str | os.PathLike[str] | bool | None = None,
     file: str | None = None,
     hub: Hub | None = None,
     store: str | os.PathLike[str] | Store | None = None,

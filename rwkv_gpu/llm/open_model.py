@@ -24,6 +24,7 @@ from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
+from .images import Sight
 from .info import Info
 from .model_file import ModelFile
 from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
@@ -71,7 +72,9 @@ class OpenModel:
         max_requests: int = MOST_REQUESTS,
         states: StoredStates | None = None,
         pooling: Pooling | None = None,
+        sight: Sight | None = None,
     ) -> None:
+        self.sight = sight  # how it sees images; None if it does not
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
@@ -237,7 +240,7 @@ class OpenModel:
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
         pool = self._grammar_pool
-        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
+        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, sight=self.sight)
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Starts a request. The object that reads it keeps the model open."""

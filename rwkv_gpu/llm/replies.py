@@ -13,6 +13,7 @@ from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .images import spans_of
 from .measures import Score, scores
 from .reader import Reader
 from .text_completion import TextReply
@@ -109,7 +110,8 @@ def prepare(
     )  # fmt: skip
     found = tools.grammar(chat_format.tool_form, llm.tokenizer, fields.form) if tools is not None else None
     shape, after = found or (fields.form, "")
-    Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
+    ids = asked.transcript.ids
+    Request(ids, images=spans_of(ids, asked.images)).check(llm.vocab_size, llm.context)
     requests = []
     for index in range(fields.n):
         params = fields.params_of(index)

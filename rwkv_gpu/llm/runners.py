@@ -31,6 +31,7 @@ class Opened:
     adapters: Adapters = NO_ADAPTERS
     drafts: Drafts = NO_DRAFTS
     has_initial_state: bool = False
+    least_rows: int = 0  # of a step, for images that are read as a whole
 
     @property
     def companions(self) -> Companions:
@@ -67,7 +68,7 @@ def load_on_host(
     refuse_cpu(devices.matrix_units)
     file, model = opened.file, opened.model
     cache = with_context(None, file, model, companions=opened.companions, **cache)
-    rows = rows_on_host(model, chunk or DEFAULT_CHUNK, cache.get("slots", 1))
+    rows = max(opened.least_rows, rows_on_host(model, chunk or DEFAULT_CHUNK, cache.get("slots", 1)))
     runner = HostRunner(file, model, chunk_size=rows, adapters=opened.adapters, **cache)
     if progress is not None:
         progress(file.nbytes, file.nbytes)
@@ -99,7 +100,7 @@ def load_on_gpu(
             chunk = chunk or found.chunk_size
             layers = found.layers_per_submit if layers is None else layers
         runner = GpuRunner(
-            gpu, file, model, chunk_size=chunk or DEFAULT_CHUNK, tuning=tuning_for(gpu, found),
+            gpu, file, model, chunk_size=max(opened.least_rows, chunk or DEFAULT_CHUNK), tuning=tuning_for(gpu, found),
             layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,
             draft=opened.drafts.model, **cache,
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """Joins a projector with its language model: checks that they belong together, and makes rows for the engine."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.media import PlaneRope, rope_of
-from ..errors import BadInput
+from ..errors import BadFile, BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Contents
 from ..ops.media import EMBEDDED
 from .encoder import Encoder, Image
-from .projector import Vision
+from .projector import Vision, read_vision
 from .towers import deepstack
 
+MOST_CANDIDATES = 16  # projectors in a folder that are tried
 CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neighbouring pairs each
 
 
@@ -64,6 +66,25 @@ def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope |
     if min(sections) < 0 or not 0 < sum(sections) <= rope.dims // 2:
         raise _other(vision, f"the sections of positions are {list(sections)}")
     return PlaneRope(rope, sections, interleaved=arch not in CONTIGUOUS)
+
+
+def find_vision(file: GGUFFile, model: Contents) -> Vision | None:
+    """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
+    names = [path for path in file.path.parent.glob("*.gguf") if "mmproj" in path.name.lower()]
+    for path in sorted(names, key=lambda path: (-_alike(path.name, file.path.name), path.name))[:MOST_CANDIDATES]:
+        try:
+            vision = read_vision(path)
+            check_vision(vision, file, model)
+        except (BadFile, BadInput, UnsupportedModel, OSError):
+            continue
+        return vision
+    return None
+
+
+def _alike(name: str, other: str) -> int:
+    """How many words two file names share."""
+    words = [set(re.split(r"[^a-z0-9]+", one.lower())) for one in (name, other)]
+    return len(words[0] & words[1])
 
 
 def eyes_for(vision: Vision, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:

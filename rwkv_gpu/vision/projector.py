@@ -69,6 +69,11 @@ class Vision:
         return len(self.tower.taps)
 
     @property
+    def least_rows(self) -> int:
+        """Rows that one step must hold: an image, if its rows see all of it."""
+        return self.preparation.most_patches // self.preparation.merge**2 if self.family.whole else 0
+
+    @property
     def head_size(self) -> int:
         """Of the attention over patches."""
         return self.tower.layers[0].attention.size

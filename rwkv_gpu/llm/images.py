@@ -1,0 +1,191 @@
+"""Images in messages and prompts: each becomes a mark in the text, and the mark becomes the rows of the image.
+
+A mark holds the digest of its image, so texts with equal marks have equal images, and transcripts keep their ids.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine.media import Span, image_ids
+from ..errors import BadInput
+from ..text.base import Tokenizer
+from ..vision.encoder import Image, prepare
+from ..vision.pixels import MOST_BYTES, Source, picture_of
+from ..vision.projector import Vision
+
+__all__ = ["Image", "Images", "Sight", "Source"]
+Images = Mapping[str, Image]  # by mark
+MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
+PLACE = "<__media__>"  # where an image belongs in a plain prompt, as in llama-server
+MOST_IMAGES = 256  # of a request
+BLIND = (
+    "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
+    "with --mmproj"
+)
+KINDS = {"image", "image_url", "input_image"}  # types of parts that are images
+
+
+def mark_of(image: Image) -> str:
+    """What stands for an image in texts."""
+    return f"<|image:{image.identity.hex()}|>"
+
+
+@dataclass(frozen=True)
+class MarkedTokenizer:
+    """A tokenizer that turns marks of some images into the rows of these."""
+
+    inner: Tokenizer
+    images: Images
+    vision: Vision
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def encode(self, text: str | bytes, *, after: int | None = None, **options: Any) -> list[int]:
+        """The ids of a text; each image is between the texts that its family puts around it."""
+        data = text.encode() if isinstance(text, str) else text
+        ids: list[int] = []
+        at = 0
+        for found in MARK.finditer(data):
+            image = self.images.get(found[0].decode())
+            if image is None:  # somebody wrote a mark
+                continue
+            ids += self._text(data[at : found.start()], after if not at else None, options)
+            ids += self._text(self.vision.family.begin.encode(), None, options)
+            ids += image_ids(image)
+            ids += self._text(self.vision.family.end.encode(), None, options)
+            at = found.end()
+        return ids + self._text(data[at:], after if not at else None, options)
+
+    def _text(self, text: bytes, after: int | None, options: Mapping[str, Any]) -> list[int]:
+        return self.inner.encode(text, after=after, **options) if text else []
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The images of a model with a projector."""
+
+    vision: Vision
+
+    def image(self, source: Any, where: str = "the image") -> Image:
+        """Decodes and resizes an image: a path, bytes, an array or a PIL image."""
+        return source if isinstance(source, Image) else prepare(self.vision, picture_of(source, where))
+
+    def tokenizer(self, tokenizer: Tokenizer, images: Images) -> Tokenizer:
+        """A tokenizer for texts with marks of these images."""
+        return MarkedTokenizer(tokenizer, images, self.vision) if images else tokenizer  # type: ignore[return-value]
+
+
+def marked(
+    messages: Sequence[Mapping[str, object]], sight: Sight | None
+) -> tuple[Sequence[Mapping[str, object]], dict[str, Image]]:
+    """The messages with marks in place of images, and the images by mark. Refuses images if there is no sight."""
+    images: dict[str, Image] = {}
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        return messages, images  # which the check of messages refuses
+    texts = [_marked(message, sight, images, f"messages[{i}]") for i, message in enumerate(messages)]
+    return texts, images
+
+
+def _marked(message: Any, sight: Sight | None, images: dict[str, Image], where: str) -> Mapping[str, object]:
+    if not isinstance(message, Mapping):
+        return message  # type: ignore[no-any-return]
+    content, own = message.get("content"), message.get("images")
+    parts = isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
+    if not own and not parts:
+        return message
+    if sight is None:
+        raise BadInput(BLIND)
+    text = "".join(_pieces(content, sight, images, f"{where}.content")) if parts else content
+    for n, source in enumerate(own if isinstance(own, Sequence) and not isinstance(own, str) else ()):
+        mark = _add(source, sight, images, f"{where}.images[{n}]")
+        if isinstance(text, str) and mark not in text:
+            text = mark + text
+    return {**{key: value for key, value in message.items() if key != "images"}, "content": text}
+
+
+def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) -> Iterator[str]:
+    """Texts and marks of the parts of a message; two texts are apart by a line."""
+    after_text = False
+    for n, part in enumerate(content):
+        at = f"{where}[{n}]"
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in KINDS:
+            yield _add(_source(part, at), sight, images, at)
+            after_text = False
+            continue
+        text = part.get("text") if kind in ("text", "input_text") else None
+        if not isinstance(text, str):
+            raise BadInput(f"{at} must be a text or an image, such as {{'type': 'text', 'text': ...}}")
+        yield "\n" * after_text + text
+        after_text = True
+
+
+def _source(part: Mapping[str, Any], where: str) -> Any:
+    """The image of a part: what `image` holds, or the data of a URL."""
+    url = part.get("image_url", part.get("image"))
+    url = url.get("url") if isinstance(url, Mapping) else url
+    if isinstance(url, str) and part.get("type") != "image":
+        return data_of(url, where)
+    if url is None:
+        raise BadInput(f"{where} has no image")
+    return url
+
+
+def data_of(url: str, where: str) -> bytes:
+    """The bytes of a data URL. Other URLs are refused: nothing is fetched."""
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:") or not comma:
+        raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
+    return base64_of(data, where) if head.endswith(";base64") else _refuse(where)
+
+
+def base64_of(text: object, where: str) -> bytes:
+    """The bytes of an image in base64."""
+    if not isinstance(text, str) or len(text) > MOST_BYTES * 4 // 3 + 4:
+        raise BadInput(f"{where} must be base64 of at most {MOST_BYTES >> 20} MiB")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return _refuse(where)
+
+
+def _refuse(where: str) -> bytes:
+    raise BadInput(f"{where} is not base64; send the bytes of the image in base64")
+
+
+def _add(source: Any, sight: Sight, images: dict[str, Image], where: str) -> str:
+    if len(images) >= MOST_IMAGES:
+        raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
+    image = sight.image(source, where)
+    images[mark_of(image)] = image
+    return mark_of(image)
+
+
+def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
+    """Where images are among the ids of a prompt."""
+    if not images:
+        return []
+    firsts = {image_ids(image)[0]: image for image in images.values()}
+    return [Span(at, firsts[token]) for at, token in enumerate(ids) if token in firsts]
+
+
+def without_marks(text: str) -> str:
+    """A text without what stands for images."""
+    return MARK.sub(b"", text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+
+def placed(prompt: str, images: Sequence[Image]) -> str:
+    """A prompt with marks where its places are; images without a place come first."""
+    marks = [mark_of(image) for image in images]
+    count = prompt.count(PLACE)
+    if count > len(marks):
+        raise BadInput(f"the prompt has {count} places for images and {len(marks)} images; give one for each")
+    first, rest = "".join(marks[: len(marks) - count]), marks[len(marks) - count :]
+    for mark in rest:
+        prompt = prompt.replace(PLACE, mark, 1)
+    return first + prompt

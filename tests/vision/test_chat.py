@@ -1,0 +1,142 @@
+"""Images in chats: through the template to the answer, with a tiny model and its projector."""
+
+import base64
+import io
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput
+from tests.golden.record_images import MODELS, image
+from tests.golden_files import OWN
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+def png(picture):
+    data = io.BytesIO()
+    Image.fromarray(picture).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture(scope="module", params=["gemma3", "qwen3vl", "qwen35"])
+def llm(request, tmp_path_factory):
+    """A model whose projector lies next to it."""
+    folder = tmp_path_factory.mktemp("vision")
+    shutil.copy(OWN / f"{MODELS[request.param][0]}.gguf", folder / "model.gguf")
+    shutil.copy(OWN / "vision" / f"{request.param}.gguf", folder / "mmproj-model.gguf")
+    with rwkv_gpu.load(folder / "model.gguf", device="cpu", context=512) as llm:
+        yield llm
+
+
+def chat_of(llm):
+    return llm.chat(template=TEMPLATE, temperature=0, max_tokens=6)
+
+
+def test_forms_of_one_image_give_one_answer(llm, tmp_path):
+    picture = image(40, 24)
+    path = tmp_path / "a.png"
+    path.write_bytes(png(picture))
+    url = "data:image/png;base64," + base64.b64encode(png(picture)).decode()
+    answers = {
+        chat_of(llm).send("hello", images=[source]).tokens
+        for source in (picture, path, str(path), png(picture), Image.fromarray(picture))
+    }
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "hello"}]
+    begun = llm.chat(template=TEMPLATE, messages=[{"role": "user", "content": parts}], temperature=0, max_tokens=6)
+    answers.add(begun.regenerate().wait().tokens)
+    assert len(answers) == 1
+
+
+def test_another_image_gives_other_probabilities(llm):
+    def scores(seed):
+        events = chat_of(llm).stream("hello", images=[image(40, 24, seed)], logprobs=1)
+        return [event.logprob for event in events]
+
+    assert scores(0) == pytest.approx(scores(0), abs=1e-4)
+    assert scores(0) != pytest.approx(scores(1), abs=1e-4)
+
+
+def test_a_later_turn_reads_no_image_again(llm):
+    chat = chat_of(llm)
+    first = chat.send("hello", images=[image(23, 64)])
+    second = chat.send("again")
+    assert second.stats.reused_tokens >= first.stats.prompt_tokens - 1
+    fresh = llm.chat(template=TEMPLATE, messages=[], temperature=0, max_tokens=6)
+    again = fresh.send("hello", images=[image(23, 64)])
+    assert again.tokens == first.tokens
+    assert again.stats.reused_tokens > 0
+
+
+def test_undo_regenerate_and_edit_keep_images(llm):
+    chat = chat_of(llm)
+    first = chat.send("hello", images=[image(23, 64)])
+    assert chat.regenerate().wait().tokens == first.tokens
+    assert chat.edit("hello").wait().tokens == first.tokens
+    fork = chat.fork()
+    assert fork.regenerate().wait().tokens == first.tokens
+    chat.undo()
+    assert chat.send("hello", images=[image(23, 64)]).tokens == first.tokens
+    assert "<|image" not in chat.messages[0]["content"]
+
+
+def test_a_mark_that_somebody_wrote_is_text(llm):
+    answer = chat_of(llm).send(f"<|image:{'0' * 64}|>")
+    assert answer.stats.prompt_tokens > 20
+
+
+def test_many_conversations_with_images_at_once_equal_each_alone(llm):
+    def begun(n):
+        return chat_of(llm).stream("hello", images=[image(20 + 9 * n, 30)] if n % 2 else [])
+
+    together = [one.wait().tokens for one in [begun(n) for n in range(5)]]
+    assert together == [begun(n).wait().tokens for n in range(5)]
+
+
+BAD = {
+    "too many pixels": lambda: Image.new("1", (20_000, 20_000)),
+    "no image": lambda: b"hello",
+    "truncated": lambda: png(image(64, 64))[:200],
+    "empty": lambda: b"",
+    "floats": lambda: np.zeros((4, 4, 3), np.float32),
+    "no file": lambda: "/nowhere/a.png",
+    "a number": lambda: 3,
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_images_are_refused_in_one_line(llm, what):
+    with pytest.raises(BadInput) as refused:
+        chat_of(llm).send("hello", images=[BAD[what]()])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_url_is_not_fetched(llm):
+    parts = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]
+    with pytest.raises(BadInput, match="not fetched"):
+        llm.chat(template=TEMPLATE, messages=[{"role": "user", "content": parts}])
+
+
+def test_a_model_without_projector_refuses_images():
+    with (
+        rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=128) as blind,
+        pytest.raises(BadInput, match="without a projector"),
+    ):
+        blind.chat(template=TEMPLATE).send("hello", images=[image(8, 8)])
+
+
+def test_the_projector_of_another_model_is_refused():
+    with pytest.raises(BadInput, match="projector of another model"):
+        rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", mmproj=OWN / "vision" / "gemma3.gguf")
+
+
+def test_a_projector_is_found_next_to_its_model_unless_none_is_wanted(tmp_path):
+    shutil.copy(OWN / "tiny-gemma3.gguf", tmp_path / "model.gguf")
+    for name in ("qwen3vl", "gemma3"):  # the first fits another model
+        shutil.copy(OWN / "vision" / f"{name}.gguf", tmp_path / f"mmproj-{name}.gguf")
+    for mmproj, sees in ((None, True), (False, False), (tmp_path / "mmproj-gemma3.gguf", True)):
+        with rwkv_gpu.load(tmp_path / "model.gguf", device="cpu", context=128, mmproj=mmproj) as llm:
+            assert (llm.sight is not None) == sees

@@ -34,7 +34,7 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temp
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
 @shared("system")
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
-@shared("template")
+@shared("template", "images")
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(CHAT_DEFAULTS)
@@ -42,8 +42,8 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temp
 @click.pass_context
 def command(
     ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, system: str | None,
-    session: str | None, template: str | None, think: bool | None, no_color: bool, loading: dict[str, Any],
-    **options: Any,
+    session: str | None, template: str | None, images: tuple[str, ...], think: bool | None, no_color: bool,
+    loading: dict[str, Any], **options: Any,
 ) -> None:  # fmt: skip
     """Chat with MODEL, or with the built-in model.
 
@@ -64,6 +64,8 @@ def command(
         load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **loading) as llm,
     ):
         conversation = begin(llm, screen, asks, file, defaults, chat_options)
+        for image in images:
+            conversation.add_image(image)
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
         if repl.interactive:
             _greet(conversation)

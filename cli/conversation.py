@@ -9,6 +9,7 @@ from rwkv_gpu import LLM, Chat, Event, Generation
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.llm.completion import Settings
 from rwkv_gpu.llm.completion import sampling as checked
+from rwkv_gpu.llm.images import BLIND, Image
 
 from . import sampling
 from .chat_stats import Totals, context_line
@@ -34,6 +35,8 @@ class Conversation:
     defaults: Settings = field(default_factory=lambda: Settings())
     shows_stats: bool = True
     totals: Totals = field(default_factory=Totals)
+
+    images: list[Image] = field(default_factory=list)  # of the next message
 
     def __post_init__(self) -> None:
         self._kept = self._content()
@@ -143,6 +146,19 @@ class Conversation:
         self.at = int(number) - 1
 
     # ------------------------------------------------------------ messages
+
+    def add_image(self, name: str) -> Image:
+        """Adds an image to the next message."""
+        if self.llm.sight is None:
+            raise BadInput(BLIND)
+        image = self.llm.sight.image(expanded(name))
+        self.images.append(image)
+        return image
+
+    def ask(self, text: str) -> Ask:
+        """A question with the images that were added for it."""
+        images, self.images = self.images, []
+        return lambda **how: self.chat.stream(text, images=images, **how)
 
     def last_question(self) -> str | None:
         """The user's last message."""

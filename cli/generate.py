@@ -1,6 +1,7 @@
 """`rwkv-gpu generate`: generates text that continues a prompt."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -29,7 +30,7 @@ from .texts import input_text, template_text
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_GENERATE_FILE", help="Read the prompt from a file."
 )
 @click.option("--chat", is_flag=True, help="Apply the chat template: the prompt is a user's message.")
-@shared("system", "template")
+@shared("system", "template", "images")
 @click.option("--echo", is_flag=True, help="Print the prompt before the text.")
 @shared("as_json")
 @sampling_options(GREEDY)
@@ -37,21 +38,22 @@ from .texts import input_text, template_text
 @click.pass_context
 def command(
     ctx: click.Context, /, model: str, prompt: str | None, path: str | None, chat: bool, system: str | None,
-    template: str | None, echo: bool, loading: dict[str, Any], as_json: bool, **options: Any,
+    template: str | None, images: tuple[str, ...], echo: bool, loading: dict[str, Any], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Generate text that continues a prompt, with MODEL or the built-in model.
 
     The text goes to standard output; statistics and progress go to standard error.
     """
-    if not chat and (system is not None or template is not None):
-        raise BadInput("--system and --template are for chats; add --chat to apply the chat template")
+    if not chat and (system is not None or template is not None or images):
+        raise BadInput("--system, --template and --image are for chats; add --chat to apply the chat template")
     text = input_text(prompt, path, "--prompt")
     settings = {**GREEDY, **chosen(ctx, options)}
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
         # An answer does not continue the prompt's line
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
-        done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=shown)
+        asked = (system, template, images) if chat else None
+        done = _generated(llm, text, settings, screen, chat=asked, shown=shown)
     if as_json:
         echo_text(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
     else:
@@ -72,20 +74,20 @@ def stats_line(stats: Stats) -> str:
 
 
 def _generated(
-    llm: LLM, text: str, settings: dict[str, Any], screen: Screen, *, chat: tuple[str | None, str | None] | None,
-    shown: str | None,
+    llm: LLM, text: str, settings: dict[str, Any], screen: Screen, *,
+    chat: tuple[str | None, str | None, Sequence[str]] | None, shown: str | None,
 ) -> Completion:  # fmt: skip
     """Generates a completion. Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
 
-    `chat` is the system prompt and the template.
+    `chat` is the system prompt, the template and images.
     """
     with prompt_bar(screen) as prompt, tokens_bar(screen, prints=shown is not None) as tokens:
         if chat is None:
             generation = llm.stream(text, on_prompt=prompt.update, **settings)
         else:
-            system, template = chat
+            system, template, images = chat
             talk = llm.chat(system, template=None if template is None else template_text(template))
-            generation = talk.stream(text, on_prompt=prompt.update, **settings)
+            generation = talk.stream(text, images=images, on_prompt=prompt.update, **settings)
         for count, event in enumerate(generation, 1):
             prompt.close()
             tokens.update(count, settings["max_tokens"])

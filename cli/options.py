@@ -176,6 +176,11 @@ LOADING = {
         "--yarn-orig-ctx", type=int, metavar="N",
         help="Context of the model before YaRN. Default: the file's, or the trained context.",
     ),
+    "mmproj": _loading(
+        "-mm", "--mmproj", type=FileName(), metavar="FILE",
+        help="Projector (mmproj-*.gguf) for images. Default: one next to the model that fits it.",
+    ),
+    "no_mmproj": _loading("--no-mmproj", is_flag=True, help="Load no projector."),
     "override_kv": _loading(
         "--override-kv", multiple=True, metavar="KEY=TYPE:VALUE",
         help="Replace a key of the model's metadata; TYPE is int, float, bool or str. Can be repeated.",
@@ -194,6 +199,10 @@ SHARED = {
         help="Times that each measurement is repeated.",
     ),
     "system": click.option("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt."),
+    "images": click.option(
+        "--image", "images", multiple=True, type=FileName(), metavar="FILE",
+        help="Image that goes with the (first) message. Can be repeated.",
+    ),
     "template": click.option(
         "--template", "--chat-template", metavar="NAME|FILE",
         help=f"Chat template: a jinja2 file, or one of {', '.join(BUILT_IN)}. Default: the model's own.",
@@ -219,7 +228,14 @@ def shared(*names: str, into: Callable[..., dict[str, Any]] = dict) -> Callable[
     return decorate
 
 
-loading_options = shared(*LOADING, into=lambda **values: {"loading": values})  # as one dict
+def as_loading(*, no_mmproj: bool, **values: Any) -> dict[str, Any]:
+    """The options about loading as arguments of `load`, in one dict."""
+    if no_mmproj and values["mmproj"] is not None:
+        raise BadInput("--mmproj names a projector, and --no-mmproj wants none; give one of them")
+    return {"loading": values | ({"mmproj": False} if no_mmproj else {})}
+
+
+loading_options = shared(*LOADING, into=as_loading)
 placement_options = shared(*PLACEMENT, into=lambda **values: {"offload": Offload.of(**values)})
 device_option = shared("device")
 

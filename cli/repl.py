@@ -114,7 +114,7 @@ class Repl:
             return slash.run(self.conversation, *command)
         if self.interactive and text.startswith("//"):
             text = text[1:]
-        return lambda **how: self.conversation.chat.stream(text, **how)
+        return self.conversation.ask(text)
 
     # ------------------------------------------------------------ answers
 

@@ -102,6 +102,13 @@ def history(conversation: Conversation, count: str) -> None:
     conversation.show_last(int(count) if count else len(conversation.chat.messages))
 
 
+def add_image(conversation: Conversation, path: str) -> None:
+    if not path:
+        raise BadInput("give a file: /image photo.jpg")
+    image = conversation.add_image(path)
+    conversation.screen.note(f"{path}: {image.tokens} tokens; it goes with your next message")
+
+
 def copy_answer(conversation: Conversation, which: str) -> None:
     answer = conversation.last_answer()
     if which not in ("", "code"):
@@ -199,6 +206,7 @@ COMMANDS = {
     "reset": Slash("", "Clear the chat.", reset),
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
+    "image": Slash("FILE", "Add an image to your next message.", add_image),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),

@@ -7,6 +7,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
@@ -206,7 +207,9 @@ class Chat:
     def _question(self, text: str, images: Sequence[Source] = ()) -> tuple[Message, ...]:
         self._stop_reading()
         asked: dict[str, object] = {"role": "user", "content": text}
-        return (*self._messages, *_checked([asked | ({"images": list(images)} if images else {})], self._format.sight))
+        if images:
+            asked["images"] = [Path(one) if isinstance(one, str) else one for one in images]
+        return (*self._messages, *_checked([asked], self._format.sight))
 
     def _last_question(self) -> int:
         """Index of the last question among the messages."""

@@ -20,7 +20,6 @@ from ..vision.projector import Vision
 __all__ = ["Image", "Images", "Sight", "Source"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
-PLACE = "<__media__>"  # where an image belongs in a plain prompt, as in llama-server
 MOST_IMAGES = 256  # of a request
 BLIND = (
     "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
@@ -91,11 +90,23 @@ def marked(
     return texts, images
 
 
+def has_images(messages: Any) -> bool:
+    """Whether any message has an image, which is slow to decode."""
+    if not isinstance(messages, list | tuple):
+        return False
+    each = [message for message in messages if isinstance(message, Mapping)]
+    return any(message.get("images") or _has_parts(message.get("content")) for message in each)
+
+
+def _has_parts(content: Any) -> bool:
+    return isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
+
+
 def _marked(message: Any, sight: Sight | None, images: dict[str, Image], where: str) -> Mapping[str, object]:
     if not isinstance(message, Mapping):
         return message  # type: ignore[no-any-return]
     content, own = message.get("content"), message.get("images")
-    parts = isinstance(content, list) and any(isinstance(p, Mapping) and p.get("type") in KINDS for p in content)
+    parts = _has_parts(content)
     if not own and not parts:
         return message
     if sight is None:
@@ -126,22 +137,20 @@ def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) ->
 
 
 def _source(part: Mapping[str, Any], where: str) -> Any:
-    """The image of a part: what `image` holds, or the data of a URL."""
+    """The image of a part: what `image` holds, or a URL."""
     url = part.get("image_url", part.get("image"))
     url = url.get("url") if isinstance(url, Mapping) else url
-    if isinstance(url, str) and part.get("type") != "image":
-        return data_of(url, where)
     if url is None:
         raise BadInput(f"{where} has no image")
+    if isinstance(url, str) and not url.startswith("data:"):
+        raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
     return url
 
 
 def data_of(url: str, where: str) -> bytes:
     """The bytes of a data URL. Other URLs are refused: nothing is fetched."""
     head, comma, data = url.partition(",")
-    if not head.startswith("data:") or not comma:
-        raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
-    return base64_of(data, where) if head.endswith(";base64") else _refuse(where)
+    return base64_of(data, where) if comma and head.endswith(";base64") else _refuse(where)
 
 
 def base64_of(text: object, where: str) -> bytes:
@@ -161,6 +170,8 @@ def _refuse(where: str) -> bytes:
 def _add(source: Any, sight: Sight, images: dict[str, Image], where: str) -> str:
     if len(images) >= MOST_IMAGES:
         raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
+    if isinstance(source, str):  # never a path: messages come from other machines
+        source = data_of(source, where) if source.startswith("data:") else base64_of(source, where)
     image = sight.image(source, where)
     images[mark_of(image)] = image
     return mark_of(image)
@@ -177,15 +188,3 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
 def without_marks(text: str) -> str:
     """A text without what stands for images."""
     return MARK.sub(b"", text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
-
-
-def placed(prompt: str, images: Sequence[Image]) -> str:
-    """A prompt with marks where its places are; images without a place come first."""
-    marks = [mark_of(image) for image in images]
-    count = prompt.count(PLACE)
-    if count > len(marks):
-        raise BadInput(f"the prompt has {count} places for images and {len(marks)} images; give one for each")
-    first, rest = "".join(marks[: len(marks) - count]), marks[len(marks) - count :]
-    for mark in rest:
-        prompt = prompt.replace(PLACE, mark, 1)
-    return first + prompt

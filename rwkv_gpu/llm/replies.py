@@ -13,7 +13,7 @@ from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
-from .images import spans_of
+from .images import has_images, spans_of
 from .measures import Score, scores
 from .reader import Reader
 from .text_completion import TextReply
@@ -102,6 +102,8 @@ def prepare(
     fields.params.check_vocabulary(llm.vocab_size)
     if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
         raise Exceeded("compiles a form or a template, or has many answers")
+    if limits is not None and has_images(messages):
+        raise Exceeded("decodes images")
     chat_format = llm.chat_format
     tools = fields.tools
     asked = chat_format.prompt(

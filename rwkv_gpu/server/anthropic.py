@@ -206,7 +206,26 @@ def _user(parts: list[Any], where: str) -> list[Json]:
             results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content})
         else:
             rest.append(part)
+    if any(isinstance(part, dict) and part.get("type") == "image" for part in rest):
+        blocks = [_image(part, where) if part.get("type") == "image" else part for part in _objects(rest, where)]
+        return [*results, {"role": "user", "content": blocks}]
     return results + ([{"role": "user", "content": _text(rest, f"{where}.content")}] if rest else [])
+
+
+def _objects(parts: list[Any], where: str) -> list[Json]:
+    if not all(isinstance(part, dict) for part in parts):
+        raise ApiError(400, f"{where}.content holds a part that is no object", param="messages")
+    return parts
+
+
+def _image(part: Json, where: str) -> Json:
+    """Converts an image block to a part of OpenAI's form."""
+    source = part.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    if not isinstance(source, dict) or kind not in ("base64", "url"):
+        raise ApiError(400, f"{where} has an image whose source is neither base64 nor a url", param="messages")
+    url = source.get("url") if kind == "url" else f"data:{source.get('media_type')};base64,{source.get('data')}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _text(content: Any, where: str) -> str:

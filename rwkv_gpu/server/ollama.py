@@ -139,6 +139,7 @@ async def show(service: Service, call: Call) -> Response:
     able = ["embedding" if info.encoder else "completion"]
     if chat_format is not None:
         able += ["tools"] * chat_format.template.knows_tools + ["thinking"] * chat_format.can_think
+    able += ["vision"] * (llm.sight is not None)
     return Whole(
         {
             "modelfile": f"FROM {Path(served.path).name}", "parameters": "", "license": "",
@@ -239,12 +240,12 @@ def _list(value: Any) -> list[Any]:
 
 
 def _message(message: Any, where: str) -> Json:
-    """Converts a message to one of a chat completion; refuses images."""
+    """Converts a message to one of a chat completion."""
     if not isinstance(message, dict):
         raise ApiError(400, f"{where} is {shown(message)}; it must be an object", param="messages")
-    if message.get("images"):
-        raise ApiError(400, f"{where}.images: only text is understood; leave images out", param="messages")
     found = {"role": message.get("role"), "content": message.get("content", "")}
+    if message.get("images"):
+        found["images"] = _list(message["images"])
     return found | {ours: message[name] for name, ours in OF_MESSAGES.items() if message.get(name)}
 
 

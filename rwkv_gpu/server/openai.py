@@ -67,7 +67,11 @@ async def model(service: Service, call: Call) -> Response:
 
 
 def _described(served: ServedModel) -> Json:
-    return {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
+    found: Json = {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
+    if served.llm is not None:  # as llama-server has it
+        takes = ["text", *["image"] * (served.llm.sight is not None)]
+        found["architecture"] = {"input_modalities": takes, "output_modalities": ["text"]}
+    return found
 
 
 async def chat_completions(service: Service, call: Call) -> Response:

@@ -64,7 +64,7 @@ async def props(service: Service, call: Call) -> Response:
             "chat_template": None if chat_format is None else chat_format.template.source,
             # Without a limit, the training length; clients read 0 as no room.
             "default_generation_settings": {"n_ctx": info.context or info.trained_context or 0},
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": llm.sight is not None, "audio": False},
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,
                 "format": info.format, "bytes": info.nbytes, "vocabulary": info.vocabulary, "context": info.context,

@@ -9,6 +9,7 @@ from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
 REASONING = "reasoning"  # role of an item between messages
+IMAGE = "input_image"  # a type of parts that chats understand
 NOT_CHAT = (
     "previous_response_id",
     "store",
@@ -126,8 +127,8 @@ def _reasoning(item: Json) -> str:
 
 
 def _text(content: Any, where: str) -> Any:
-    """Returns a text, also from parts."""
-    if not isinstance(content, list):
+    """Returns a text, also from parts; parts stay as they are if images are among them."""
+    if not isinstance(content, list) or any(isinstance(one, dict) and one.get("type") == IMAGE for one in content):
         return content
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):

@@ -113,7 +113,7 @@ def test_anthropic_counts_tokens_and_names_stop_sequences(llama):
         ({"messages": HELLO}, "max_tokens is missing"),
         ({"max_tokens": 4, "messages": "hello"}, "messages is a string; it must be a list"),
         ({"max_tokens": 4, "messages": [{"role": "tool", "content": "x"}]}, "must be user or assistant"),
-        ({"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
+        ({"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "source"),
         ({"max_tokens": 4, "messages": HELLO, "thinking": True}, "thinking is True"),
         ({"max_tokens": 4, "messages": HELLO, "tool_choice": {"type": "must"}}, "tool_choice"),
         ({"max_tokens": 4, "messages": HELLO, "tools": [{"type": "bash_20250124"}]}, "no tool with"),

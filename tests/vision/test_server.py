@@ -1,0 +1,84 @@
+"""Images over HTTP, in the forms of each API."""
+
+import base64
+import shutil
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `server` is not installed")
+
+import rwkv_gpu
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.golden.record_images import image
+from tests.golden_files import OWN
+from tests.server.serving import serving
+from tests.vision.test_chat import TEMPLATE, png
+
+DATA = base64.b64encode(png(image(40, 24))).decode()
+URL = f"data:image/png;base64,{DATA}"
+SETTINGS = {"temperature": 0, "max_tokens": 6}
+
+
+def load(path, *_, **__):
+    """Loads a model with a template of its own: the golden files have none."""
+    llm = rwkv_gpu.load(path, device="cpu", context=256, sequences=2)
+    llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
+    return llm
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vision")
+    shutil.copy(OWN / "tiny-gemma3.gguf", folder / "model.gguf")
+    shutil.copy(OWN / "vision" / "gemma3.gguf", folder / "mmproj-model.gguf")
+    with serving(ServedModel("eyes", str(folder / "model.gguf")), load=load) as served:
+        yield served
+
+
+def openai(parts):
+    return {"messages": [{"role": "user", "content": parts}], **SETTINGS}
+
+
+def test_forms_of_all_apis_give_one_answer(server):
+    text = {"type": "text", "text": "hello"}
+    picture = {"type": "image_url", "image_url": {"url": URL}}
+    answer = server.post("/v1/chat/completions", openai([picture, text]))["choices"][0]["message"]["content"]
+    assert answer
+    parts = [{"type": "input_image", "image_url": URL}, {"type": "input_text", "text": "hello"}]
+    responses = {"input": [{"role": "user", "content": parts}], "temperature": 0, "max_output_tokens": 6}
+    found = server.post("/v1/responses", responses)
+    assert found["output"][0]["content"][0]["text"] == answer
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+    found = server.post("/v1/messages", openai([block, text]))
+    assert found["content"][0]["text"] == answer
+    ollama = {"messages": [{"role": "user", "content": "hello", "images": [DATA]}], "stream": False}
+    found = server.post("/api/chat", {**ollama, "options": {"temperature": 0, "num_predict": 6}})
+    assert found["message"]["content"] == answer
+
+
+def test_models_and_props_say_that_it_sees(server):
+    assert server.get("/props")["modalities"]["vision"] is True
+    assert "image" in server.get("/v1/models")["data"][0]["architecture"]["input_modalities"]
+    assert "vision" in server.post("/api/show", {"model": "eyes"})["capabilities"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/a.png", "https://example.com/a.png", "file:///etc/passwd", "/etc/passwd", "data:,x",
+        "data:image/png;base64,!!!", "data:image/png;base64,aGVsbG8=", "", 3, None,
+    ],
+)  # fmt: skip
+def test_bad_images_are_400s_of_one_line(server, url):
+    body = openai([{"type": "image_url", "image_url": {"url": url}}])
+    status, _, reply = server.request("POST", "/v1/chat/completions", body)
+    assert status == 400
+    assert "\n" not in reply["error"]["message"]
+
+
+@pytest.mark.parametrize("source", ["/etc/passwd", "../a.png", 7, {"a": 1}])
+def test_a_path_in_a_request_is_never_opened(server, source):
+    for message in ({"content": [{"type": "image", "image": source}]}, {"content": "a", "images": [source]}):
+        body = {"messages": [{"role": "user", **message}], **SETTINGS}
+        status, _, reply = server.request("POST", "/v1/chat/completions", body)
+        assert status == 400, reply

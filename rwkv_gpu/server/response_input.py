@@ -128,7 +128,12 @@ def _reasoning(item: Json) -> str:
 
 def _text(content: Any, where: str) -> Any:
     """Returns a text, also from parts; parts stay as they are if images are among them."""
-    if not isinstance(content, list) or any(isinstance(one, dict) and one.get("type") == IMAGE for one in content):
+    if not isinstance(content, list):
+        return content
+    images = [part for part in content if isinstance(part, dict) and part.get("type") == IMAGE]
+    if not all(isinstance(image.get("image_url"), str) for image in images):
+        raise ApiError(400, f"{where} holds an image without image_url; give a data URL", param="input")
+    if images:
         return content
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..text.base import Tokenizer
+from ..text.closed_schema import closed
 from ..text.grammar import Form
 from ..text.messages import joined, plain
 from ..text.tool_calls import Piece, ToolForm, ToolParser
@@ -194,7 +195,7 @@ _ELEMENT = {
 def _compact(schema: Any) -> str:
     """A schema as JSON that matches no white space, which would cost tokens."""
     if isinstance(schema, dict):
-        schema = {"x-guidance": {"whitespace_flexible": False}, **schema}
+        schema = {"x-guidance": {"whitespace_flexible": False}, **closed(schema)}
     return json.dumps(schema, ensure_ascii=False)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from rwkv_gpu.errors import BadGrammar, BadInput
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.closed_schema import closed
 from rwkv_gpu.text.gbnf import to_lark
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
@@ -54,7 +55,7 @@ class Form:
         if isinstance(schema, type) and hasattr(schema, "model_json_schema"):
             return cls("schema", _dumped(_closed(schema.model_json_schema())), schema)
         if schema is not None:
-            return cls("schema", schema if isinstance(schema, str) else _dumped(schema))
+            return cls("schema", _read(schema) if isinstance(schema, str) else _dumped(schema))
         for name in names:
             if not isinstance(given[name], str):
                 raise BadInput(f"{name} is {given[name]!r}; it must be a string")
@@ -230,11 +231,19 @@ def _dumped(schema: bool | Mapping[str, Any]) -> str:
     if schema is True:
         return "{}"
     try:
-        return json.dumps(schema)
+        return json.dumps(closed(schema))
     except (TypeError, ValueError) as error:
         raise BadInput(f"the JSON schema is no JSON: {error}") from None
     except RecursionError:
         raise BadGrammar("the JSON schema is too deep: nest its parts less") from None
+
+
+def _read(source: str) -> str:
+    """A schema given as text. If that is no JSON, the helper says why."""
+    try:
+        return json.dumps(closed(json.loads(source)))
+    except (ValueError, RecursionError):
+        return source
 
 
 def _one_line(message: str) -> str:

@@ -166,7 +166,7 @@ def _trial(
     weights["sinks"] = Stored.of(normal(heads))
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
-        "attention", named, name, tuning, compute, inputs,
+        "write_keys" if what == WRITTEN else "attention", named, name, tuning, compute, inputs,
         weights, (BLOCK_PAGES if fmt.quantised else CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip

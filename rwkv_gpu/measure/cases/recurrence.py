@@ -56,6 +56,10 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
         rows = SlotRows("rows", (4, width))
         kept = Past(batch, {"rows": normal(4, *rows.shape, seed=3)})
         yield Trial("shift_rows", step, "", tuning, lambda g, _, x, rows=rows: _shifted(g, x, rows), x, past=kept)
+        if batch.single:
+            yield Trial("row_before", step, "", tuning, lambda g, _, x, rows=rows: _before(g, x, rows), x, past=kept)
+            one, only = SlotRows("rows", (1, width)), Past(batch, {"rows": normal(4, 1, width, seed=3)})
+            yield Trial("keep_rows", step, "", tuning, lambda g, _, x, one=one: _kept(g, x, one), x, past=only)
         both = x | {"before": normal(batch.rows, width, seed=4)}
         yield Trial(
             "lerp",
@@ -75,6 +79,17 @@ def _mixes(can: Capabilities, every: dict[str, Batch]) -> Iterator[Trial]:
                 weights | {"up": Stored.of(normal(3 * width * rank, seed=1))}, EXACT.result, past,
             )  # fmt: skip
     yield _mixes_in_decode(can)
+
+
+def _before(g: Any, x: Any, rows: SlotRows) -> Any:
+    """x and the rows before it."""
+    return g.add(x, g.row_before(rows))
+
+
+def _kept(g: Any, x: Any, rows: SlotRows) -> Any:
+    """x, as a slot of one row has it."""
+    g.keep_rows(x, rows)
+    return g.row_before(rows)
 
 
 def _shifted(g: Any, x: Any, rows: SlotRows) -> Any:

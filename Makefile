@@ -7,7 +7,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-all test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-all test-clients test-page test-ray soak soak-server lint format bench fuzz mutants mutation store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@test -z "$(EXTRAS)" || $(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
@@ -149,6 +149,10 @@ recording: .venv/.dev
 .PHONY: check-catalogue
 check-catalogue: .venv/.dev
 	@$(BIN)/python -m tests.llm.check_catalogue $(ARGS)
+
+# Small changes to the code, one at a time; lists those that no test notices. Takes hours: --place and --count take a part.
+mutation: .venv/.dev
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 # A hundred thousand damaged values of a store of states.
 store-mutants: .venv/.dev

@@ -203,3 +203,20 @@ def test_a_page_that_nobody_holds_can_be_neither_held_nor_released():
         pool.hold([page])
     with pytest.raises(AssertionError, match="released too often"):
         pool.release([page])
+
+
+def test_a_sequence_may_fill_the_context_to_its_last_position():
+    pager = Pager(PAGES, CONTEXT)
+    pager.prepare([Segment(0, CONTEXT, 0, 0)])
+    with pytest.raises(ContextFull):
+        pager.prepare([Segment(0, 1, 0, CONTEXT)])
+
+
+def test_of_two_writers_of_one_shared_page_one_needs_a_copy():
+    """The other is its only holder then: one free page is enough."""
+    pager = Pager(2, CONTEXT)
+    pager.prepare([Segment(0, 3, 0, 0)])
+    share(pager, 0, 1, 3)
+    assert pager.pool.free == 1
+    assert len(pager.prepare([Segment(0, 1, 0, 3), Segment(1, 1, 1, 3)])) == 1
+    assert pager.table(0) != pager.table(1)

@@ -10,13 +10,13 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from ..gguf.file import GGUFFile
-from ..gpu import native
 from ..gpu.device import Buffer, Device
 from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Progress, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.ready_step import ReadyStep
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
+from ..gpu.typed_errors import TypedErrors
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import ExpertCache
 from ..kernels.tuning import Tuning
@@ -117,7 +117,7 @@ class GpuRunner(PartRunner):
         self._plans: dict[Size, Plan] = {}
         self._plan_of: dict[Size, Plan] = {}  # by actual numbers of rows and outputs
 
-    @native.typed_errors("preparing a step")
+    @TypedErrors("preparing a step")
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
         """Prepares a step of this part, except for its late inputs and the ids to be sampled."""
         part = self._part
@@ -133,7 +133,7 @@ class GpuRunner(PartRunner):
         step = self.queue.ready(plan, counts, inputs, outputs, late)
         return GpuReadyPart(self.queue, step, part, batch.rows, counts[2], sampling.logits)
 
-    @native.typed_errors("submitting a step")
+    @TypedErrors("submitting a step")
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         rows, picked, single = batch.rows, len(batch.outputs), batch.single
         verifies = not single and picked == rows <= MAX_SEGMENTS and self._reads_apart
@@ -180,7 +180,7 @@ class GpuRunner(PartRunner):
         """Limits in-flight steps to `steps`, or to what the buffers allow."""
         self.queue.pace(min(steps, self.cache_config.look_ahead))
 
-    @native.typed_errors("running a step")
+    @TypedErrors("running a step")
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
         """Runs a placed batch and returns logits, or the input of the head."""
         plan = self.plan_for(batch, what)
@@ -320,7 +320,7 @@ class GpuRunner(PartRunner):
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )
 
-    @native.typed_errors("reading a state")
+    @TypedErrors("reading a state")
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
         for state in self.contents.states:
@@ -329,7 +329,7 @@ class GpuRunner(PartRunner):
             arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
         return arrays | self._caches.read(slot)
 
-    @native.typed_errors("writing a state")
+    @TypedErrors("writing a state")
     def put_state(self, slot: int, states: StateArrays) -> None:
         """Writes the state of a sequence that has a place."""
         for state in self.contents.states:

@@ -7,6 +7,7 @@ import numpy as np
 from . import native
 from .device import Device
 from .shader import link
+from .typed_errors import TypedErrors
 
 FIRST = 10_000  # rounds of the first attempt
 LONG = 0.0005  # seconds: shorter work cannot be timed well
@@ -21,7 +22,7 @@ class BusyLoop:
         pipeline = device.pipeline(link("probes/busy_loop"))
         self._state = device.buffer(16, "probe")
         entries = [{"binding": 0, "resource": {"buffer": self._state.handle, "offset": 0, "size": 16}}]
-        with native.typed_errors("binding a busy loop"):
+        with TypedErrors("binding a busy loop"):
             group = device.handle.create_bind_group(layout=pipeline.layout, entries=entries)
         self._kept = pipeline, group  # the program has raw handles
         self._program = native.program([(pipeline.handle, group, (1, 1, 1))])

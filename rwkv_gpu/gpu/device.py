@@ -19,6 +19,7 @@ from .adapters import Adapter, check_process, choose, list_adapters
 from .experimental import NotLifted, lifted
 from .matrix_units import fragment_of
 from .shader import Linked, Pipeline, PipelineCache, link
+from .typed_errors import TypedErrors
 
 USAGE = wgpu.BufferUsage
 STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
@@ -200,7 +201,7 @@ class Device:
                 "load with fewer sequences or a smaller context, or take a smaller model"
             )
         doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
-        with native.typed_errors(doing):
+        with TypedErrors(doing):
             usage = STORAGE | (USAGE.UNIFORM if uniform else 0) | (IN_MAIN_MEMORY if host else 0)
             handle = self.handle.create_buffer(size=nbytes, usage=usage, label=purpose)
         return Buffer(handle, nbytes, purpose, self._usage)
@@ -224,7 +225,7 @@ class Device:
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
         """Queues a copy between two buffers of the device."""
         self.flush()
-        with native.typed_errors("copying"):
+        with TypedErrors("copying"):
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
             self.queue.submit([encoder.finish()])
@@ -261,7 +262,7 @@ class Device:
         nbytes = buffer.nbytes - offset if nbytes is None else nbytes
         whole = -(-nbytes // 4) * 4
         self.flush()
-        with self._reading, native.typed_errors("reading results back"):
+        with self._reading, TypedErrors("reading results back"):
             if self._staging is None or self._staging.size < whole:
                 size = max(64 << 10, 1 << (whole - 1).bit_length())
                 self._staging = self.handle.create_buffer(size=size, usage=USAGE.MAP_READ | USAGE.COPY_DST)
@@ -311,7 +312,7 @@ class Device:
         """Measures the subgroup size of a plain kernel, as wgpu-native does not report it."""
         return int(np.frombuffer(self.probe(link("probes/subgroup"), 16), np.uint32)[0])
 
-    @native.typed_errors("probing it")
+    @TypedErrors("probing it")
     def probe(self, linked: Linked, nbytes: int) -> bytes:
         """Runs one workgroup of a kernel and returns what it writes to its only binding."""
         pipeline = self.pipeline(linked)

@@ -17,7 +17,8 @@ import wgpu
 from wgpu.backends.wgpu_native import _api as api
 from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
 
-from ..errors import DeviceError, DeviceLost, OutOfMemory
+from ..errors import DeviceLost
+from .typed_errors import translated
 
 # Without a handler, Python prints wgpu's log on stderr; handlers of the application still receive it.
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
@@ -51,27 +52,6 @@ def quiet_stderr() -> Iterator[None]:
         os.close(saved)
 
 
-@contextlib.contextmanager
-def typed_errors(doing: str) -> Iterator[None]:
-    """A context that translates wgpu's exceptions to ours; the only place that depends on its messages."""
-    try:
-        yield
-    except wgpu.GPUError as error:
-        raise translate(str(error), doing) from None
-
-
-def translate(message: str, doing: str) -> DeviceError:
-    """The exception for a message of wgpu's."""
-    if "device is lost" in message:
-        return DeviceLost(
-            f"the GPU was lost while {doing}; start again (driver reset, sleep, or memory overcommitted?)"
-        )
-    if "Not enough memory" in message or "out of memory" in message.lower():
-        return OutOfMemory(f"out of GPU memory while {doing}; close other programs or use a smaller model or context")
-    text = " ".join(message.split())
-    return DeviceError(f"the GPU driver refused while {doing}: {text}; update the driver or try another --device")
-
-
 class Captured:
     """A context that collects errors of raw `lib` calls and raises a typed exception at the end."""
 
@@ -84,7 +64,7 @@ class Captured:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         error = api.error_handler.release(self._doing)
         if error is not None and kind is None:
-            raise translate(error[1], self._doing)
+            raise translated(error[1], self._doing)
 
 
 def create_module(device: Any, code: str, label: str, checked: bool) -> Any:

@@ -16,6 +16,7 @@ from . import native
 from .cost import NO_CONTEXT_COST, ContextCost, Span
 from .device import Buffer, Device
 from .shader import Pipeline
+from .typed_errors import TypedErrors
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, an offset in it, bytes
@@ -355,7 +356,7 @@ class Plan:
         """
         return self.record(first, last, steps=steps).finish()
 
-    @native.typed_errors("encoding a step")
+    @TypedErrors("encoding a step")
     def encode_public(
         self,
         first: int = 0,
@@ -403,5 +404,5 @@ def _bind_group(device: Device, dispatch: Dispatch, step: int) -> Any:
         {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.at(step), "size": s.nbytes}}
         for n, s in sorted(dispatch.bound.items())
     ]
-    with native.typed_errors(f"binding {dispatch.name}"):
+    with TypedErrors(f"binding {dispatch.name}"):
         return device.handle.create_bind_group(layout=dispatch.pipeline.layout, entries=entries)

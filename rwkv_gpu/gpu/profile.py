@@ -15,6 +15,7 @@ from ..errors import UnsupportedDevice
 from . import native
 from .cost import Span
 from .plan import Plan
+from .typed_errors import TypedErrors
 
 QUERIES = 4096  # maximum size of a query set in WebGPU
 
@@ -126,7 +127,7 @@ def _run_timed(plan: Plan, dispatches: range, encode: Any) -> npt.NDArray[np.int
 def _stamped(plan: Plan, count: int, encode: Callable[[Any, Any], None]) -> npt.NDArray[np.int64]:
     """Runs encoded commands, and returns the ticks in a query set."""
     device = plan.device
-    with native.typed_errors("profiling"):
+    with TypedErrors("profiling"):
         queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=count)
         resolved = device.handle.create_buffer(
             size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC

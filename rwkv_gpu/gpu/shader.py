@@ -31,6 +31,7 @@ import wgpu
 
 from ..errors import DeviceLost, OutOfMemory, ShaderError
 from . import native
+from .typed_errors import translated
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ class PipelineCache:
             stage = {"module": module, "entry_point": "main"}
             handle = self._device.create_compute_pipeline(layout=layout, compute=stage, label=linked.name)
         except wgpu.GPUError as error:
-            known = native.translate(str(error), f"compiling {linked.name}")
+            known = translated(str(error), f"compiling {linked.name}")
             if isinstance(known, DeviceLost | OutOfMemory):
                 raise known from None
             raise ShaderError(describe(linked, str(error))) from None

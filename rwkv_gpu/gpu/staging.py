@@ -10,6 +10,7 @@ import wgpu
 
 from . import native
 from .device import Buffer, Device
+from .typed_errors import TypedErrors
 
 Target = tuple[Buffer, int, npt.NDArray[np.uint8]]  # a buffer, an offset in it, and the bytes to write there
 
@@ -21,7 +22,7 @@ class Staging:
         self._device = device
         self._nbytes = nbytes
         usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
-        with native.typed_errors("making room to upload"):
+        with TypedErrors("making room to upload"):
             self._ring: deque[tuple[Any, Any]] = deque(
                 (device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True), None)
                 for _ in range(count)
@@ -30,7 +31,7 @@ class Staging:
     def write(self, targets: Sequence[Target]) -> None:
         """Queues copies, which must fit into one buffer of the ring together."""
         buffer, mapping = self._ring.popleft()
-        with native.typed_errors("uploading"):
+        with TypedErrors("uploading"):
             if mapping is not None:
                 mapping.sync_wait()
             encoder = self._device.handle.create_command_encoder()
@@ -52,7 +53,7 @@ class Staging:
 
     def close(self) -> None:
         """Waits for copies in flight and frees the ring."""
-        with native.typed_errors("uploading"):
+        with TypedErrors("uploading"):
             native.wait(self._device.handle)
             for buffer, mapping in self._ring:
                 if mapping is not None:

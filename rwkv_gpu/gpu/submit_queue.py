@@ -19,6 +19,7 @@ from .device import Device
 from .plan import ENCODED_AHEAD, Part, Plan
 from .ready_step import Commands, ReadyStep
 from .trace import Trace
+from .typed_errors import TypedErrors
 
 PORTION = 0.008  # seconds of work per submit: tokens become available in such portions
 SPIN = 0.005  # seconds: for longer steps, a late wake-up matters little
@@ -288,7 +289,7 @@ class SubmitQueue:
                 return self._free.pop(at)
         size = max(4096, 1 << (nbytes - 1).bit_length())
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        with native.typed_errors("reading results back"):
+        with TypedErrors("reading results back"):
             handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
         self._landings.append(native.Landing(self._device.handle, handle, size))
         return self._landings[-1]
@@ -299,7 +300,7 @@ class SubmitQueue:
         if upload is not None:
             self._uploads.remove(upload)
         else:
-            with native.typed_errors("making room to upload"):
+            with TypedErrors("making room to upload"):
                 usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
                 handle: Any = self._device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
             upload = native.Upload(self._device.handle, handle, nbytes)

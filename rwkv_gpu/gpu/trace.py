@@ -9,6 +9,7 @@ import wgpu
 from ..errors import UnsupportedDevice
 from . import native
 from .device import Device
+from .typed_errors import TypedErrors
 
 
 class Trace:
@@ -22,7 +23,7 @@ class Trace:
         self._device = device
         self._steps = steps
         self._count = 0
-        with native.typed_errors("tracing"):
+        with TypedErrors("tracing"):
             self._queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=2 * steps)
 
     def next(self) -> dict[str, Any] | None:
@@ -39,7 +40,7 @@ class Trace:
     def spans(self, steps: int | None = None) -> npt.NDArray[np.float64]:
         """Begin and end of each traced step, in seconds since the begin of the first. [steps, 2]"""
         count, device = 2 * (self._count if steps is None else steps), self._device
-        with native.typed_errors("tracing"):
+        with TypedErrors("tracing"):
             usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
             resolved = device.handle.create_buffer(size=8 * count, usage=usage)
             encoder = device.handle.create_command_encoder()

@@ -28,7 +28,7 @@ def half_of(file: GGUFFile) -> str | None:
     if arch == "controlvector":
         return "a control vector, which is not supported; train a LoRA adapter, and give it with --lora"
     if kind == "mmproj" or arch == "clip":
-        return f"a projector of {_senses(file)} (mmproj); open the file of its text model"
+        return f"a projector of {_senses(file)} (mmproj); open its language model, and give this file with --mmproj"
     if arch in DRAFT_HEADS:
         return f"{DRAFT_HEADS[arch]}; open the model that it drafts for"
     return _part_of_tensors(file)
@@ -60,5 +60,5 @@ def _part_of_tensors(file: GGUFFile) -> str | None:
     if file.tensors and not has(lambda name: not name.endswith((".lora_a", ".lora_b"))):
         return ADAPTERS["lora"]
     if has(lambda name: name.startswith(("v.blk.", "a.blk."))) and not has(lambda name: name.startswith("blk.")):
-        return "a projector of images or sounds (mmproj); open the file of its text model"
+        return "a projector of images or sounds (mmproj); open its language model, and give this file with --mmproj"
     return None

@@ -90,6 +90,9 @@ class Fake:
     def remember(self, slot, ids, params) -> None:
         """Nothing here is penalised."""
 
+    def forget_row(self, slot, length) -> None:
+        """There is no head."""
+
     breaks: Exception | None = None  # what the next step raises
 
     def submit(self, batch, draws) -> Later:

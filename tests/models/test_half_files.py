@@ -28,7 +28,7 @@ HALVES = {
     "adapter": (typed("adapter", "llama", text_key("adapter.type", "other")), "open its model without it"),
     "imatrix": (typed("imatrix", "llama"), "--imatrix"),
     "control vector": (typed("", "controlvector", names=("direction.1",)), "a control vector"),
-    "projector": (typed("mmproj", "clip", names=PROJECTOR), "a projector of images (mmproj); open the file of"),
+    "projector": (typed("mmproj", "clip", names=PROJECTOR), "a projector of images (mmproj); open its language model"),
     "old projector": (typed("", "clip", names=PROJECTOR), "a projector of images"),
     "projector of sounds": (
         typed("mmproj", "clip", number_key("clip.has_audio_encoder", BOOL, 1)), "a projector of sounds"

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-MODEL, HEAD = (
-    4,
-    5,
-)  # kinds of drafts from a model, and from a head; 0 to 3 are lookup drafts, by the length of the match
+# Kinds of drafts from a model, and from a head; 0 to 3 are lookup drafts, by the length of the match
+MODEL, HEAD = 4, 5
 CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8, 0.75  # initial acceptance rate of each kind
 WEIGHT = 8.0  # tokens that the initial rate counts for; also weight of the global rate for one sequence
 KEEP_ALL, KEEP_ONE = 0.98, 0.95  # decay of old counts after each draft

@@ -1,0 +1,36 @@
+"""Translates wgpu's errors to ours; the only place that depends on their messages."""
+
+from contextlib import ContextDecorator
+from types import TracebackType
+
+import wgpu
+
+from ..errors import DeviceError, DeviceLost, OutOfMemory
+
+
+class TypedErrors(ContextDecorator):
+    """A context, or a decorator, that raises our exception for one of wgpu's. `doing` says what failed."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, wgpu.GPUError):
+            raise translated(str(error), self._doing) from None
+
+
+def translated(message: str, doing: str) -> DeviceError:
+    """The exception for a message of wgpu's."""
+    if "device is lost" in message:
+        return DeviceLost(
+            f"the GPU was lost while {doing}; start again (driver reset, sleep, or memory overcommitted?)"
+        )
+    if "Not enough memory" in message or "out of memory" in message.lower():
+        return OutOfMemory(f"out of GPU memory while {doing}; close other programs or use a smaller model or context")
+    text = " ".join(message.split())
+    return DeviceError(f"the GPU driver refused while {doing}: {text}; update the driver or try another --device")

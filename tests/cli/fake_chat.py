@@ -73,7 +73,7 @@ class FakeChat:
     def tokens(self):
         return sum(len(message["content"]) for message in self.messages)
 
-    def stream(self, text, on_prompt=None):
+    def stream(self, text, images=(), on_prompt=None):  # noqa: ARG002
         self.rounds += 1
         said = self.answer or f"**{self.rounds}:** you said {text}"
         self.messages.append({"role": "user", "content": text})

@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from tests.golden_files import OWN
 from tests.llm.hub_server import serving
 from tests.llm.test_catalogue import ONE
 
@@ -68,6 +70,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     for name in ("model.gguf", "model-f16.gguf"):
         shutil.copyfile(rwkv_gpu.builtin_model(), folder / name)
+    shutil.copyfile(OWN / "tiny-gemma3.gguf", folder / "gemma-3-4b-it-Q4_K_M.gguf")
+    shutil.copyfile(OWN / "vision" / "gemma3.gguf", folder / "mmproj-gemma-3.gguf")
+    Image.new("RGB", (40, 30), "blue").save(folder / "photo.jpg")
     (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n')
     entry = ONE.format(bytes=rwkv_gpu.builtin_model().stat().st_size)
     entry = entry.replace("tiny:1m", "qwen3.5:4b").replace("tiny-Q4", "model-Q4")

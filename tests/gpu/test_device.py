@@ -10,9 +10,9 @@ import pytest
 from rwkv_gpu.errors import DeviceLost, NoAdapter, OutOfMemory, UnsupportedDevice
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import PORTABLE_LIMITS, Device
-from rwkv_gpu.gpu.native import translate
 from rwkv_gpu.gpu.shader import link
 from rwkv_gpu.gpu.trace import Trace
+from rwkv_gpu.gpu.typed_errors import translated
 
 
 @pytest.mark.parametrize("nbytes", [1, 3, 4, 17, 1000, 65536, 1_000_003])
@@ -78,7 +78,7 @@ def test_every_error_of_a_device_is_one_line_with_a_remedy(adapter):
         "Validation Error\n\nCaused by:\n  Usage flags": "try another --device",
     }
     for message, remedy in told.items():
-        said = str(translate(message, "uploading"))
+        said = str(translated(message, "uploading"))
         assert "while uploading" in said and remedy in said and "\n" not in said
     with Device(adapter, portable=True) as device:  # which has no timestamps
         with pytest.raises(OutOfMemory, match="take a smaller model"):

@@ -126,7 +126,7 @@ def test_texts_are_whole_and_as_many_as_fit_share_a_step():
     assert [step.rows for step in works[3].steps()] == [24, 16]
     assert [step.rows for step in works[-1].steps()] == [40] * 5
     assert needed(works[2:4]) == (3, 8, 3 * PAGE, 24)
-    assert [len(step.segments) for step in embeddings([1], [130], [512])[0].steps()] == [64, 64, 2]
+    assert [len(step.segments) for step in embeddings([1], [300], [512])[0].steps()] == [256, 44]
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

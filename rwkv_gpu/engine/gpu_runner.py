@@ -133,7 +133,6 @@ class GpuRunner(PartRunner):
         step = self.queue.ready(plan, counts, inputs, outputs, late)
         return GpuReadyPart(self.queue, step, part, batch.rows, counts[2], sampling.logits)
 
-    @TypedErrors("submitting a step")
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         rows, picked, single = batch.rows, len(batch.outputs), batch.single
         verifies = not single and picked == rows <= MAX_SEGMENTS and self._reads_apart
@@ -208,13 +207,14 @@ class GpuRunner(PartRunner):
         if not batch.single:
             self._follow_device()
         pages = self._caches.plan_pages(batch)
-        brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items())
+        brings = tuple((name, rows.shape[1]) for name, rows in batch.given.items()) if batch.given else ()
         size = batch.rows, len(batch.outputs), batch.single, pages, shared_pages, what, brings, batch.whole
         plan = self._plan_of.get(size)
         if plan is None:
             plan = self._plan_of[size] = self._plan_for(*size)
         return plan
 
+    @TypedErrors("preparing a step")
     def _plan_for(
         self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output, *more: Any
     ) -> Plan:

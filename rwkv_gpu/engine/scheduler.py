@@ -41,9 +41,8 @@ def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChu
         return chunks
     for sequence in decoding:
         rows -= _take(chunks, sequence, rows)
-    prompts = [prompt for prompt in prompts if prompt.images.whole_at(prompt.fed) is None]
     if prompts:
-        oldest, *others = prompts
+        oldest, *others = [prompt for prompt in prompts if prompt.images.whole_at(prompt.fed) is None]
         others.sort(key=lambda prompt: prompt.to_feed)
         left = rows - sum(prompt.to_feed for prompt in others)
         rows -= _take(chunks, oldest, min(rows, max((rows + 1) // 2, left)))
@@ -58,7 +57,8 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
     end = start + min(sequence.to_feed, rows)
     if end <= start:
         return 0
-    end = sequence.images.before_whole(start, end)
+    if sequence.images.spans:
+        end = sequence.images.before_whole(start, end)
     if sequence.boundaries:
         end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
     known = len(sequence.ids)

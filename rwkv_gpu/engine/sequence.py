@@ -156,7 +156,10 @@ class TokenSequence:
         """
         if end > len(self.ids) > start:
             return [*self.ids[start:], *self.draft[: end - len(self.ids)]]
-        return self.images.text(self.ids[start:end], start) or [FROM_SLOT | self.slot]
+        ids: Sequence[int] = self.ids[start:end]
+        if self.images.spans:
+            ids = self.images.text(ids, start)
+        return ids or [FROM_SLOT | self.slot]
 
     def draw(self) -> npt.NDArray[Any]:
         """Its sampling parameters as a row of `draws`, without the fields that change every step."""

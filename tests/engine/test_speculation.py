@@ -177,7 +177,7 @@ def test_on_the_gpu_as_well(adapter, name, most):
     found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=most))
     assert found == expected
     assert 0 < engine.accepted < engine.drafted
-    apart = [plan for (*_, shared_pages, _), plan in runner._plans.items() if shared_pages]
+    apart = [plan for (_, _, _, _, shared_pages, *_), plan in runner._plans.items() if shared_pages]
     assert bool(apart) == (not runner.model.states), "rows of transformers attend as in decode"
     for plan in apart:
         written = [dispatch.name.endswith("kv_write") for dispatch in plan.dispatches]

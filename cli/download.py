@@ -30,7 +30,7 @@ def command(repo: str, file: str | None, to: str, revision: str | None) -> None:
     """
     if not REPOSITORY.fullmatch(repo):
         raise BadInput(f"{repo!r} names no repository of the hub; give OWNER/NAME")
-    source = hub(revision or "main").repository(repo)
+    source = hub(revision=revision or "main").repository(repo)
     with download_bar(Screen()) as bar:
         files = source.files()
         models = [name for name in sorted(files) if name.endswith(".gguf")]

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +47,16 @@ def store() -> Store:
     return Store(models_folder())
 
 
-def hub(revision: str = "main", progress: Callable[[str, int, int], None] | None = None) -> Hub:
+def hub(**options: Any) -> Hub:
     """The hub set in the environment, with the access token."""
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
-    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), revision, progress, chosen(CATALOGUE))
+    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), catalogue=chosen(CATALOGUE), **options)
 
 
-def pull(name: str, revision: str = "main") -> str:
-    """Path of a model on the hub; downloads it with a bar if missing."""
+def pull(name: str, **options: Any) -> str:
+    """Path of a model on the hub; downloads it with a bar if missing. The options are those of `Hub`."""
     from .bars import download_bar  # not needed to look up a name
     from .screen import Screen
 
     with download_bar(Screen()) as bar:
-        return str(hub(revision, lambda file, done, total: bar.update(done, total, file)).pull(name))
+        return str(hub(progress=lambda file, done, total: bar.update(done, total, file), **options).pull(name))

@@ -2,19 +2,30 @@
 
 import click
 
+from rwkv_gpu.llm.hub import MOST_CONNECTIONS
 from rwkv_gpu.llm.hub_names import is_hub_name
 
 from .echo import echo_text
 from .folders import hub, pull
 from .model_name import ModelName, catalogue_option
+from .options import size
 from .page import Page
 
 
 @click.command("pull", cls=Page, epilog="Example: rwkv-gpu pull qwen3.5:4b; rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M")
 @click.argument("name", metavar="NAME|hf.co/OWNER/NAME[:QUANTISATION]", type=ModelName())
 @click.option("--revision", default="main", show_default=True, metavar="NAME", help="Branch, tag or commit.")
+@click.option(
+    "--connections",
+    type=click.IntRange(1, MOST_CONNECTIONS),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Connections over which a file is downloaded at the same time.",
+)
+@click.option("--limit-rate", "rate", type=size, metavar="SIZE", help="Most bytes per second, such as 500K or 2.5M.")
 @catalogue_option
-def command(name: str, revision: str) -> None:
+def command(name: str, revision: str, connections: int, rate: int | None) -> None:
     """Download a model into the folder of models, and print its path. Then its name works in all commands.
 
     NAME is a name of `rwkv-gpu models`, such as qwen3.5:4b, or that of a repository. An interrupted download continues
@@ -26,4 +37,4 @@ def command(name: str, revision: str) -> None:
         if short is None and not is_hub_name(named):
             raise hub().unknown(name)
         name = short or named
-    echo_text(pull(name, revision))
+    echo_text(pull(name, revision=revision, connections=connections, rate=rate))

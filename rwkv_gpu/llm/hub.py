@@ -17,6 +17,8 @@ from .store import Store
 if TYPE_CHECKING:
     from .repository import Progress, Repository
 
+MOST_CONNECTIONS = 16  # of a download
+
 
 @dataclass(frozen=True)
 class Hub:
@@ -24,7 +26,7 @@ class Hub:
 
     `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
     models. `progress` gets the name of a file, the bytes received, and the total. `catalogue` is a file or URL with
-    further short names of models.
+    further short names of models. Files are downloaded over `connections`, and at most `rate` bytes per second.
     """
 
     folder: str | os.PathLike[str] | None = None
@@ -33,6 +35,14 @@ class Hub:
     revision: str = "main"
     progress: Callable[[str, int, int], None] | None = None
     catalogue: str | os.PathLike[str] | None = None
+    connections: int = 1
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.connections <= MOST_CONNECTIONS:
+            raise BadInput(f"connections is {self.connections}; a download has 1 to {MOST_CONNECTIONS}")
+        if self.rate is not None and not self.rate > 0:
+            raise BadInput(f"rate is {self.rate}; it must be a positive number of bytes per second")
 
     @property
     def store(self) -> Store:
@@ -81,7 +91,14 @@ class Hub:
         """The repository OWNER/NAME."""
         from .repository import Repository  # and with it the modules of HTTP and TLS
 
-        return Repository(name, self.revision, endpoint=self.endpoint, token=self.token)
+        return Repository(
+            name,
+            self.revision,
+            endpoint=self.endpoint,
+            token=self.token,
+            connections=self.connections,
+            rate=self.rate,
+        )
 
     def _progress(self, file: str) -> "Progress":
         progress = self.progress

@@ -5,7 +5,6 @@ checksum. An interrupted download continues where it stopped, in the same run or
 download the same file, one does so and the others wait.
 """
 
-import hashlib
 import http.client
 import json
 import shutil
@@ -22,12 +21,10 @@ from ..errors import BadInput, FileInUse
 from ..replace_file import put_in_place
 from ..writer_lock import WriterLock
 from .hub_names import ENDPOINT, is_model
+from .transfer import PIECE, Pace, Part, Transfer
 
 PATIENCE = 15.0  # seconds without a byte
 WAIT = 0.2  # seconds between checks of a download by another program
-TRIES = 5  # consecutive connections that may bring nothing
-PASSING = (408, 429, 500, 502, 503, 504)  # answers of a server that may soon answer otherwise
-CHUNK = 1 << 20
 MOST_LISTED = 64 << 20  # size limit of a file list
 
 Progress = Callable[[int, int], None]  # bytes received, and total
@@ -43,15 +40,26 @@ class RemoteFile:
 
 
 class Repository:
-    """OWNER/NAME at a revision, with the user's access token."""
+    """OWNER/NAME at a revision, with the user's access token.
+
+    A file is downloaded over as many `connections`, and at most `rate` bytes per second.
+    """
 
     def __init__(
-        self, name: str, revision: str = "main", *, endpoint: str = ENDPOINT, token: str | None = None
+        self,
+        name: str,
+        revision: str = "main",
+        *,
+        endpoint: str = ENDPOINT,
+        token: str | None = None,
+        connections: int = 1,
+        rate: float | None = None,
     ) -> None:
         self.name = name
         self._revision = urllib.parse.quote(revision, safe="")
         self._endpoint = endpoint.rstrip("/")
         self._token = token
+        self._connections, self._rate = connections, rate
         self._open = urllib.request.build_opener(_Redirect).open
 
     def models(self) -> dict[str, RemoteFile]:
@@ -105,50 +113,28 @@ class Repository:
     def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
         """Appends to a part until it is complete; returns its SHA-256."""
         url = f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
-        tries = 0
+
+        def connect(start: int, stop: int | None) -> Any:
+            return self._get(url, start, stop)
+
         try:
-            part = _Part(out)
-            while part.done < file.nbytes:
-                before = part.done
-                failure = self._append(url, part, file.nbytes, lambda done: progress(done, file.nbytes))
-                tries = 0 if part.done > before else tries + 1
-                if tries == TRIES:
-                    raise failure or ConnectionError("the connection was cut off")
-                if part.done < file.nbytes:
-                    time.sleep(min(0.1 * 2**tries, 2.0))
-            out.flush()
+            part = Part(out)
+            if part.done > file.nbytes:
+                part.clear()
+            several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
+            Transfer(connect, file.nbytes, Pace(self._rate), lambda done: progress(done, file.nbytes), several).fill(
+                part
+            )
+            return part.close()
         except (OSError, http.client.HTTPException) as error:
             raise self._failed(error, file.path, path) from None
-        return part.digest.hexdigest() if part.done == file.nbytes else f"that of {part.done} bytes"
 
-    def _append(self, url: str, part: "_Part", nbytes: int, progress: Callable[[int], None]) -> Exception | None:
-        """Appends what one connection delivers. Returns the error if the connection failed."""
-        try:
-            with self._get(url, part.done) as answer:
-                if answer.status != 206:  # the server sends the whole file
-                    part.clear()
-                while block := answer.read1(CHUNK):  # as it arrives: `read` would drop a piece that a reset cuts
-                    if part.done + len(block) > nbytes:  # it would fill the disk
-                        raise BadInput(f"the server sends more than the {nbytes:,} bytes that it said; it is at fault")
-                    part.add(block)
-                    progress(part.done)
-        except urllib.error.HTTPError as error:
-            if error.code in PASSING:
-                return error
-            if error.code != 416:  # the part is longer than the file
-                raise
-            error.close()
-            part.clear()
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-            return error
-        return None
-
-    def _get(self, url: str, start: int = 0) -> Any:
+    def _get(self, url: str, start: int = 0, stop: int | None = None) -> Any:
         headers = {"User-Agent": "rwkv-gpu"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        if start:
-            headers["Range"] = f"bytes={start}-"
+        if start or stop is not None:
+            headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         return self._open(urllib.request.Request(url, headers=headers), timeout=PATIENCE)
 
     def _failed(self, error: Exception, file: str = "", part: Path | None = None) -> BadInput:
@@ -187,31 +173,6 @@ def _check_room(file: RemoteFile, part: Path) -> None:
             f"{part.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need / 1e9:.1f}; "
             "make room, or name another folder"
         )
-
-
-class _Part:
-    """A growing file, with the SHA-256 of its contents."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self.done, self.digest = 0, hashlib.sha256()
-        out.seek(0)
-        while block := out.read(CHUNK):
-            self._count(block)
-
-    def add(self, block: bytes) -> None:
-        """Appends some bytes."""
-        self._out.write(block)
-        self._count(block)
-
-    def clear(self) -> None:
-        """Truncates the part to start again."""
-        self._out.truncate(0)
-        self.done, self.digest = 0, hashlib.sha256()
-
-    def _count(self, block: bytes) -> None:
-        self.digest.update(block)
-        self.done += len(block)
 
 
 class _Redirect(urllib.request.HTTPRedirectHandler):

@@ -26,6 +26,7 @@ class Hub(ThreadingHTTPServer):
         self.resets = False  # whether these end by a reset, and with all that was sent
         self.refusals: list[int] = []  # statuses of the next downloads, which bring nothing
         self.ranges = True
+        self.broken_from: int | None = None  # the first byte that it cannot send
         self.status = 200
         self.token: str | None = None
         self.content: str | None = None  # the host and port that files are on
@@ -70,16 +71,20 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.refusals:
             self._answer(self.server.refusals.pop(0), b"later")
             return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
+        first, last = wanted.removeprefix("bytes=").split("-") if wanted and self.server.ranges else ("0", "")
+        start, stop = int(first), int(last) + 1 if last else len(data)
+        if self.server.broken_from is not None and start >= self.server.broken_from:
+            self._answer(503, b"later")
+            return
         if start > len(data) or (start == len(data) and start):
             self._answer(416, b"")
             return
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(data) - start))
+        self.send_response(206 if wanted and self.server.ranges else 200)
+        self.send_header("Content-Length", str(stop - start))
         self.end_headers()
         cut = self.server.cuts > 0
         self.server.cuts -= cut
-        self.wfile.write(data[start : start + self.server.cut_after] if cut else data[start:])
+        self.wfile.write(data[start : min(stop, start + self.server.cut_after)] if cut else data[start:stop])
         self.close_connection = True
         if cut and self.server.resets:
             self.wfile.flush()

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm import repository
+from rwkv_gpu.llm import repository, transfer
 from rwkv_gpu.llm.repository import Repository
 from rwkv_gpu.llm.store import Store
 from tests.llm.hub_server import serving
@@ -39,11 +39,11 @@ def store(tmp_path):
     return Store(tmp_path / "models")
 
 
-def pull(store, server, name=NAME, token=None):
+def pull(store, server, name=NAME, **options):
     seen = []
 
     def source(owned):
-        return Repository(owned, endpoint=server.url, token=token)
+        return Repository(owned, endpoint=server.url, **options)
 
     path = store.pull(name, source, lambda file: lambda done, total: seen.append((done, total)))
     assert not seen or seen[-1][0] == seen[-1][1]
@@ -89,11 +89,11 @@ def test_a_later_run_goes_on_with_what_an_earlier_one_left(store, server):
     server.cuts, calls = 1, []
     original = Repository._get
 
-    def breaks(self, url, start=0):
+    def breaks(self, url, start=0, stop=None):
         calls.append(start)
         if start:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-        return original(self, url, start)
+        return original(self, url, start, stop)
 
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -108,7 +108,7 @@ def test_a_later_run_goes_on_with_what_an_earlier_one_left(store, server):
     assert server.asked[-1][1] == f"bytes={1 << 20}-"
 
 
-@pytest.mark.parametrize("left", [b"x" * (1 << 20), WHOLE + b"more", b"x" * len(WHOLE)])
+@pytest.mark.parametrize("left", [b"x" * (1 << 20), b"x" * len(WHOLE)])
 def test_bytes_of_another_file_never_get_the_name(store, server, left):
     part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
     part.parent.mkdir(parents=True)
@@ -117,6 +117,14 @@ def test_bytes_of_another_file_never_get_the_name(store, server, left):
         pull(store, server)
     assert files(store) == []
     assert pull(store, server).read_bytes() == WHOLE
+
+
+def test_a_part_that_is_longer_than_the_file_is_downloaded_again(store, server):
+    part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WHOLE + b"more")
+    assert pull(store, server).read_bytes() == WHOLE
+    assert server.asked == [("model-Q4_K_M.gguf", None)]
 
 
 def test_of_two_programs_one_downloads_and_the_other_waits(store, server, monkeypatch):
@@ -191,7 +199,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(store, server, m
 
 
 def test_a_disk_that_becomes_full_keeps_what_arrived(store, server):
-    add = repository._Part.add
+    add = transfer.Part.add
 
     def full(part, block):
         if part.done >= 1 << 20:
@@ -199,7 +207,7 @@ def test_a_disk_that_becomes_full_keeps_what_arrived(store, server):
         add(part, block)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repository._Part, "add", full)
+        patch.setattr(transfer.Part, "add", full)
         with pytest.raises(BadInput, match="No space left on device; what has arrived is kept"):
             pull(store, server)
     assert files(store) == ["model-Q4_K_M.gguf.part"]
@@ -254,4 +262,56 @@ def test_a_server_that_stays_busy_is_one_line(store, server, monkeypatch):
     server.refusals = [503] * 50
     with pytest.raises(BadInput, match="the server answered 503"):
         pull(store, server)
-    assert len(server.asked) == repository.TRIES
+    assert len(server.asked) == transfer.TRIES
+
+
+def test_several_connections_fetch_pieces_in_any_order(store, server, monkeypatch):
+    monkeypatch.setattr(repository, "PIECE", 200_000)
+    monkeypatch.setattr(transfer, "PIECE", 200_000)
+    server.cut_after, server.cuts, server.resets = 60_000, 9, True
+    assert pull(store, server, connections=4).read_bytes() == WHOLE
+    ranges = [tuple(map(int, wanted.removeprefix("bytes=").split("-"))) for _, wanted in server.asked]
+    assert server.cuts == 0
+    assert all(start // 200_000 == stop // 200_000 for start, stop in ranges)
+    assert {start // 200_000 for start, _ in ranges} == {*range(-(-len(WHOLE) // 200_000))}
+
+
+def test_an_interrupted_download_by_several_connections_is_continued(store, server, monkeypatch):
+    monkeypatch.setattr(repository, "PIECE", 200_000)
+    monkeypatch.setattr(transfer, "PIECE", 200_000)
+    server.broken_from = 1_000_000
+    with pytest.raises(BadInput, match="the server answered 503"):
+        pull(store, server, connections=3)
+    [part] = store.folder.rglob("*.part")
+    assert part.read_bytes() == WHOLE[:1_000_000]
+    server.broken_from = None
+    assert pull(store, server, connections=3).read_bytes() == WHOLE
+
+
+def test_a_server_without_ranges_gets_one_connection(store, server, monkeypatch):
+    monkeypatch.setattr(repository, "PIECE", 200_000)
+    monkeypatch.setattr(transfer, "PIECE", 200_000)
+    server.ranges = False
+    assert pull(store, server, connections=3).read_bytes() == WHOLE
+
+
+def test_a_rate_is_kept_over_all_connections(monkeypatch):
+    now, waited = [100.0], []
+    monkeypatch.setattr(transfer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(transfer.time, "sleep", waited.append)
+    pace = transfer.Pace(1000)
+    for nbytes in (250, 250, 500):
+        pace.spend(nbytes)
+    assert waited == [0.25, 0.5, 1.0]
+    now[0] = 110.0
+    pace.spend(100)
+    assert waited[-1] == pytest.approx(0.1)
+    assert pace.block == 250
+
+
+def test_a_limited_download_waits_for_each_block(store, server, monkeypatch):
+    spent = []
+    monkeypatch.setattr(transfer.Pace, "spend", lambda pace, nbytes: spent.append(nbytes))
+    assert pull(store, server, rate=400_000).read_bytes() == WHOLE
+    assert sum(spent) == len(WHOLE)
+    assert max(spent) <= 100_000

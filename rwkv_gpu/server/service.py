@@ -5,6 +5,7 @@ Route modules translate; costs are bounded here.
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.text.budget import Exceeded, Limits
+from rwkv_gpu.text.interruption import interruptible
 
 from .answers import Answers, Inbox, News
 from .call import Call
@@ -281,8 +283,17 @@ class Service:
         return served, await self.catalogue.lease(served, call)
 
     async def work(self, function: Callable[[], T]) -> T:
-        """Runs long CPU work on a thread, so that other streams continue."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        """Runs long CPU work on a thread, so that other streams continue. Tokenisation ends with the request."""
+        over = threading.Event()
+
+        def run() -> T:
+            with interruptible(over.is_set):
+                return function()
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        finally:
+            over.set()
 
     def lost(self, model: ServedModel, llm: LLM) -> None:
         """Handles the loss of a model's engine: reloads the model in the background."""

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tokenizers
 from tokenizers import models
 
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.bpe import LONG
+from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
 from rwkv_gpu.text.vocabulary import PREFIX, SPACE, Defaults, read_flag, read_merges, read_name, read_vocabulary
 
@@ -57,6 +60,7 @@ class RawBpeTokenizer(Tokenizer):
         )  # other merges are dropped: none spans a space
         merges = read_merges(metadata, vocabulary.ids)
         self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, byte_fallback=has_bytes)
+        self._words = tokenizers.Tokenizer(self._merger)
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
         decoded = decode_leniently(text)
@@ -65,7 +69,7 @@ class RawBpeTokenizer(Tokenizer):
             if i % 2:  # surrogates, which `tokenizers` rejects
                 ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")] if self._bytes else []
             else:
-                for word in self._row.words.findall(run):
+                for word in steps(self._row.words.findall(run)):
                     ids += self._encode_word(word)
         return ids
 
@@ -73,7 +77,13 @@ class RawBpeTokenizer(Tokenizer):
         if self._row.whole_line_ends and word[0] == "\n" and word in self.vocabulary.ids:
             return [self.vocabulary.ids[word]]
         runs = self._known.findall(word) if self._known else [word]
-        return [token.id for run in runs for token in self._merger.tokenize(run)]
+        return [token for run in runs for token in self._merge(run)]
+
+    def _merge(self, run: str) -> list[int]:
+        if len(run) <= LONG:
+            return [token.id for token in self._merger.tokenize(run)]
+        [encoded] = self._words.encode_batch_fast([run], add_special_tokens=False)  # without the interpreter lock
+        return encoded.ids
 
 
 class WhitespaceTokenizer(RawBpeTokenizer):

@@ -8,6 +8,7 @@ from typing import Any
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.interruption import MASK, check
 from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 
 # Id 0 ends generation. The usual end of turn, "\n\n", is ordinary text and therefore not a stop token.
@@ -50,6 +51,8 @@ class RwkvTokenizer(Tokenizer):
         ids: list[int] = []
         at, end = 0, len(text)
         while at < end:
+            if not len(ids) & MASK:
+                check()
             low, high, longest = spans.get(text[at : at + 2], (0, 0, 0))
             i = bisect_right(tokens, text[at : at + longest], low, high) - 1
             while i >= low and not text.startswith(tokens[i], at):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 
 Part = bytes | int  # text still to be tokenised, or the id of a special token
@@ -47,25 +48,26 @@ class _Finder:
 
     def find(self, text: bytes) -> list[Place]:
         """The tokens in order. Longer ones take precedence over shorter ones anywhere; then the lower id."""
-        found = sorted(self._everywhere(text), key=lambda one: (one[0] - one[1], one[2], one[0]))
+        places: dict[tuple[int, int], list[int]] = {}
+        for at, length, token in self._everywhere(text):
+            places.setdefault((-length, token), []).append(at)
         taken = bytearray(len(text))
         chosen = []
-        for (
-            at,
-            end,
-            token,
-        ) in found:  # earlier ones are as long or longer, so an overlapping one covers an end of this one
-            if not taken[at] and not taken[end - 1]:
-                taken[at:end] = b"\1" * (end - at)
-                chosen.append((at, end, token))
+        for (negative, token), starts in sorted(places.items()):
+            for at in starts:
+                end = at - negative
+                # Earlier tokens are as long or longer, so an overlapping one covers an end of this one.
+                if not taken[at] and not taken[end - 1]:
+                    taken[at:end] = b"\1" * (end - at)
+                    chosen.append((at, end, token))
         return sorted(chosen)
 
     def _everywhere(self, text: bytes) -> Iterator[Place]:
-        """All positions where a token occurs, including overlapping ones."""
-        for match in self._starts.finditer(text):
+        """The start and length of each token that occurs, including overlapping ones."""
+        for match in steps(self._starts.finditer(text)):
             at = match.start()
             for start in (text[at : at + 1], text[at : at + 2]):
                 for length in self._lengths.get(start, ()):
                     token = self._ids.get(text[at : at + length])
                     if token is not None and at + length <= len(text):
-                        yield at, at + length, token
+                        yield at, length, token

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.special import MATCHED
 from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_numbers, read_vocabulary
 
@@ -15,6 +16,7 @@ DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 PHI3_APART = "<unk>", "<s>", "<|endoftext|>"
 # Character length by its first byte alone: llama.cpp takes that many bytes, whatever they are.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
+Pair = tuple[float, int, int, int]  # negative score, left and right symbol, length
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
@@ -47,7 +49,7 @@ class SpmTokenizer(Tokenizer):
         except UnicodeDecodeError:
             return self._encode_word([c.decode("utf-8", "surrogateescape") for c in _PROMISED.findall(text)])
         ids: list[int] = []
-        for word in pieces(decoded, self._word_starts):
+        for word in steps(pieces(decoded, self._word_starts)):
             known = self._cache.get(word)
             if known is None:
                 known = self._encode_word(word)
@@ -65,7 +67,7 @@ class SpmTokenizer(Tokenizer):
         """The ids of these characters, split wherever no token contains two adjacent ones."""
         ids: list[int] = []
         start = 0
-        for i in range(1, len(characters)):
+        for i in steps(range(1, len(characters))):
             if characters[i - 1][-1] + characters[i][0] not in self._pairs:
                 ids += self._merge(characters[start:i])
                 start = i
@@ -76,7 +78,7 @@ class SpmTokenizer(Tokenizer):
         symbols = list(characters)
         before, after = list(range(-1, len(symbols) - 1)), list(range(1, len(symbols) + 1))
         after[-1] = -1
-        queue: list[tuple[float, int, int, int]] = []
+        queue: list[Pair] = []
 
         def offer(left: int, right: int) -> None:
             if left >= 0 and right >= 0:
@@ -85,10 +87,9 @@ class SpmTokenizer(Tokenizer):
                 if score is not None:
                     heappush(queue, (-score, left, right, len(text)))
 
-        for i in range(len(symbols) - 1):
+        for i in steps(range(len(symbols) - 1)):
             offer(i, i + 1)
-        while queue:
-            _, left, right, size = heappop(queue)
+        for _, left, right, size in steps(_smallest(queue)):
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != size:
                 continue  # one of the two was merged meanwhile
             symbols[left] += symbols[right]
@@ -105,6 +106,12 @@ class SpmTokenizer(Tokenizer):
         if token is not None:
             return (token,)
         return [self._byte_ids[byte] for byte in symbol.encode("utf-8", "surrogateescape")]
+
+
+def _smallest(queue: list[Pair]) -> Iterator[Pair]:
+    """Yields the smallest entry of a heap until it is empty; meanwhile others may be added."""
+    while queue:
+        yield heappop(queue)
 
 
 def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:

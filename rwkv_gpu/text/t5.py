@@ -15,6 +15,7 @@ import numpy as np
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.charsmap import CharacterMap
+from rwkv_gpu.text.interruption import MASK, check, steps
 from rwkv_gpu.text.matches import Matches
 from rwkv_gpu.text.utf8 import is_utf8
 from rwkv_gpu.text.vocabulary import (
@@ -74,7 +75,7 @@ class T5Tokenizer(Tokenizer):
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
         ids: list[int] = []
-        for word in self._words(self._mark_spaces(self._normalise(text), opening=opening)):
+        for word in steps(self._words(self._mark_spaces(self._normalise(text), opening=opening))):
             ids += self._cached(word) if len(word) <= _CACHED_LENGTH else self._best(word)
         return [token for i, token in enumerate(ids) if token != self._unknown or ids[i - 1 : i] != [token]]
 
@@ -132,6 +133,8 @@ class T5Tokenizer(Tokenizer):
         starts, tokens = [0] * (len(text) + 1), [self._unknown] * (len(text) + 1)
         start = 0
         while start < len(text):
+            if not start & MASK:
+                check()
             so_far = scores[start]
             after = min(start + _SIZES[text[start]], len(text))
             is_known = False

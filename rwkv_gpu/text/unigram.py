@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.raw_bpe import read_bytes
 from rwkv_gpu.text.utf8 import decode_leniently
 from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_numbers, read_vocabulary
@@ -55,7 +56,7 @@ class UnigramTokenizer(Tokenizer):
         """
         count = len(text)
         ends, tokens, costs = [*range(1, count + 1)], [-1] * count, [0] * (count + 1)
-        for start in range(count - 1, -1, -1):
+        for start in steps(range(count - 1, -1, -1)):
             best = costs[start + 1] + OF_BYTES
             for end in range(start + 1, count + 1):
                 piece = text[start:end]

@@ -11,6 +11,7 @@ from typing import Any
 
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.text.base import Tokenizer
+from rwkv_gpu.text.interruption import MASK, check, steps
 from rwkv_gpu.text.matches import Matches
 from rwkv_gpu.text.spm import pieces
 from rwkv_gpu.text.utf8 import decode_leniently
@@ -48,8 +49,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
         ids: list[int] = []
-        for part in pieces(decode_leniently(text), _SPACES):
-            for word in part.translate(self._forms).split():
+        for part in steps(pieces(decode_leniently(text), _SPACES)):
+            for word in steps(part.translate(self._forms).split()):
                 ids += self._encode_word((SPACE + word).encode())
         return ids
 
@@ -57,6 +58,8 @@ class WordPieceTokenizer(Tokenizer):
         ids: list[int] = []
         start = 0
         while start < len(word):
+            if not len(ids) & MASK:
+                check()
             found = self._tokens.at(word, start)
             if not found:
                 return [self._unknown]

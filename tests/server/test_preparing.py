@@ -1,5 +1,7 @@
 """Short requests are prepared in the event loop, others on threads; those that come together begin together."""
 
+import itertools
+import json
 import threading
 from dataclasses import replace
 
@@ -8,6 +10,8 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.server import service
 from rwkv_gpu.server.service import QUICK, SHORT
+from rwkv_gpu.text.interruption import Interrupted, steps
+from tests.process import PATIENCE
 from tests.server.gate import until
 from tests.server.serving import load, serving
 
@@ -82,3 +86,25 @@ def test_an_engine_is_woken_once_for_requests_that_come_together_or_when_a_step_
         server.on_loop(lambda: begin(llm.info.chunk_size))
         until(lambda: not server.service._begun)
         assert woken == ["now", "after", "now"]  # the last says that no more come
+
+
+def test_a_client_that_disconnects_ends_the_tokenisation_of_its_text(monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(*_given, **_options):
+        begun.set()
+        try:
+            for _ in steps(itertools.repeat(None)):
+                pass
+        except Interrupted:
+            ended.set()
+            raise
+
+    with serving() as server:
+        monkeypatch.setattr(server.llm.tokenizer, "encode", endless)
+        connection = server.connect()
+        body = json.dumps({"prompt": "a" * SHORT, "max_tokens": 1})
+        connection.request("POST", TEXT, body, {"content-type": "application/json"})
+        assert begun.wait(PATIENCE)
+        connection.close()
+        assert ended.wait(PATIENCE)

@@ -3,9 +3,15 @@
 import itertools
 import threading
 
+import pytest
+
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.text.interruption import MASK, Interrupted, interruptible
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
+from tests.text.test_t5 import FIELDS as T5
+from tests.text.test_wordpiece import FIELDS as WORDS
+from tests.text.vocabularies import rwkv, spm, unigram
 
 SENTENCE = "The sea is wide and the fish are small. "
 ENOUGH = 3  # times that another thread runs meanwhile: in one call of C that keeps the interpreter lock it runs once
@@ -45,3 +51,14 @@ def test_a_long_text_has_the_ids_of_its_parts():
     assert len("".join(words) * 3) > 10_000
     assert tokenizer.decode(long) == "".join(words) * 3
     assert long == [one for _ in range(1200) for one in tokenizer.encode("Sea wide\n 42")]
+
+
+@pytest.mark.parametrize("text", ["a" * 3 * MASK, "ab " * 3 * MASK])
+@pytest.mark.parametrize("fields", [rwkv(), spm(), unigram(), T5, WORDS], ids=["rwkv", "spm", "unigram", "t5", "bert"])
+def test_tokenising_a_long_text_ends_when_it_is_no_longer_needed(fields, text):
+    tokenizer = load_tokenizer(fields)
+    checks = itertools.count()
+    with interruptible(lambda: next(checks) == 1), pytest.raises(Interrupted):
+        tokenizer.encode(text)
+    assert next(checks) == 2
+    assert tokenizer.decode(tokenizer.encode(text))

@@ -15,6 +15,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.sample import RUN, RUNS, check_sample
 from rwkv_gpu.llm.completion import LEAST_LOGPROB, json_logprob
 from rwkv_gpu.server.catalogue import ServedModel
+from rwkv_gpu.server.rerank import PATHS
 from tests.gguf.parts import take_apart
 from tests.golden_files import golden
 from tests.server.serving import serving
@@ -32,16 +33,22 @@ def changed(folder, change, name="tiny-llama"):
     return path
 
 
+def overflow(tensor):
+    if tensor.name == b"output_norm.weight":
+        return np.full(len(tensor.data) // 4, 3e38, np.float32).tobytes()
+    return tensor.data
+
+
 @pytest.fixture(scope="module")
 def overflowing(tmp_path_factory):
     """A model whose weights are finite, and whose results are not."""
+    return changed(tmp_path_factory.mktemp("overflowing"), overflow)
 
-    def change(tensor):
-        if tensor.name == b"output_norm.weight":
-            return np.full(len(tensor.data) // 4, 3e38, np.float32).tobytes()
-        return tensor.data
 
-    return changed(tmp_path_factory.mktemp("overflowing"), change)
+@pytest.fixture(scope="module")
+def overflowing_ranks(tmp_path_factory):
+    """A reranker of that kind."""
+    return changed(tmp_path_factory.mktemp("ranks"), overflow, "ranking-qwen3")
 
 
 CALLS = {
@@ -66,6 +73,16 @@ def test_every_call_of_the_library_raises_the_same_error(overflowing):
             with pytest.raises(BadNumbers, match="NaN or infinite"):
                 raise AssertionError(f"{name} returned {call(llm)}")
         assert llm.tokenize("the sea")
+
+
+def test_a_reranker_raises_the_same_error_and_answers_with_it(overflowing_ranks):
+    with rwkv_gpu.load(overflowing_ranks, device="cpu") as llm, pytest.raises(BadNumbers, match="NaN or infinite"):
+        llm.rerank("the sea", ["a", "the"])
+    with serving(ServedModel("m", str(overflowing_ranks))) as served:
+        for path in PATHS:
+            body = {"query": "the sea", "documents": ["a", "the"], "texts": ["a", "the"]}
+            status, _, answer = served.request("POST", path, body)
+            assert status == 500 and "NaN or infinite" in json.dumps(answer), (path, answer)
 
 
 REQUESTS = {

@@ -27,7 +27,12 @@ PLACES = {
     "gguf": ("rwkv_gpu/gguf", ["tests/gguf"]),
     "passes": (
         "rwkv_gpu/ops/passes",
-        ["tests/ops/test_passes.py", "tests/ops/test_rules.py", "tests/ops/test_merge.py"],
+        [
+            "tests/ops/test_passes.py",
+            "tests/ops/test_rules.py",
+            "tests/ops/test_merge.py",
+            "tests/test_plan_digests.py",
+        ],
     ),
     "llm": ("rwkv_gpu/llm", ["tests/llm"]),
 }

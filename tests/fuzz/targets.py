@@ -28,6 +28,7 @@ from rwkv_gpu.text.pretokenizers import PRE
 from rwkv_gpu.text.template import ChatTemplate
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX
+from tests.fuzz.writers import COMMANDS, check_writers
 from tests.gguf.corpus import GOOD
 from tests.gguf.test_bad_files import EVERY_TYPE, must_be_consistent
 from tests.golden_files import OWN
@@ -44,6 +45,7 @@ class Target:
 
     inputs: Strategy
     check: Callable[[Any], None]
+    is_quick: bool = True  # a check takes milliseconds; else seconds, and `make fuzz` alone runs it
 
 
 @contextlib.contextmanager
@@ -346,4 +348,7 @@ TARGETS = {
     "form": Target(FORMS, check_form),
     "session": Target(EDITS, check_session),
     "jsonl": Target(LINES, check_jsonl),
+    "writers": Target(
+        st.tuples(st.sampled_from(sorted(COMMANDS)), st.integers(1, 60), st.booleans()), check_writers, is_quick=False
+    ),
 }

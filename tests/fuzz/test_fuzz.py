@@ -8,14 +8,26 @@ import pytest
 from tests.fuzz.fuzzing import fuzz
 from tests.fuzz.run_mutants import run_here
 from tests.fuzz.targets import TARGETS
+from tests.fuzz.writers import COMMANDS, check_writers
+from tests.process import posix
 
-SECONDS = 30 / len(TARGETS)
+QUICK = [name for name, target in TARGETS.items() if target.is_quick]
+SECONDS = 30 / len(QUICK)
 MUTANTS = 500  # of the 10,000 of `make mutants`
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", QUICK)
 def test_whatever_comes_in_is_refused_in_one_line_or_keeps_what_is_promised(name: str) -> None:
     assert fuzz(TARGETS[name], SECONDS, first=0) > 20
+
+
+@pytest.mark.long
+@posix
+@pytest.mark.parametrize("name", COMMANDS)
+def test_of_two_processes_that_write_one_file_none_spoils_it(name: str) -> None:
+    """The first is halted after it has locked the file, and goes on or dies; `make fuzz` tries any moment."""
+    for kill in (False, True):
+        check_writers((name, 3, kill))
 
 
 def test_a_model_file_that_is_almost_sound_is_refused_in_one_line_or_answers() -> None:

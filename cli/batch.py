@@ -1,18 +1,20 @@
 """`rwkv-gpu batch`: answers the prompts of a JSONL file, many at a time, and writes the results to another file."""
 
+import itertools
 import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any
 
 import click
 
 from rwkv_gpu import LLM
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import NAME, BadInput, printable
 from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.completion import GREEDY
 
@@ -28,6 +30,7 @@ from .sampling import chosen, sampling_options
 from .screen import Screen
 from .texts import template_text
 
+SHOWN_ERRORS = 3
 EPILOG = "Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --sequences 16"
 
 
@@ -55,11 +58,12 @@ def command(
 ) -> None:  # fmt: skip
     """Answer each line of IN.jsonl, and append results to OUT.jsonl as they are ready; - is standard input or output.
 
-    A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number) and settings of
-    its own, named as the options here or as in OpenAI's API, such as "temperature". Lines of OpenAI's batches, with
-    "custom_id" and "body", work too. Run the command again to go on after an interruption: lines that have an answer
-    are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own;
-    with --split they share one model; with --ray, each GPU of a cluster.
+    A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number, or "line N" if
+    another line has that id) and settings of its own, named as the options here or as in OpenAI's API, such as
+    "temperature". Lines of OpenAI's batches, with "custom_id" and "body", work too. Run the command again to go on
+    after an interruption: lines that have an answer are skipped, lines that have an error are tried again. With
+    --device 0,1 or all, each GPU has a process of its own; with --split they share one model; with --ray, each GPU of a
+    cluster.
 
     Exit code 1: some lines have an error.
     """
@@ -72,21 +76,44 @@ def command(
     job = Job({**GREEDY, **chosen(ctx, options)}, template, sequences)
     with Output.open(target, [name for name, _ in lines]) as output:
         left = [(name, line) for name, line in lines if name not in output.answered]
-        ends: Counter[str] = Counter()
+        tally = Tally()
         devices = [loading["device"]]
         if address is None and loading["split"] is None:
             devices = several(loading["device"])
         if left and address is not None:
             done = results_on_ray(Cluster(address, actors), model, job, loading, left)
-            ends = write_all(done, output.file, screen, len(lines) - len(left), len(lines))
+            write_all(done, output.file, screen, tally, (len(lines) - len(left), len(lines)))
         elif left and len(devices) > 1:
             with Workers.start(devices, partial(work, model, job, loading), 2 * sequences, screen.note) as workers:
-                ends = write_all(workers.results(left), output.file, screen, len(lines) - len(left), len(lines))
+                write_all(workers.results(left), output.file, screen, tally, (len(lines) - len(left), len(lines)))
         elif left:
             with load_model(model, screen, sequences=sequences, **{**loading, "device": devices[0]}) as llm:
-                ends = write_all(results(llm, job, left), output.file, screen, len(lines) - len(left), len(lines))
-    screen.note(summary(len(lines), len(lines) - len(left), ends))
-    ctx.exit(1 if ends["error"] else 0)
+                write_all(results(llm, job, left), output.file, screen, tally, (len(lines) - len(left), len(lines)))
+    for line in (summary(len(lines), len(lines) - len(left), tally.ends), *tally.reasons()):
+        screen.note(line)
+    ctx.exit(1 if tally.ends["error"] else 0)
+
+
+@dataclass
+class Tally:
+    """How lines ended: the number of each finish reason, and the different errors with their ids, as JSON."""
+
+    ends: Counter[str] = field(default_factory=Counter)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, name: str, line: Line) -> None:
+        """Counts the result of a line."""
+        self.ends[line.get("finish_reason", "error")] += 1
+        if "error" in line:
+            self.errors.setdefault(line["error"], []).append(name)
+
+    def reasons(self) -> Iterator[str]:
+        """The first errors, such as: id 3: prompt is 5; it must be a string (and 2 more lines)"""
+        for error, names in itertools.islice(self.errors.items(), SHOWN_ERRORS):
+            others = f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""
+            yield f"  id {printable(names[0], NAME)}: {printable(error)}{others}"
+        if (more := len(self.errors) - SHOWN_ERRORS) > 0:
+            yield f"  {more:,} other error{'s are' if more > 1 else ' is'} in the results"
 
 
 def summary(lines: int, before: int, ends: Counter[str]) -> str:
@@ -99,18 +126,17 @@ def summary(lines: int, before: int, ends: Counter[str]) -> str:
 
 
 def write_all(
-    results: Iterable[tuple[str, Line]], file: IO[str], screen: Screen, before: int, total: int
-) -> Counter[str]:
-    """Writes each result as soon as it is ready, and counts the finish reasons."""
-    ends: Counter[str] = Counter()
+    results: Iterable[tuple[str, Line]], file: IO[str], screen: Screen, tally: Tally, counts: tuple[int, int]
+) -> None:
+    """Writes each result as soon as it is ready, and tallies it. `counts`: lines answered before, and all lines."""
+    before, total = counts
     with lines_bar(screen, prints=file is sys.stdout) as bar:
         for number, (name, line) in enumerate(results, before + 1):
             result = {"id": json.loads(name), **line}
-            ends[result.get("finish_reason", "error")] += 1
+            tally.add(name, line)
             file.write(json.dumps(result, ensure_ascii=False) + "\n")
             file.flush()
             bar.update(number, total)
-    return ends
 
 
 def results(llm: LLM, job: Job, left: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Line]]:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,19 +21,33 @@ BEGINNING = b'{"id": '  # start of every result
 
 def read_lines(path: str) -> list[tuple[str, str]]:
     """The id (as JSON) and text of each line that is not empty."""
-    lines: dict[str, str] = {}
-    for number, text in enumerate(lines_of(read_text(path).removeprefix("\ufeff")), 1):
-        if not text.strip():
-            continue
-        try:
-            name = parsed_line(text).get("id", number)
-        except BadInput:
-            name = number
-        key = json.dumps(name)
-        if key in lines:
-            raise BadInput(f"{path}: line {number} has the id {key} of an earlier line; ids must differ")
-        lines[key] = text
-    return list(lines.items())
+    texts = enumerate(lines_of(read_text(path).removeprefix("\ufeff")), 1)
+    lines = [(number, _given_id(text), text) for number, text in texts if text.strip()]
+    if not lines:
+        raise BadInput(f"{'standard input' if path == '-' else path} has no lines to answer")
+    given: set[str] = set()
+    for number, name, _ in lines:
+        if name is not None and name in given:
+            raise BadInput(f"{path}: line {number} has the id {name} of an earlier line; ids must differ")
+        given |= set() if name is None else {name}
+    return [(name or _own_id(number, given), text) for number, name, text in lines]
+
+
+def _given_id(text: str) -> str | None:
+    """The id of a line, as JSON; None if it has none, or is wrong."""
+    try:
+        name = parsed_line(text).get("id")
+    except BadInput:
+        return None
+    return None if name is None else json.dumps(name)
+
+
+def _own_id(number: int, given: Set[str]) -> str:
+    """The default id of a line, as JSON: its number, or a text with it if another line was given this id."""
+    name, key = f"line {number}", json.dumps(number)
+    while key in given:
+        key, name = json.dumps(name), f"{name}'"
+    return key
 
 
 def parsed_line(text: str) -> Line:

@@ -78,7 +78,11 @@ class Commands(click.Group):
 
 
 def with_options(error: RwkvGpuError) -> str:
-    """Adapts an error to the command line: for a full context, names the option instead of the library's argument."""
+    """Adapts an error to the command line: names options and commands instead of the library's."""
+    from rwkv_gpu.models.registry import ENCODER  # not needed by a command that succeeds
+
+    if str(error) == ENCODER:
+        return f"{error}; `rwkv-gpu embed` prints them"
     if not isinstance(error, ContextFull):
         return str(error)
     return f"{str(error).partition(';')[0]}; shorten the text, or give a larger --context"

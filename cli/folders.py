@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.folders import default_folder
 from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.llm.hub_names import ENDPOINT
@@ -19,6 +20,15 @@ def chosen(option: str) -> Any:
     """The value of --yes or --catalogue of the running command; None outside a command."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(option)
+
+
+def agreed(question: str, without_terminal: str, *, default: bool = True) -> bool:
+    """The answer to a question: yes with --yes. BadInput, with this text, if there is no terminal to ask on."""
+    if chosen(YES):
+        return True
+    if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(without_terminal)
+    return click.confirm(question, default=default, err=True)
 
 
 def cache_folder() -> Path:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.llm.hub_names import is_hub_name, is_path
 
-from .folders import YES, chosen, hub, pull, store
+from .folders import agreed, hub, pull, store
 from .sizes import sized
 
 # No space, no mark of a sentence, and a digit, a slash or a colon in it.
@@ -79,11 +78,9 @@ def offer(name: str, hub_name: str) -> str:
     entry = hub().names.entry(name)
     size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
     what = f"{hub_name}{size}"
-    if not chosen(YES):
-        if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
-            raise BadInput(f"{name} is not here ({what}): `rwkv-gpu pull {name}` downloads it, and so does -y")
-        if not click.confirm(f"{name} is not here. Download {what}?", default=True, err=True):
-            raise click.exceptions.Exit(1)
+    refusal = f"{name} is not here ({what}): `rwkv-gpu pull {name}` downloads it, and so does -y"
+    if not agreed(f"{name} is not here. Download {what}?", refusal):
+        raise click.exceptions.Exit(1)
     click.echo(f"rwkv-gpu: downloading {what}", err=True)
     return pull(hub_name)
 
@@ -100,12 +97,16 @@ def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
 catalogue_option = _remembered(
     "catalogue", "--catalogue", metavar="FILE|URL", help="Further short names of models, in TOML."
 )
-yes_option = _remembered("yes", "-y", "--yes", is_flag=True, help="Download a missing model without asking.")
+
+
+def yes_option(text: str = "Download a missing model without asking.") -> Callable[[Command], Command]:
+    """The option that answers each question with yes."""
+    return _remembered("yes", "-y", "--yes", is_flag=True, help=text)
 
 
 def naming_options(function: Command) -> Command:
     """Adds the options about names of models."""
-    return yes_option(catalogue_option(function))
+    return yes_option()(catalogue_option(function))
 
 
 def could_be_model(argument: str) -> bool:

@@ -1,19 +1,25 @@
 """`rwkv-gpu quantize`: writes a model with fewer bits per weight."""
 
+import math
+import os
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.imatrix import read_imatrix
-from rwkv_gpu.gguf.mixes import MIXES, WRITABLE, Rule, mix_of, pure_mix
+from rwkv_gpu.gguf.mixes import MIXES, WRITABLE, Choice, Rule, choices_of, mix_of, pure_mix
 from rwkv_gpu.gguf.requantise import requantise
+from rwkv_gpu.gguf.scan import TensorInfo
 
 from .bars import quantise_bar
-from .echo import echo_text
-from .model_name import FileName, ModelName, naming_options
+from .folders import agreed
+from .model_name import FileName, ModelName, catalogue_option, yes_option
 from .page import Page
+from .printing import print_text
 from .screen import Screen
 from .sizes import sized
 
@@ -28,7 +34,8 @@ TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=F
     "--imatrix", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Importance matrix of llama-imatrix, as .gguf or .dat: columns that matter more get less error.",
 )  # fmt: skip
-@naming_options
+@catalogue_option
+@yes_option("Replace OUT.gguf, and download a missing model, without asking.")
 @click.option("--pure", is_flag=True, help="All matrices as TYPE, those too that get more bits otherwise.")
 @click.option("--leave-output-tensor", is_flag=True, help="Leave the output as it is.")
 @click.option("--output-tensor-type", type=TENSOR_TYPE, metavar="TYPE", help="The output as TYPE, such as q8_0.")
@@ -54,11 +61,47 @@ def command(
     ]
     source = Path(ModelName.path(model) or model)
     weights = None if imatrix is None else read_imatrix(imatrix)
+    with GGUFFile.open(source) as file:
+        tensors, choices = list(file.tensors.values()), choices_of(mix, list(file.tensors.values()), rules)
+        same = any(Path(target).exists() and path.samefile(target) for path in file.paths)  # requantise refuses it
+    if (
+        not same
+        and os.path.isfile(target)
+        and not agreed(
+            f"{target} exists, {sized(Path(target).stat().st_size)}. Replace it?",
+            f"{target} exists; -y replaces it, or give another name",
+            default=False,
+        )
+    ):
+        raise click.exceptions.Exit(1)
     with quantise_bar(Screen()) as bar:
-        formats = requantise(source, Path(target), mix, weights, bar.update, rules)
-    shares = Counter(fmt.name for fmt in formats.values())
-    counts = ", ".join(f"{count} {name}" for name, count in shares.most_common())
-    echo_text(f"{target}: {sized(Path(target).stat().st_size)}; tensors: {counts}", err=True)
+        requantise(source, Path(target), mix, weights, bar.update, rules)
+    with GGUFFile.open(target) as file:
+        written = list(file.tensors.values())
+    for line in report(tensors, written, choices):
+        print_text(line, err=True)
+
+
+def report(before: Sequence[TensorInfo], after: Sequence[TensorInfo], choices: Mapping[str, Choice]) -> Iterator[str]:
+    """The size before and after, the number of tensors by type, and why some have another type than TYPE."""
+    yield f"{size_text(before)} -> {size_text(after)}"
+    shares = Counter(tensor.format.name for tensor in after)
+    yield "tensors: " + ", ".join(f"{count} {name}" for name, count in shares.most_common())
+    kept, others = Counter[str](), Counter[str]()
+    for old, new in zip(before, after, strict=True):
+        reason = choices[old.name].reason
+        if old.format == new.format:
+            kept[f"{new.format.name}: {reason or 'already of this type'}"] += 1
+        elif reason:
+            others[f"{new.format.name}: {reason}"] += 1
+    yield from (f"  kept {count} {text}" for text, count in kept.most_common())
+    yield from (f"  {count} {text}" for text, count in others.most_common())
+
+
+def size_text(tensors: Sequence[TensorInfo]) -> str:
+    """Bytes and bits per weight of tensors: 1.5 GiB (16.00 bits per weight)"""
+    nbytes, weights = sum(t.nbytes for t in tensors), sum(math.prod(t.shape) for t in tensors)
+    return f"{sized(nbytes)} ({8 * nbytes / max(1, weights):.2f} bits per weight)"
 
 
 def rule_of(text: str) -> Rule:

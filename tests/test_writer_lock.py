@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 # Commands that write OUT, for as long as they run.
 COMMANDS = {
-    "quantize": ["quantize", MODEL, "OUT", "Q8_0"],
+    "quantize": ["quantize", "-y", MODEL, "OUT", "Q8_0"],
     "batch": ["batch", MODEL, "IN", "OUT", "-n", "1", "--device", "cpu"],
     "doctor": ["doctor", "--report", "OUT", "--device", "cpu"],
     "chat": ["chat", "-m", MODEL, "--session", "OUT", "--device", "cpu"],

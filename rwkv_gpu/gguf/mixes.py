@@ -135,8 +135,21 @@ def pure_mix(mix: Mix) -> Mix:
     return Mix(mix.file_type, mix.base, head=mix.base, table=mix.base)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The format of a tensor, and why it is not the one of the mix; no reason if it is."""
+
+    format: Format
+    reason: str = ""
+
+
 def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = ()) -> dict[str, Format]:
     """The format of each tensor. Vectors and small matrices stay as they are; of several rules the first counts."""
+    return {name: choice.format for name, choice in choices_of(mix, tensors, rules).items()}
+
+
+def choices_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = ()) -> dict[str, Choice]:
+    """The format of each tensor, with its reason."""
     unused = {rule.pattern for rule in rules}
     counts = Counter(_role(tensor.name) for tensor in tensors)
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
@@ -145,8 +158,8 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
     found = {}
     for tensor in tensors:
         role = _role(tensor.name)
-        if len(tensor.shape) < 2 or KEPT.search(tensor.name) or not tensor.name.endswith(".weight"):
-            found[tensor.name] = tensor.format
+        if reason := _why_kept(tensor):
+            found[tensor.name] = Choice(tensor.format, reason)
             continue
         name = _named(mix, role, seen[role], counts[role], grouped=grouped)
         if tensor.name == "output.weight" or (tensor.name == "token_embd.weight" and tied):
@@ -159,10 +172,23 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
         matching = [rule for rule in rules if re.search(rule.pattern, tensor.name)]
         unused -= {rule.pattern for rule in matching}
         asked = matching[0].format if matching else name
-        found[tensor.name] = tensor.format if asked is None else _fitting(asked.upper(), tensor.shape[-1])
+        found[tensor.name] = (
+            Choice(tensor.format, "left as they are by an option")
+            if asked is None
+            else _fitting(asked.upper(), tensor.shape[-1])
+        )
     if unused:
         raise BadInput(f"no matrix of the model has a name like {min(unused)!r}; `rwkv-gpu info --tensors` lists them")
     return found
+
+
+def _why_kept(tensor: TensorInfo) -> str:
+    """Why a tensor keeps its format in every mix; empty if it does not."""
+    if len(tensor.shape) < 2:
+        return "vectors"
+    if not tensor.name.endswith(".weight"):
+        return "no weights of a matrix product"
+    return "small matrices whose errors cost most" if KEPT.search(tensor.name) else ""
 
 
 def _grouped(tensors: Sequence[TensorInfo]) -> bool:
@@ -191,8 +217,11 @@ def _role(name: str) -> str:
     return ROLES.get(part, "")
 
 
-def _fitting(name: str, width: int) -> Format:
+def _fitting(name: str, width: int) -> Choice:
     """The format, or the nearest one whose blocks fill rows of this width."""
-    if width % BY_NAME[name].block:
-        name = NARROW.get(name, "IQ4_NL" if BY_NAME[name].block == 256 else "F16")
-    return BY_NAME["F16"] if width % BY_NAME[name].block else BY_NAME[name]
+    block = BY_NAME[name].block
+    if width % block == 0:
+        return Choice(BY_NAME[name])
+    near = NARROW.get(name, "IQ4_NL" if block == 256 else "F16")
+    fitting = BY_NAME["F16"] if width % BY_NAME[near].block else BY_NAME[near]
+    return Choice(fitting, f"rows of {width} are not whole blocks of {name}")

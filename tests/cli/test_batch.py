@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu.cli.batch import Tally
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.texts import lines_of
 from tests.golden_files import OWN
@@ -219,3 +220,40 @@ def test_a_missing_file_is_named(tmp_path):
     assert result.exit_code == 2
     assert "nowhere.jsonl" in result.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_default_ids_do_not_collide_with_given_ones(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows = [{"id": 2, "prompt": "a"}, {"prompt": "b"}, {"id": "line 2", "prompt": "c"}, {"id": None, "prompt": "d"}]
+    source.write_text(lines(*rows, {"id": 4, "prompt": 5}), encoding="utf-8")
+    assert run(source, target).exit_code == 1
+    assert results(target).keys() == {2, "line 2'", "line 2", "line 4", 4}
+    again = run(source, target)
+    assert "0 of 5 lines answered, 4 answered before, 1 with an error" in again.stderr
+    assert results(target).keys() == {2, "line 2'", "line 2", "line 4", 4}
+
+
+def test_three_different_errors_are_shown_at_the_end(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    wrong = ["no json", '{"prompt": 5}', '{"id": "x", "prompt": 5}', '{"prompt": "a", "heat": 1}', '{"messages": 7}']
+    source.write_text("\n".join([*wrong, '{"prompt": "fine"}']), encoding="utf-8")
+    shown = run(source, target).stderr
+    errors = {row["error"] for row in results(target).values() if "error" in row}
+    assert len(errors) == 4
+    assert sum(f": {error}" in shown for error in errors) == 3
+    assert shown.count("\n  id ") == 3
+    assert shown.endswith("\n  1 other error is in the results\n")
+    tally = Tally()
+    for name in ("2", '"x"', "7"):
+        tally.add(name, {"error": "prompt is 5"})
+    assert list(tally.reasons()) == ["  id 2: prompt is 5 (and 2 more)"]
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "\ufeff"])
+def test_an_input_without_lines_is_refused(tmp_path, text, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.cli.batch.load_model", None)
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(text, encoding="utf-8")
+    result = run(source, target)
+    assert (result.exit_code, result.stderr) == (2, f"rwkv-gpu: {source} has no lines to answer\n")
+    assert not target.exists()

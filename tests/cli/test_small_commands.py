@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import re
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import COMMANDS, cli
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.vocabulary import PREFIX
 from tests.gguf.writer import STRING, array_key, gguf, string, text_key, written
 from tests.golden_files import OWN
@@ -104,6 +107,61 @@ def test_embeddings_are_a_line_each(llm):
     np.testing.assert_allclose(short, [llm.embed("one", dimensions=3)], atol=1e-6)
     assert "dimensions is 999; embeddings of this model have" in run("embed", MODEL, "a", "--dimensions", "999").stderr
     assert "text 2 is empty" in run("embed", MODEL, "a", "", "--device", "cpu").stderr
+
+
+def test_embeddings_as_json_are_as_openais_api_returns_them(llm):
+    data = json.loads(run("embed", MODEL, "one", "two words", "--device", "cpu", "--json").stdout)
+    expected = llm.create_embedding(["one", "two words"])
+    assert {**data, "data": None} == {**expected, "data": None}
+    assert [row["index"] for row in data["data"]] == [0, 1]
+    vectors = [row["embedding"] for row in data["data"]]
+    np.testing.assert_allclose(vectors, [row["embedding"] for row in expected["data"]], atol=1e-6)
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_no_text_to_embed_is_an_error(more, tmp_path):
+    result = run("embed", MODEL, "--device", "cpu", *more, stdin="")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "rwkv-gpu: standard input is empty; give a text on each line\n"
+    path = tmp_path / "empty.txt"
+    path.touch()
+    assert f"{path} is empty" in run("embed", MODEL, "-f", path, *more).stderr
+
+
+@pytest.mark.parametrize("command", [("chat", "hello"), ("generate", "-p", "hello"), ("run", "hello")])
+def test_an_encoder_that_is_asked_for_text_points_to_embed(command):
+    name, *arguments = command
+    result = run(name, OWN / "tiny-bert.gguf", *arguments, "--device", "cpu")
+    assert result.exit_code == 2
+    assert "rwkv-gpu embed" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_quantize_reports_sizes_bits_and_why_tensors_keep_their_type(tmp_path):
+    out = tmp_path / "out.gguf"
+    report = run("quantize", MODEL, out, "Q4_K_M").stderr
+    sizes = [float(bits) for bits in re.findall(r"\(([0-9.]+) bits per weight\)", report)]
+    for path, shown in zip((MODEL, out), sizes, strict=True):
+        with GGUFFile.open(path) as file:
+            weights = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+            assert shown == pytest.approx(8 * sum(t.nbytes for t in file.tensors.values()) / weights, abs=0.006)
+    assert "kept 28 F32: vectors\n" in report
+    assert "kept 16 F16: small matrices whose errors cost most\n" in report
+    assert "11 Q5_0: rows of 128 are not whole blocks of Q4_K\n" in report
+    again = run("quantize", out, tmp_path / "again.gguf", "Q5_0", "--pure", "--leave-output-tensor").stderr
+    assert "kept 13 Q5_0: already of this type\n" in again
+    assert "kept 1 Q8_0: left as they are by an option\n" in again
+
+
+def test_quantize_replaces_a_file_only_with_a_yes(tmp_path):
+    out = tmp_path / "out.gguf"
+    out.write_bytes(b"precious")
+    refused = run("quantize", MODEL, out, "Q8_0")
+    assert (refused.exit_code, out.read_bytes()) == (2, b"precious")
+    assert refused.stderr == f"rwkv-gpu: {out} exists; -y replaces it, or give another name\n"
+    assert run("quantize", MODEL, out, "Q8_0", "-y").exit_code == 0
+    assert out.read_bytes().startswith(b"GGUF")
+    assert "the model itself" in run("quantize", out, out, "Q8_0").stderr
 
 
 def test_a_download_prints_the_path_and_a_failure_is_one_line(monkeypatch, tmp_path):

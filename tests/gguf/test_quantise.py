@@ -331,7 +331,7 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
         (options, ["Q5_K", "F16", "Q8_0"]),
         (["--pure", "--leave-output-tensor"], ["NVFP4", *2 * ["Q4_K"]]),
     ):
-        assert CliRunner().invoke(cli, ["quantize", model, str(out), "Q4_K_M", *given]).exit_code == 0
+        assert CliRunner().invoke(cli, ["quantize", "-y", model, str(out), "Q4_K_M", *given]).exit_code == 0
         with GGUFFile.open(out) as file:
             names = ("output.weight", "token_embd.weight", "blk.0.ffn_down.weight")
             assert [file.tensors[name].format.name for name in names] == found

@@ -61,7 +61,7 @@ def notes(model: str, info: Info, kv: KVType) -> Iterator[str]:
 
 
 def matrix_unit_notes(info: Info) -> Iterator[str]:
-    """Whether a GPU's matrix units are tested or in use. The latter is said at their first use only."""
+    """Lines about a GPU's matrix units: that they are being tested or, at their first use, that they are on."""
     off = "to never use them: --matrix-units off"
     if any(gpu.pending for gpu in info.gpus):
         yield f"testing this GPU's matrix units in the background; prompts get faster if they are correct ({off})"

@@ -85,7 +85,7 @@ def matching(entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
 
 
 def text_of(entry: Entry) -> str:
-    """What a word is looked up in."""
+    """The text in which words of a search are looked up."""
     return " ".join((entry.name, entry.strengths, entry.licence, entry.kind, abilities(entry))).lower()
 
 

@@ -128,7 +128,7 @@ def _keep_mode(handle: int, target: Path) -> None:
 
 
 def _remove_unfinished(target: Path) -> None:
-    """Removes what killed writers of this file left. The caller has locked it, so nobody is writing it."""
+    """Removes unfinished files that killed writers of the target have left. The caller must hold the target's lock."""
     prefix = hidden_name(target, UNFINISHED)
     with os.scandir(target.parent) as entries:
         for entry in entries:

@@ -38,7 +38,7 @@ OTHER_EXPERTS = ("llama4",)
 
 @dataclass(frozen=True)
 class Adapter:
-    """One file: what it adds to each matrix, by name: B A · alpha / rank."""
+    """A LoRA file: the matrix B A · alpha / rank that it adds to each matrix, by name."""
 
     name: str
     scale: float  # default scale
@@ -135,7 +135,7 @@ class Adapters:
 
     @property
     def apart(self) -> frozenset[str]:
-        """Matrices that cannot share a dispatch with others: such products bind all factors, or do not run."""
+        """Names of the matrices that cannot share a dispatch with others."""
         return self.names if self.rank > MOST_ALTERNATING else frozenset()
 
     @property

@@ -158,7 +158,7 @@ class GpuRunner(PartRunner):
             self.device.write(self._slot_rows[self.head.rows.name], np.zeros(width, np.float32), at)
 
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
-        """For a step that samples: the kind of output, its inputs, and the buffers to read back."""
+        """Returns the kind of output of a step that samples, its inputs, and the buffers to read back."""
         how, rows = sampling.how, len(batch.outputs)
         inputs = {**self._inputs(batch), "draws": sampling.draws}
         if sampling.masks is not None:

@@ -1,4 +1,4 @@
-"""Images inside the tokens of a sequence: which rows they are, their positions, and what a step brings for them.
+"""Images within the tokens of a sequence: their rows, their positions, and the inputs that a step needs for them.
 
 An image has as many ids as rows. These ids are digests of its pixels and lie above every vocabulary, so that stored
 prefixes are found by image as well. Kernels never see them.
@@ -35,7 +35,7 @@ class Image(Protocol):
 
     @property
     def columns(self) -> int:
-        """Rows of one line of the image, if positions are those of a plane; else 0."""
+        """Rows in one line of the image if positions are two-dimensional; else 0."""
 
     @property
     def identity(self) -> bytes:
@@ -43,11 +43,11 @@ class Image(Protocol):
 
 
 class Eyes(Protocol):
-    """What makes rows of images for one language model."""
+    """Encodes images to rows of one language model."""
 
     @property
     def whole(self) -> bool:
-        """Whether rows of an image see all of it."""
+        """Whether rows of an image attend to all of it."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -147,7 +147,7 @@ class Spans:
         return span if span is not None and span.start == at else None
 
     def before_whole(self, start: int, end: int) -> int:
-        """The end of a chunk that begins at `start`, at most `end`: such an image begins a chunk of its own."""
+        """The end of a chunk from `start`, at most `end`. An image that must be read as a whole begins a chunk."""
         starts = [span.start for span in self.spans if start < span.start < end] if self._whole else []
         return min(starts, default=end)
 
@@ -157,7 +157,7 @@ class Spans:
         return length if span is None else span.start
 
     def text(self, ids: Sequence[int], start: int = 0) -> Sequence[int]:
-        """The ids at `start` and after it, 0 in place of those of images."""
+        """The ids from `start` on, with 0 for rows of images."""
         if all(span.end <= start or span.start >= start + len(ids) for span in self.spans):
             return ids
         return [0 if token & IMAGE else token for token in ids]

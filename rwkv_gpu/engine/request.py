@@ -70,7 +70,7 @@ class Request:
 
 
 def check_length(tokens: int, context: int | None, *, least: bool = False) -> None:
-    """Refuses a prompt that does not fit the context. With `least`, it has at least so many tokens."""
+    """Refuses a prompt that does not fit the context. With `least`, `tokens` is a lower bound of its length."""
     if context is not None and tokens > context:
         raise ContextFull(
             f"a prompt of {'at least ' if least else ''}{tokens:,} tokens does not fit the context of {context:,}; "

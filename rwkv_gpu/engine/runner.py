@@ -72,16 +72,16 @@ class Runner(ABC):
         raise NotImplementedError("the model has no head in use")
 
     def draft_place(self, slot: int, number: int) -> int:
-        """Where a drafted token of a slot is sampled, and how the id of a later row refers to it."""
+        """Returns the place where a drafted token of a slot is sampled, and the id by which later rows refer to it."""
         raise NotImplementedError("the model has no head in use")
 
     def forget_row(self, slot: int, length: int) -> None:
-        """Clears the row before position `length`, which a head reads: a slot has those of another text."""
+        """Clears the hidden row before position `length`, which a draft head reads: it may belong to another text."""
         del slot, length
 
     @abstractmethod
     def warm_up(self) -> Iterator[None]:
-        """Prepares in pieces what the first requests would otherwise wait for."""
+        """Prepares plans and shaders piece by piece, so that the first requests do not wait for them."""
 
     @abstractmethod
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:

@@ -72,7 +72,7 @@ class StoredPrefixes:
         return True
 
     def skip(self, sequence: TokenSequence) -> bool:
-        """Lets a sequence continue from a stored prefix that is longer than what it has read."""
+        """Moves a sequence forward to the end of a stored prefix that is longer than the part it has read."""
         found = self.cache.find(sequence.key(sequence.read_end))
         if found is None or found[1] <= sequence.fed:
             return False
@@ -100,7 +100,7 @@ class StoredPrefixes:
             self.keep(sequence, known, asked=False)
 
     def keep_ended(self, sequence: TokenSequence) -> None:
-        """Stores a sequence that has ended, or drops what is stored of it if it failed."""
+        """Stores a sequence that has ended; if it failed, drops its stored prefix."""
         if sequence.finish_reason == "error":
             self.cache.forget(sequence.key())
         elif sequence.request.keep or (not self._store.recurrent and sequence.finish_reason != "abort"):

@@ -18,7 +18,7 @@ REQUIRED: Any = object()  # the default of a key that must be there
 
 
 class Fields:
-    """The metadata of a file, and getters whose errors name the key, what was found and what was expected."""
+    """The metadata of a file. Errors of its getters name the key, the value found and the value expected."""
 
     def __init__(self, path: builtins.str, metadata: Mapping[builtins.str, Value]) -> None:
         self._path = printable(path)

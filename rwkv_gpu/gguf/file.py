@@ -85,7 +85,7 @@ class GGUFFile(Fields):
         self.close()
 
     def values(self, tensor: TensorInfo) -> npt.NDArray[np.float32]:
-        """All of a small tensor as float32, in its shape: what the host computes with or looks at."""
+        """Reads all of a small tensor as float32, in its shape, for use on the host."""
         raw = np.frombuffer(self.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
         return dequantise_rows(tensor.format, raw).reshape(tensor.shape).astype(np.float32)
 

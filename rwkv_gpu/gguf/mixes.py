@@ -44,7 +44,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class Rule:
-    """A format for the matrices whose names match, in place of that of the mix; none leaves them as they are."""
+    """A format for matrices whose names match; it replaces the format of the mix. None keeps them unchanged."""
 
     pattern: str
     format: str | None  # in any case
@@ -192,7 +192,7 @@ def _why_kept(tensor: TensorInfo) -> str:
 
 
 def _grouped(tensors: Sequence[TensorInfo]) -> bool:
-    """Whether 4 heads or more share keys and values."""
+    """Whether 4 or more heads share keys and values."""
     rows = {tensor.name.split(".")[-2]: tensor.shape[-2] for tensor in tensors if len(tensor.shape) > 1}
     return rows.get("attn_q", 0) >= 4 * rows.get("attn_k", 1 << 40)
 

@@ -52,7 +52,7 @@ TERNARY = {"IQ1_S": (32, 32), "IQ1_M": (16, 8)}  # weights that share a scale, a
 
 
 def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
-    """Of several tries, each its errors and what it found: by place what errs least; zeros where no error is finite."""
+    """Chooses, for each place, the try with the smallest error; zeros where no error is finite."""
     best: Any = np.inf
     kept: Any = 0
     for error, found in tries:

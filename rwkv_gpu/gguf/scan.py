@@ -55,7 +55,7 @@ class TensorInfo:
         return FORMATS[self.type]
 
     def rows_in(self, shape: Sequence[int]) -> int:
-        """How many rows of this tensor are of that shape; a row of a vector is a number."""
+        """The number of rows of that shape in this tensor; a row of a vector is a number."""
         return math.prod(shape) // (self.shape[-1] if len(self.shape) > 1 else 1)
 
     def rows(self, first: int, count: int) -> "TensorInfo":

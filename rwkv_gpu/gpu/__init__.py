@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def _at_first_use(name: str) -> ModuleType:
-    """A module that is loaded when something of it is asked for."""
+    """A module that is loaded at the first access to one of its attributes."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None

@@ -154,7 +154,7 @@ class Device:
         return with_subgroups(can, can.subgroup_size, VARIABLE_SUBGROUPS.get(self.adapter.handle.info["vendor_id"]))
 
     def settle(self) -> None:
-        """Takes over what a trial of the driver has found, if it has ended since."""
+        """Applies the result of the driver trial if it has ended since the last call."""
         if self.pending is not None and (found := self.pending()) is not None:
             self.pending, self.capabilities = None, found
 

@@ -108,7 +108,7 @@ class Kernel:
         return all(map(self.takes, parts))
 
     def complete(self, parts: Sequence[str]) -> list[str]:
-        """These parts, and the default of each hole that they leave open. A hole stands behind those of its callers."""
+        """These parts, plus the default part of each hole that they leave open. A hole follows those of its callers."""
         found = list(parts)
         for hole in self.holes:
             if hole.default and hole.called(found) and not set(hole.parts) & set(found):

@@ -24,7 +24,7 @@ class GemmLimits:
 
     @property
     def sized(self) -> bool:
-        """Whether the size of W, its scales or the producer of x matter."""
+        """Whether the row depends on the size of W, its scales or the producer of x."""
         return replace(self, max_rows=MANY, above_rows=0, packed=False, max_run=MANY) != GemmLimits()
 
     def fit(self, rows: int, out: int, width: int, packed: bool, run: int) -> bool:
@@ -46,7 +46,7 @@ class GemmLimits:
 
 @dataclass(frozen=True)
 class ExpertLimits:
-    """The products with experts that a row of the table serves; choices are those of an expert on average."""
+    """Limits of the expert products that a row of the table serves; choices are the average per expert."""
 
     max_choices: float = MANY
     above_choices: float = 0  # more choices than these

@@ -290,7 +290,7 @@ class Chat:
         return start
 
     def _stop_reading(self) -> None:
-        """Cancels an answer in progress, keeping what was read of it."""
+        """Cancels an answer in progress; keeps the text read so far."""
         running = self._open() if self._open else None
         if running is not None:
             running.close()
@@ -305,7 +305,7 @@ class Chat:
             )
 
     def _repeated(self) -> Sequence[int]:
-        """Ids shared with the next prompt: a template may leave out parts of earlier messages, such as reasoning."""
+        """The ids shared with the next prompt. A template may drop parts of earlier messages, such as reasoning."""
         ids, system = self._transcript.ids, int(bool(self._messages) and self._messages[0].role == "system")
         question = *self._messages[:system], *self._messages[max(self._first, system) :], Message("user", "?")
         try:

@@ -1,4 +1,4 @@
-"""Loads what drafts tokens for a model: options of `load`, its own head, and a draft model of the same vocabulary."""
+"""Loads the source of draft tokens for a model: prompt lookup, its own head, or a draft model."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ KINDS = {"image", "image_url", "input_image"}  # types of parts that are images
 
 
 def mark_of(image: Image) -> str:
-    """What stands for an image in texts."""
+    """The mark that represents an image in a text."""
     return f"<|image:{image.identity.hex()}|>"
 
 
@@ -178,7 +178,7 @@ def _add(source: Any, sight: Sight, images: dict[str, Image], where: str) -> str
 
 
 def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
-    """Where images are among the ids of a prompt."""
+    """The positions of images among the ids of a prompt."""
     if not images:
         return []
     firsts = {image_ids(image)[0]: image for image in images.values()}
@@ -186,5 +186,5 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
 
 
 def without_marks(text: str) -> str:
-    """A text without what stands for images."""
+    """A text without the marks of images."""
     return MARK.sub(b"", text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")

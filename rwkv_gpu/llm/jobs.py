@@ -42,7 +42,7 @@ class Work:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Reports the error to the waiting caller, and frees what the work holds of the engine."""
+        """Reports the error to the waiting caller, and frees the engine's resources that the work holds."""
         if self._awaited():
             self._done.set_exception(error)
         self._pieces.close()

@@ -162,7 +162,7 @@ class StoredStates:
         self._dropping = True
 
     def close(self) -> None:
-        """Writes what is waiting, and ends."""
+        """Writes the pending states, and stops."""
         self._fetching.shutdown(cancel_futures=True)
         self._writing.shutdown()
 

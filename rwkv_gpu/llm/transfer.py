@@ -51,7 +51,7 @@ class Part:
         self.done, self._digest = 0, hashlib.sha256()
 
     def close(self) -> str:
-        """Writes what is buffered; returns the SHA-256."""
+        """Flushes buffered bytes; returns the SHA-256."""
         self._out.flush()
         return self._digest.hexdigest()
 
@@ -70,7 +70,7 @@ class Pace:
         self.block = CHUNK if rate is None else max(1, min(CHUNK, int(rate / 4)))  # bytes to read at once
 
     def spend(self, nbytes: int) -> None:
-        """Waits until so many more bytes are within the rate."""
+        """Waits until `nbytes` more are within the rate."""
         if self._rate is None:
             return
         with self._lock:

@@ -56,7 +56,7 @@ def truth(name: str, value: Any) -> bool | None:
 
 
 def plain(name: str, value: Any) -> None:
-    """Refuses what is neither None, a truth value nor a number."""
+    """Refuses values other than None, booleans and numbers."""
     if not (value is None or isinstance(value, int | float)):
         raise BadInput(f"{name} is {shown(value)}; it must be a number, True or False")
 
@@ -69,7 +69,7 @@ def one_of(name: str, value: C | None, *known: C) -> C | None:
 
 
 def called(name: str, value: Callable[..., object] | None) -> None:
-    """Refuses what is not a function."""
+    """Refuses values that are not callable."""
     if not (value is None or callable(value)):
         raise BadInput(f"{name} is {value!r}; it must be a function of two numbers: done, and all")
 

@@ -40,7 +40,7 @@ def load(file: GGUFFile) -> Hybrid:
 
 
 def _refuse_others(file: GGUFFile) -> None:
-    """Refuses what the keys may say and no file of these models has been seen to."""
+    """Refuses values of keys that no published file of these models has."""
     if not file.bool(f"{ARCH}.kda.safe_gate", default=True):
         raise UnsupportedModel(f"{file.path}: decays of this architecture without a bound are not supported")
     for name in CLAMPS:

@@ -22,7 +22,7 @@ FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
 
 @dataclass(frozen=True)
 class LatentForm:
-    """What sets a family apart."""
+    """The differences between families with latent attention."""
 
     pairing: Pairing = "normal"  # of what turns
     scaled: bool = False  # embedding, branches and logits, as in the first MiniCPM
@@ -51,7 +51,7 @@ def load(file: GGUFFile) -> Hybrid:
     blocks = list(zip(attentions, _take_feeds(source, branch), strict=True))
 
     def of_head(head: HybridFile, i: int) -> Sequence[Block]:
-        """As in GLM-4.7-Flash and DeepSeek-V3: its feed-forward has experts."""
+        """The form of a draft head of GLM-4.7-Flash and DeepSeek-V3, whose feed-forward has experts."""
         attention = AttendsToLatents(take_latent_attention(file, head.tensors, latent, scores, i))
         experts, shared = _read_experts(head)
         return attention, head.experts(i, experts, shared=shared)
@@ -82,7 +82,7 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
 
 
 def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:
-    """What all layers share of their scores."""
+    """Reads the parameters of attention scores that all layers share."""
     rope, scale = _read_rope(source, sizes)
     warm = source.file.float(f"{source.arch}.attention.temperature_scale", 0.0, 1e2, default=0.0)
     context = source.sizes.context
@@ -111,7 +111,7 @@ def _read_experts(source: HybridFile) -> tuple[ExpertSizes, bool]:
 
 
 def _take_feeds(source: HybridFile, branch: float) -> Iterator[Block]:
-    """Of each layer: the first are dense."""
+    """Takes the feed-forward of each layer; the first layers are dense."""
     tensors, sizes, inner, experts = source.tensors, source.sizes, source.inner, None
     dense, shared = sizes.layers, False
     if source.integer("expert_count", 0, default=0):

@@ -262,7 +262,7 @@ def _alibi(source: DenseFile) -> float:
 
 
 def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
-    """Those of the largest models of a family."""
+    """The norms per head that the largest models of a family have."""
     return "layer" if "blk.0.attn_q_norm.weight" in source.tensors else "none"
 
 

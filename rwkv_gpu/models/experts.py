@@ -1,4 +1,4 @@
-"""Mixtures of experts in every family: the keys that describe them, their tensors, and what a row makes of them."""
+"""Mixtures of experts in every family: their metadata keys, their tensors, and their formulas."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # a
 
 @dataclass(frozen=True)
 class ExpertSizes:
-    """What the metadata says of all mixtures of a model. What may differ by layer has one entry, or one for each."""
+    """The metadata of all mixtures of a model. Values that can differ by layer have one entry, or one per layer."""
 
     width: int  # D
     experts: int  # E
@@ -51,7 +51,7 @@ class Adjugates:
 
 @dataclass(frozen=True)
 class Latent:
-    """What is between rows and experts that read less than a row, and answer as much."""
+    """Projections between rows and experts of a smaller width."""
 
     down: Weight  # [C, D]
     up: Weight  # [D, C]
@@ -176,7 +176,7 @@ def read_experts(
 
 
 def most_used(file: GGUFFile, arch: str) -> int:
-    """How many experts a row has at most in a layer; 0 of a model without any."""
+    """The maximum number of experts of a row in a layer; 0 for a model without experts."""
     key = f"{arch}.expert_used_count"
     if isinstance(file.metadata.get(key), np.ndarray):
         return max(_by_layer(file, key, MOST_USED))
@@ -248,7 +248,7 @@ def take_mixture(
 def _take_matrices(
     tensors: Tensors, at: str, names: tuple[str, ...], shape: tuple[int, int, int]
 ) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-    """What comes before the activation of all experts, which may be one tensor, and the scales of its answers."""
+    """Takes the matrices before the activation of all experts, maybe in one tensor, and the scales of their results."""
     (experts, inner, width), both = shape, f"{at}_gate_up_exps.weight"
     if len(names) == 2 and both in tensors:
         return (tensors.take(both, experts, 2 * inner, width),), ()
@@ -279,7 +279,7 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
 
 
 def take_adjugates(file: GGUFFile, tensors: Tensors, arch: str, sizes: ExpertSizes, i: int) -> Adjugates:
-    """Those of layer i; their width is that of their tensors."""
+    """Takes the adjugate experts of layer i; their width is that of their tensors."""
     at, width, key = f"blk.{i}.ffn", sizes.width, f"{arch}.experts_per_group"
     group = file.int(key, low=1, high=sizes.experts)
     if sizes.experts % group:
@@ -297,7 +297,7 @@ def take_adjugates(file: GGUFFile, tensors: Tensors, arch: str, sizes: ExpertSiz
 def take_shared_expert(
     tensors: Tensors, i: int, width: int, then: Glu, suffix: str = SHARED, *, gated: bool = True
 ) -> SharedExpert:
-    """The shared expert of layer i; its width is that of its tensors."""
+    """Takes the shared expert of layer i; its width is that of its tensors."""
     at = f"blk.{i}.ffn"
     own, inner = f"{at}_gate_inp{SHARED}.weight", tensors.dimension(f"{at}_down{suffix}.weight", 1)
     return SharedExpert(

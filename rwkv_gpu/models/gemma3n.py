@@ -38,7 +38,7 @@ SPARSE, DEVIATIONS = 10, 1.6448533535003662  # layers that let the largest 5% th
 
 @dataclass(frozen=True)
 class AltUp:
-    """How a layer predicts all streams from one another, and corrects them by what it finds."""
+    """Parameters by which a layer predicts all streams from each other, and corrects them by its result."""
 
     norm: Rms
     router: Weight  # [S, D]
@@ -103,7 +103,7 @@ class Gemma3n(Layered):
 
 
 def block(g: Ops[Tensor], p: Layer, streams: Sequence[Tensor], inputs: Tensor) -> list[Tensor]:
-    """The streams after a layer: predicted, corrected by what it makes of the first; its embedding in all others."""
+    """The streams after a layer: predictions, corrected by its result for the first; the others add its embedding."""
     predicted = g.predict_streams(streams, g.linear(modalities(g, p.altup, streams[0]), p.altup.predict))
     found = feed(g, p.feed, attend_and_laurel(g, p.attention, p.laurel, predicted[0]))
     amounts = g.linear(modalities(g, p.altup, found), p.altup.correct)
@@ -176,7 +176,7 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
 
 
 def _deviations(source: DenseFile) -> list[float | None]:
-    """From how many on gates are open in each layer; files have minus infinity where all are."""
+    """For each layer, the number of standard deviations above which a gate is open; minus infinity if all are open."""
     layers, said = source.hyper.layers, source.file.metadata.get(f"{ARCH}.activation_sparsity_scale")
     if not isinstance(said, np.ndarray):
         return [DEVIATIONS if i < SPARSE else None for i in range(layers)]

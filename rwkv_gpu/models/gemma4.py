@@ -50,7 +50,7 @@ class DenseAndExperts:
 
 @dataclass(frozen=True)
 class LayerInput:
-    """How a layer takes in its part of the embeddings by layer."""
+    """Parameters by which a layer adds its per-layer embedding."""
 
     gate: Weight  # [n, D]
     output: Output  # [D, n]
@@ -233,7 +233,7 @@ def take_attention(source: DenseFile, i: int, rope: Rope, size: int, cache: Cach
 
 
 def _take_matrices(tensors: Tensors, at: str, rows: tuple[int, int], width: int, *, shared: bool) -> tuple[Weight, ...]:
-    """Those of q, k and v, which may be one; `rows` are those of q, and of k or v. A layer that is `shared` has q."""
+    """Takes q, k and v, maybe in one matrix; `rows` are those of q, and of k or v. A `shared` layer has only q."""
     of_q, of_kv = rows
     if shared and f"{at}_qkv.weight" in tensors:
         names = (f"{at}_{name}.weight" for name in "qkv")
@@ -269,7 +269,7 @@ def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForw
 
 
 def take_layer_input(source: DenseFile, size: int, i: int) -> LayerInput:
-    """How layer i takes in its part of them."""
+    """Takes the parameters of the per-layer embedding of layer i."""
     tensors, width = source.tensors, source.hyper.width
     return LayerInput(
         tensors.take(f"blk.{i}.inp_gate.weight", size, width),

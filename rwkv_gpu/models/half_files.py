@@ -18,7 +18,7 @@ MTP = "only the blocks that predict further tokens (MTP) of a model; open the fi
 
 
 def half_of(file: GGUFFile) -> str | None:
-    """What a file is that is no whole model, and how it is used; None for a model."""
+    """Names the kind of a file that is not a whole model, and its use; None for a model."""
     kind, arch = file.str("general.type", default="model"), file.str("general.architecture", default="")
     if kind == "adapter":
         made = file.str("adapter.type", default="")
@@ -42,7 +42,7 @@ def refuse_half(file: GGUFFile) -> None:
 
 
 def _senses(file: GGUFFile) -> str:
-    """What a projector reads."""
+    """The media that a projector accepts."""
     vision, audio = (file.metadata.get(f"clip.has_{name}_encoder") is True for name in ("vision", "audio"))
     return "images and sounds" if vision and audio else "sounds" if audio else "images"
 

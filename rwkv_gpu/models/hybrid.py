@@ -355,7 +355,7 @@ class HybridFile:
         return Experts(before, take_mixture(self.tensors, experts, i, shared=shared), scale)
 
     def second(self, i: int, experts: ExpertSizes) -> Block:
-        """What follows the mixer of a layer: a feed-forward in the leading layers, and then experts."""
+        """The second half of a layer: a feed-forward in the leading layers, experts in the others."""
         if i < self.integer("leading_dense_block_count", 0, self.sizes.layers, default=0):
             return self.feed(i, self.inner)
         return self.experts(i, experts, shared=self.integer("expert_shared_count", 0, 64, default=0) > 0)
@@ -369,7 +369,7 @@ class HybridFile:
         logit_scale: float = 1.0,
         head_layer: TakeLayer | None = None,
     ) -> Hybrid:
-        """A model of these layers; refuses a file that has other tensors, too. `head_layer` reads that of a head."""
+        """Builds a model of these layers; refuses further tensors. `head_layer` reads the layer of a draft head."""
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)

@@ -44,7 +44,7 @@ class KDA:
 
 
 def take_kda(source: HybridFile, heads: int, i: int, *, bound: float = 0.0) -> KDA:
-    """The delta net of a layer; `bound` is that of its decays."""
+    """Takes the delta net of a layer; `bound` is the lower bound of its log decays."""
     at, tensors, sizes, size = f"blk.{i}", source.tensors, source.sizes, source.integer("kda.head_dim")
     tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
     taps, inner, width = source.integer("ssm.conv_kernel", 2, 16), heads * size, sizes.width

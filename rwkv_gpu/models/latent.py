@@ -32,7 +32,7 @@ class LatentSizes:
 
 @dataclass(frozen=True)
 class LatentScores:
-    """How queries are compared with what they look back at."""
+    """Parameters of the attention scores."""
 
     rope: Rope | None  # none where positions do not rotate
     scale: float
@@ -83,7 +83,7 @@ def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
 def take_latent_attention(
     file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int, *, scale: float = 1.0
 ) -> LatentSelfAttention:
-    """The latent attention of block i; `scale` is of what it adds."""
+    """Takes the latent attention of block i; `scale` multiplies its result."""
     at, s = f"blk.{i}.attn", sizes
     if s.latent % STEP or s.rotary % STEP:
         raise UnsupportedModel(
@@ -116,7 +116,7 @@ def take_latent_attention(
 
 
 def _take_up(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, Weight]:
-    """What makes keys and values of latents; older files have both in one tensor, the rows of each head together."""
+    """Takes the matrices from latents to keys and values. Older files have both in one tensor, grouped by head."""
     at = f"blk.{i}.attn"
     if f"{at}_kv_b.weight" not in tensors:
         k_up = tensors.take(f"{at}_k_b.weight", s.heads, s.latent, s.nope)

@@ -8,7 +8,7 @@ from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, State, Tensor, Weig
 
 @dataclass(frozen=True)
 class Ends:
-    """What comes before the layers of a model, and after them."""
+    """The embedding before the layers of a model, and the norm and output after them."""
 
     embedding: Weight  # [V, D]
     last_norm: AnyNorm | None
@@ -27,7 +27,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class FileHead:
-    """What a file has of heads that predict further tokens: the first of them, or why it cannot be used."""
+    """The first draft head of a file, or the reason why it cannot be used."""
 
     count: int
     head: object = None  # a `Head`, which reads the rows of a model
@@ -79,12 +79,12 @@ class Layered(ABC):
 
     @property
     def vocabulary(self) -> int:
-        """How many token ids there are."""
+        """The number of token ids."""
         return self.ends.embedding.shape[0]
 
     @property
     def states(self) -> list[State]:
-        """What a sequence carries from step to step; none where all that it needs is in its pages."""
+        """The recurrent states of a sequence; none if its cache pages hold everything."""
         return []
 
     @property

@@ -25,7 +25,7 @@ class ContextExtended(UserWarning):
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Options: the kind, the factor by which contexts grow, and the context before. None is what the file says."""
+    """Options: the kind, the factor by which contexts grow, and the original context. None takes the file's value."""
 
     kind: str | None = None
     scale: float | None = None

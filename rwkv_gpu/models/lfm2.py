@@ -46,7 +46,7 @@ def load(file: GGUFFile) -> Hybrid:
 
 
 def _take_mixers(source: HybridFile) -> list[Block]:
-    """What comes first in each layer: attention where it has heads of keys and values."""
+    """Takes the first half of each layer: attention if the layer has key and value heads, else a convolution."""
     tensors, sizes, heads = source.tensors, source.sizes, source.heads
     kv_heads, size = source.kv_heads([heads] * sizes.layers), source.head_size(heads)
     taps, rope = source.integer("shortconv.l_cache", 2, 16), source.rope("neox", size)

@@ -85,7 +85,7 @@ def read_inner(source: HybridFile) -> Inner:
 
 
 def check_state(source: HybridFile, state: int) -> None:
-    """Refuses what the kernel does not take."""
+    """Refuses sizes that the kernel does not support."""
     if state % STEP or state > LARGEST_STATE:
         known = f"multiples of {STEP} up to {LARGEST_STATE}"
         raise UnsupportedModel(f"{source.file.path}: states of {state} are not supported; known: {known}")

@@ -24,7 +24,7 @@ class Inner:
 
     @property
     def width(self) -> int:
-        """Of z, x and y."""
+        """The width of z, x and y."""
         return self.heads * self.size
 
     @property

@@ -97,7 +97,7 @@ def _take_lightning(source: HybridFile, heads: int, size: int, i: int) -> Lightn
 
 
 def decays(heads: int, i: int, layers: int) -> tuple[float, ...]:
-    """Of the heads of layer i: slopes fall by head as those of ALiBi do, and towards the last layer."""
+    """The decays of the heads of layer i. Slopes fall by head as in ALiBi, and towards the last layer."""
     ratio = 2 ** -(2 ** -(math.log2(heads) - 3))
     fading = 1 - i / max(1, layers - 1) + LEAST_FADING
     return tuple(math.exp(-fading * ratio ** (h + 1)) for h in range(heads))

@@ -12,7 +12,7 @@ from .transformer import Attending, FeedForward, Transformer, feed_forward
 
 @dataclass(frozen=True)
 class ExpertForm:
-    """What sets the mixtures of a family apart."""
+    """The differences between the mixtures of families."""
 
     optional: bool = False  # whether files may have no experts: these are dense
     scores: Scores = "softmax"  # where the file does not say

@@ -15,7 +15,7 @@ MOST_LAYERS = 512  # over all times, as llama.cpp has it
 
 @dataclass(frozen=True)
 class Looped(Transformer):
-    """`attentions` and `feeds` are those of all times."""
+    """`attentions` and `feeds` hold the layers of all passes."""
 
     period: int  # layers of one time
     norms_between: bool  # whether the last norm stands behind each time

@@ -128,7 +128,7 @@ def _take_attention(source: HybridFile, how: Attention, kv_heads: int, size: int
 
 
 def _take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[str | RowRange, Weight, Weight]:
-    """What has the rows of q and its gate, and k and v; all may be rows of one matrix."""
+    """Takes q with its gate, k and v; all may be rows of one matrix."""
     whole, names = f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"]
     if whole not in tensors:
         k, v = (tensors.take(name, count, width) for name, count in zip(names[1:], rows[1:], strict=True))
@@ -141,7 +141,7 @@ def _take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tup
 def _take_biases(
     tensors: Tensors, at: str, rows: Sequence[int], of_q: HeadRows, of_gate: HeadRows
 ) -> tuple[Weight | None, ...]:
-    """Those of q, k, v and the gate that the file has."""
+    """Takes the biases of q, k, v and the gate that the file has."""
     whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
     q: str | RowRange | None = names[0] if names[0] in tensors else None
     others: list[Weight | None]

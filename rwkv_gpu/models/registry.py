@@ -16,11 +16,11 @@ ENCODER = "this model is an encoder: it makes embeddings of texts, and has no ne
 
 
 class Contents(Protocol):
-    """What a model, or one part of it, has to keep in memory."""
+    """The weights, states and caches that a model, or a part of it, needs in memory."""
 
     @property
     def vocabulary(self) -> int:
-        """How many token ids there are."""
+        """The number of token ids."""
 
     @property
     def weights(self) -> Sequence[Weight]:
@@ -111,12 +111,12 @@ MODELS = Architectures()
 
 
 def is_encoder(model: Contents) -> bool:
-    """Whether it sees a whole text from both sides, or has no head: it makes embeddings, and generates nothing."""
+    """Whether the model is an encoder: attention in both directions, or no output matrix."""
     return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
 
 
 def refuse_encoder(model: Contents) -> None:
-    """For whoever wants next tokens."""
+    """Refuses an encoder where next tokens are needed."""
     if is_encoder(model):
         raise BadInput(ENCODER)
 

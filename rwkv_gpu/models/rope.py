@@ -24,7 +24,7 @@ DIVISOR = 2.0**-10, 1e38  # of a frequency: 1 to 32 in Llama 3; 1e30 for pairs t
 
 
 def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, head_size: int, context: int) -> Rope:
-    """The rotation of every layer; `context` is what the model was trained on."""
+    """Reads the rotation of every layer; `context` is the trained length."""
     at = f"{arch}.rope"
     dims = read_dims(file, tensors, f"{at}.dimension_count", head_size)
     scaling = file.str(f"{at}.scaling.type", default="linear")
@@ -71,7 +71,7 @@ def unscaled(rope: Rope) -> Rope:
 
 
 def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int:
-    """How many dimensions of a head rotate, in pairs; all where the file says nothing."""
+    """The number of dimensions of a head that rotate, in pairs; all if the file has no such key."""
     dims = file.int(key, low=2, high=head_size, default=head_size)
     if dims % 2:
         raise tensors.bad(f"metadata key '{key}'", str(dims), "an even number")
@@ -79,12 +79,12 @@ def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int
 
 
 def _scale_factor(file: GGUFFile, key: str) -> float:
-    """What positions are divided by; some files write 0 for 1."""
+    """The divisor of positions; some files write 0 for 1."""
     return 1.0 if file.float(key, default=0.0) == 0 else file.float(key, *SCALE)
 
 
 def _factors(file: GGUFFile, tensors: Tensors, name: str, pairs: int) -> Weight:
-    """What each frequency is divided by. The values are checked here: a zero or a NaN would spoil every answer."""
+    """The divisors of the frequencies. Refuses zero and NaN, which would make every answer NaN."""
     weight = tensors.take(name, pairs)
     values = file.values(file.tensors[name])
     wrong = ~((values >= DIVISOR[0]) & (values <= DIVISOR[1]))

@@ -234,7 +234,7 @@ def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
 
 
 def read_head_size(file: GGUFFile, arch: str, width: int, tensors: Tensors) -> int:
-    """How many numbers a head has."""
+    """The size of a head."""
     size = file.int(f"{arch}.wkv.head_size", low=1, high=1 << 16)
     tensors.check_heads(size, HEAD_STEP, LARGEST_HEAD)
     if width % size:

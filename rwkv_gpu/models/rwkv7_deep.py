@@ -1,4 +1,4 @@
-"""What RWKV-7a and 7b add to RWKV-7: DeepEmbed, tables by token, and DEA, a small attention next to each time mix."""
+"""Additions of RWKV-7a and 7b: DeepEmbed (tables by token) and DEA (a small attention next to each time mix)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class DeepEmbed:
 
 @dataclass(frozen=True)
 class Shifted:
-    """How queries, keys or values are mixed with those of the token before, and normed."""
+    """Parameters that mix queries, keys or values with those of the previous token, and norm them."""
 
     mix: StackedVectors  # [1, S]
     norm: LayerNorm

@@ -46,7 +46,7 @@ class Hyper:
 
 @dataclass(frozen=True)
 class Output:
-    """How the result of a branch is added to the residual stream."""
+    """Parameters for adding the result of a branch to the residual stream."""
 
     weight: Weight  # [D, K]
     bias: Weight | None = None  # [D]

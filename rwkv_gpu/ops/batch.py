@@ -248,7 +248,7 @@ def _segment_words(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
 
 
 def _lengths(segments: Sequence[Segment]) -> npt.NDArray[np.uint32]:
-    """The total number of positions of all sequences, and that of the longest. [2]"""
+    """The total number of positions of all sequences, and that of the longest sequence. [2]"""
     total = longest = 0
     for segment in segments:
         end = segment.start + segment.count

@@ -27,7 +27,7 @@ ROWS = 2  # rows of the trace: with a single row, `pick` would return its input
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A recorded call, and what it uses."""
+    """A recorded call with the values that it uses."""
 
     part: int
     arguments: Any

@@ -89,7 +89,7 @@ def keep_verdict(adapter: Adapter, folder: Path | None, verdict: Verdict) -> Non
 
 
 def announce(adapter: Adapter, folder: Path | None) -> bool:
-    """Whether the user has yet to be told that the matrix units of an adapter are in use: True once for a verdict."""
+    """Returns True once per verdict: the user should now learn that the matrix units of an adapter are in use."""
     verdict = kept_verdict(adapter, folder)
     if verdict is None or not verdict.right or verdict.announced:
         return False

@@ -20,7 +20,7 @@ Resource = Value | State | Cache
 
 @dataclass(frozen=True)
 class Op:
-    """What a node does. Its fields hold its inputs and results; subclasses override the properties where needed."""
+    """The operation of a node. Fields hold its inputs and results; subclasses override properties where needed."""
 
     makes: ClassVar[tuple[str, ...]] = ("y", "ys")  # names of the fields that hold results
     # Fields that passes fill in, with a display name for each. `quantises`: y as integers or float16, for its reader.

@@ -287,7 +287,7 @@ class Reference(Ops[Array]):
         return gated
 
     def _advanced(self, state: State, segment: Segment) -> Array:
-        """The state that a segment writes, as a view, with what it reads in it."""
+        """The state that a segment writes, as a view that holds the state that it reads."""
         states = self.states[state.name]
         s: Array = states[segment.target]
         s[:] = states[segment.source] if segment.start else 0

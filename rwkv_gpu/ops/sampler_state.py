@@ -152,7 +152,7 @@ class GpuSamplerState:
         self._device.write(self._counts, words, 8 * slot * pairs(self.vocabulary))
 
     def bias(self, slot: int, biases: Mapping[int, float]) -> None:
-        """What the logits of a sequence get added, by token: BIASES of them at most."""
+        """The biases of a sequence's logits by token; at most BIASES."""
         table = bias_table(biases, self.vocabulary)
         self._device.write(self._counts, table, 8 * (slot * pairs(self.vocabulary) + self.vocabulary))
 

@@ -34,7 +34,7 @@ RAW_PART = re.compile(r"""["']type["']: ?["'](text|thinking)["']""")  # a part t
 
 
 class Capabilities:
-    """What a template can render. Each probe runs at its first use."""
+    """The abilities of a template. Each is probed at its first use."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe

@@ -145,7 +145,7 @@ class ChatTemplate:
 
     @property
     def can(self) -> Capabilities:
-        """What this template can render."""
+        """The abilities of this template."""
         if self._can is None:
             can = Capabilities(self._probe)
             can.learn()

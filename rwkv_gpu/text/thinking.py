@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 
 def opened(prompt: str, opening: str = "<think>", closing: str = "</think>") -> Opened:
-    """What the end of a prompt says about reasoning. The last mark may lack its last letter, as in RWKV-7 G1."""
+    """The state of reasoning at the end of a prompt. The last mark may lack its last letter, as in RWKV-7 G1."""
     end = prompt.rstrip()
     due = "" if end.endswith((opening, closing)) else opening[-1]
     if opens_thinking(end, opening):

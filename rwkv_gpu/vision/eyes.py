@@ -24,14 +24,14 @@ CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neigh
 
 @dataclass(frozen=True)
 class ModelEyes:
-    """What makes rows of images for one language model."""
+    """Encodes images to rows of one language model."""
 
     encoder: Encoder
     angles: PlaneRope | None
 
     @property
     def whole(self) -> bool:
-        """Whether rows of an image see all of it."""
+        """Whether rows of an image attend to all of it."""
         return self.encoder.vision.family.whole
 
     @property
@@ -82,7 +82,7 @@ def find_vision(file: GGUFFile, model: Contents) -> Vision | None:
 
 
 def _alike(name: str, other: str) -> int:
-    """How many words two file names share."""
+    """The number of words that two file names share."""
     words = [set(re.split(r"[^a-z0-9]+", one.lower())) for one in (name, other)]
     return len(words[0] & words[1])
 

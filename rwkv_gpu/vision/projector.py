@@ -75,7 +75,7 @@ class Vision:
 
     @property
     def head_size(self) -> int:
-        """Of the attention over patches."""
+        """The head size of the attention over patches."""
         return self.tower.layers[0].attention.size
 
 

@@ -11,7 +11,7 @@ F = np.float32
 
 
 class Size(NamedTuple):
-    """Of an image, in pixels or patches."""
+    """The size of an image, in pixels or patches."""
 
     width: int
     height: int

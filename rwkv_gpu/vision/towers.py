@@ -68,7 +68,7 @@ class Mlp:
 
 
 class Projector(ABC):
-    """From patches to rows of the language model."""
+    """Converts patches to rows of the language model."""
 
     @abstractmethod
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:

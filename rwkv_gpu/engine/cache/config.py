@@ -103,7 +103,7 @@ class CacheConfig:
         return max(self.look_ahead, self.drafts, self.rewind) + PAGE
 
     def window_pages(self, window: int) -> int:
-        """Pages per sequence in layers with a window: for what the rows of a step see, plus the slack."""
+        """Pages per sequence in layers with a window: the positions that a step's rows attend to, plus the slack."""
         return -(-(window + self.slack + self.chunk_size) // PAGE) + 2
 
     def windows(self, caches: Sequence[Cache]) -> tuple[int, ...]:

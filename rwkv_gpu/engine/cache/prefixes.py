@@ -25,7 +25,7 @@ STALE = 4  # heap items per entry before stale ones are removed
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A stored prefix, and what its eviction would cost."""
+    """A stored prefix with the cost of its eviction."""
 
     key: Key  # its token ids
     handle: PrefixHandle

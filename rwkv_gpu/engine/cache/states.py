@@ -52,7 +52,7 @@ class StatePages:
             )
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
-        """Returns the state that a step reads and the one that it writes. States beyond `start` are discarded."""
+        """Returns the state that a step reads and the state that it writes. Discards states beyond `start`."""
         table = self._begin_step(slot, start)
         page = self.pool.take()
         source = table[-1][1] if table else page

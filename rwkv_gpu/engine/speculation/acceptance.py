@@ -64,7 +64,7 @@ class Drafting:
     _cost: float = 0.0  # cost of the step that would verify it, in tokens
 
     def chance(self, kind: int) -> float:
-        """Probability that a token of such a draft is right if all before it are."""
+        """Probability that a token of a draft is accepted if all tokens before it are."""
         return self._counts.chance(kind, self.all.chance(kind))
 
     def verified(self, drafted: int, accepted: int) -> None:

@@ -58,7 +58,7 @@ class HeadDrafts(Proposer):
         return QueuedDrafts(steps)
 
     def step(self, going: Sequence[tuple[ScheduledChunk, Placement]], number: int) -> PendingStep:
-        """The step of draft `number`, over the last known token of each sequence or the one drafted before."""
+        """The step that drafts token `number`, from the last known token of each sequence or the previous draft."""
         rows, placements, draws = [], [], []
         for chunk, (pages, _, windows, _) in going:
             slot, sequence = chunk.slot, chunk.sequence

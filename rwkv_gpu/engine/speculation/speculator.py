@@ -25,7 +25,7 @@ class Speculator:
     """The proposers of an engine, in order of preference, and their acceptance rates."""
 
     def __init__(self, most: int, proposers: Sequence[Proposer], *, always: bool = False) -> None:
-        """With `always`, drafts have their maximum length at any cost."""
+        """With `always`, every draft has the maximum length, whatever it costs."""
         self.most = most  # maximum tokens of a draft
         self.proposers = tuple(proposers)
         self.gate = SpeculationGate(always=always, watches=all(one.free for one in proposers))
@@ -90,7 +90,7 @@ class Speculator:
         return _drafted(wanted)
 
     def watch(self, sequence: TokenSequence, running: int, costs: StepCosts) -> None:
-        """While drafting is off: records what a free draft would have gained, with `running` sequences in a step."""
+        """While drafting is off, records the gain that a free draft would have had with `running` sequences."""
         free = next((one for one in self.proposers if one.free), None)
         drafting, gained = sequence.drafting, 0.0
         if drafting is not None and free is not None:

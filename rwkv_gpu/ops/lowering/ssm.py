@@ -109,7 +109,7 @@ def _ssd_on_matrix_units(
     own: Mapping[str, Constant],
     operands: Mapping[str, Operand],
 ) -> None:
-    """Emits two dispatches: one for what the heads of a group share, one that carries heads from chunk to chunk."""
+    """Emits two dispatches: one for values that the heads of a group share, one that carries heads across chunks."""
     heads, size, columns, side, lanes = chunks.heads, chunks.size, chunks.columns, chunks.side, chunks.lanes
     constants: dict[str, Constant] = {"H": heads, "P": size, "N": columns, **own, **matrix_units(side, lanes)}
     halves, floats = chunks.scratch(to.shape)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..models.registry import Contents
 from ..ops.batch import Batch
 from ..ops.media import ANGLES, TEXT
-from ..ops.vocabulary import Attention, Rope
+from ..ops.vocabulary import Attention, Rope, found
 
 IMAGE = 1 << 62  # set in the ids of images
 Floats = npt.NDArray[np.float32]
@@ -88,20 +88,8 @@ class PlaneRope:
 
 def rope_of(model: Contents) -> Rope | None:
     """The one rotation of a model's attention; None if there are several or none."""
-    found: set[Rope | None] = set()
-    _collect(model, found)
-    return found.pop() if len(found) == 1 else None
-
-
-def _collect(part: Any, found: set[Rope | None]) -> None:
-    if isinstance(part, Attention):
-        found.add(part.rope)
-    elif isinstance(part, tuple | list):
-        for one in part:
-            _collect(one, found)
-    elif hasattr(part, "__dataclass_fields__"):
-        for name in part.__dataclass_fields__:
-            _collect(getattr(part, name), found)
+    ropes = {attention.rope for attention in found(model, Attention)}
+    return ropes.pop() if len(ropes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -177,17 +165,17 @@ class Spans:
 
     def positions(self, start: int, end: int) -> npt.NDArray[np.int64]:
         """Time, row and column of each token, if images have positions in a plane. [T, 3]"""
-        found = np.repeat(np.arange(start, end)[:, None], 3, axis=1)
+        places = np.repeat(np.arange(start, end)[:, None], 3, axis=1)
         for span in self.spans:
             saved = span.image.tokens - span.image.advance
-            found[max(0, span.end - start) :] -= saved
+            places[max(0, span.end - start) :] -= saved
             first, last = max(span.start, start), min(span.end, end)
             if span.image.columns and first < last:
                 number = np.arange(first, last) - span.start
                 row, column = np.divmod(number, span.image.columns)
-                begin = found[first - start, 0] - number[0]  # the position of the image's first token
-                found[first - start : last - start] = begin + np.stack([0 * row, row, column], axis=1)
-        return found
+                begin = places[first - start, 0] - number[0]  # the position of the image's first token
+                places[first - start : last - start] = begin + np.stack([0 * row, row, column], axis=1)
+        return places
 
 
 def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], bool]:

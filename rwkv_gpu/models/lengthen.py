@@ -4,14 +4,12 @@ The scaling is metadata of the file, so options become values that replace keys.
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.override import Override
-from ..ops.vocabulary import Rope
+from ..ops.vocabulary import Rope, found
 from .registry import Model
 from .rope import SCALE, SCALINGS
 from .tensors import LONGEST_CONTEXT
@@ -51,7 +49,7 @@ def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | No
     if asked == RopeScaling() and not longer:
         return False
     at = f"{arch}.rope.scaling"
-    if not any(_ropes(model)):
+    if not any(found(model, Rope)):
         limit = f" of at most {trained:,} tokens" if trained else ""
         raise BadInput(
             f"positions of this model ({arch}{limit}) do not rotate and cannot be scaled; leave out the options of "
@@ -98,15 +96,3 @@ def _note(context: int, trained: int, kind: str, scale: float) -> str:
         f"the context of {context:,} tokens is longer than the {trained:,} that the model was trained on: "
         f"{name} scales positions by {scale:.4g}, also in short texts; --rope-scaling changes this"
     )
-
-
-def _ropes(value: Any) -> Iterator[Rope]:
-    """All rotations in a model."""
-    if isinstance(value, Rope):
-        yield value
-    elif is_dataclass(value):
-        for one in fields(value):
-            yield from _ropes(getattr(value, one.name))
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _ropes(one)

@@ -7,8 +7,8 @@ states and caches each part needs.
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from .graph import StepShape
 from .parts import Call, Crossing, Cuttable, Interpreter, Part, flat
 from .tracer import Tracer
 from .values import Value
-from .vocabulary import Cache, Routing, State, Weight
+from .vocabulary import Cache, Routing, State, Weight, found
 
 ROWS = 2  # rows of the trace: with a single row, `pick` would return its input
 
@@ -153,7 +153,7 @@ def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], lis
     arrives: list[dict[int, Crossing]] = [{} for _ in range(parts)]
     names = (f"crossing.{number}" for number in itertools.count())
     for index, one in enumerate(traced):
-        for value in found(one.arguments):
+        for value in found(one.arguments, Value):
             source, at = made.get(id(value), (index, 0))
             readers = runs[index] - runs[source]
             if not readers:
@@ -169,18 +169,3 @@ def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], lis
         for one, where, read, left in zip(traced, runs, reads, leaves, strict=True)
     ]
     return calls, [list(part.values()) for part in arrives]
-
-
-def found(tree: Any, kind: type[Any] = Value) -> Iterator[Any]:
-    """All objects of a type in the arguments of an op."""
-    if isinstance(tree, kind):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for one in tree:
-            yield from found(one, kind)
-    elif isinstance(tree, Mapping):
-        for one in tree.values():
-            yield from found(one, kind)
-    elif is_dataclass(tree):
-        for field in fields(tree):
-            yield from found(getattr(tree, field.name), kind)

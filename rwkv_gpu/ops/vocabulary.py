@@ -5,10 +5,10 @@ T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar, get_args
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus", "relu"]
 
@@ -61,6 +61,7 @@ class Shaped(Protocol):
 
 
 Tensor = TypeVar("Tensor", bound=Shaped)
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -775,3 +776,18 @@ class Ops(Protocol[Tensor]):
         Applies penalties, the step's `masks`, top-k, top-p, min-p and temperature, then draws; `how` limits which of
         these rows may use. The token becomes the last sampled token of the row's slot. See ops/sampling.py.
         """
+
+
+def found(tree: Any, kind: type[Kind]) -> Iterator[Kind]:
+    """All objects of a type in a tree of dataclasses, sequences and mappings: a model, or the arguments of an op."""
+    if isinstance(tree, kind):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for one in tree:
+            yield from found(one, kind)
+    elif isinstance(tree, Mapping):
+        for one in tree.values():
+            yield from found(one, kind)
+    elif is_dataclass(tree):
+        for one in fields(tree):
+            yield from found(getattr(tree, one.name), kind)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..models.registry import Contents
 from ..ops.batch import Batch
-from ..ops.media import ANGLES, TEXT
+from ..ops.media import ANGLES, TEXT, cos_and_sin
 from ..ops.vocabulary import Attention, Rope, found
 
 IMAGE = 1 << 62  # set in the ids of images
@@ -82,8 +82,7 @@ class PlaneRope:
     def angles(self, positions: npt.NDArray[np.int64]) -> Floats:
         """Cosines and sines of all pairs, for positions [T, 3]. [T, 2 · pairs]"""
         turned = positions[:, self.axes] * np.array(self.rope.frequencies())
-        both = np.concatenate([np.cos(turned), np.sin(turned)], axis=1) * self.rope.magnitude
-        return both.astype(np.float32)
+        return cos_and_sin(turned, self.rope.magnitude)
 
 
 def rope_of(model: Contents) -> Rope | None:

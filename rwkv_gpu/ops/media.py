@@ -7,6 +7,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .vocabulary import Attention, Cache, LayerNorm, Weight
 
 EMBEDDED, TEXT = "media", "text"  # embeddings, zeros for tokens; and 1 for a token, 0 for another row, [T, 1]
@@ -66,3 +69,9 @@ class MediaOps:
 def with_media(g: Any, given: Collection[str], *, whole: bool = False) -> Any:
     """The vocabulary for a step that brings these rows; `g` itself if it brings none."""
     return MediaOps(g, given, whole=whole) if given or whole else g
+
+
+def cos_and_sin(angles: npt.NDArray[np.float64], magnitude: float = 1.0) -> npt.NDArray[np.float32]:
+    """Cosines, then sines, of the angles of each row. [T, 2 · pairs]"""
+    both = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * magnitude
+    return both.astype(np.float32)

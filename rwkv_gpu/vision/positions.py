@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..ops.media import cos_and_sin
 from .sizes import Size
 
 Array = npt.NDArray[Any]
@@ -53,8 +54,3 @@ def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32
     of_columns = of_rows * (BASE ** (-2 / size) if how == "alternate" else 1)
     angles = np.concatenate([places[:, :1] * of_rows, places[:, 1:] * of_columns], axis=1)
     return cos_and_sin(angles)
-
-
-def cos_and_sin(angles: Array) -> npt.NDArray[np.float32]:
-    """Cosines, then sines. [T, 2 · pairs]"""
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

@@ -3,7 +3,6 @@
 import click
 
 from rwkv_gpu.llm.hub import MOST_CONNECTIONS
-from rwkv_gpu.llm.hub_names import is_hub_name
 
 from .echo import echo_text
 from .folders import hub, pull
@@ -32,9 +31,4 @@ def command(name: str, revision: str, connections: int, rate: int | None) -> Non
     where it stopped, and checksums are verified. Set HF_TOKEN for gated and private models, HF_ENDPOINT for another
     hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
     """
-    if not is_hub_name(name):
-        short, named = hub().names.hub_name(name), f"hf.co/{name}"
-        if short is None and not is_hub_name(named):
-            raise hub().unknown(name)
-        name = short or named
-    echo_text(pull(name, revision=revision, connections=connections, rate=rate))
+    echo_text(pull(hub().full_name(name), revision=revision, connections=connections, rate=rate))

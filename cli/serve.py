@@ -55,6 +55,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     if not (keys or options["insecure"] or is_local(options["host"])):
         host = options["host"]
         raise BadInput(f"--host {host} lets others in, and there is no key; give --api-key, or --insecure to allow it")
+    admins = keys_of(options["admin_key"], options["admin_key_file"])
     certificate = tls(options["tls_cert"], options["tls_key"])
     check_extra()
     from rwkv_gpu.server.logs import start_logs
@@ -64,8 +65,11 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     models, options["alias"] = by_path(models, options["alias"])
     stores = store_of(options["store"], options["store_key_file"])
     devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
+    if len(devices) > 1 and admins:
+        raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
+    options["admin_keys"] = admins
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     start_logs(options["log_format"], sys.stderr)
     runner: Runner | ReplicaRunner
@@ -98,21 +102,24 @@ class Setup:
     def service(self, device: str) -> "Service":
         """The models on a device, not loaded yet."""
         from rwkv_gpu.server.catalogue import Catalogue
+        from rwkv_gpu.server.pulls import Pulls
         from rwkv_gpu.server.service import Service
 
         options = self.options
         folder = None if options["models_dir"] is None else Path(options["models_dir"])
+        pulls = Pulls(hub(), options["max_disk"]) if self.config.admin_keys else None
         catalogue = Catalogue(
             served(self.models, folder, options["alias"]),
             loader({**self.loading, "device": device}, options["template"]),
             folder=folder,
+            store=None if pulls is None else pulls.hub.store,
             most_loaded=options["max_models"],
             keep_alive=options["keep_alive"],
             warmup=options["warmup"],
             own_process=True,
             any_name=not options["strict_model_names"],
         )
-        return Service(self.config, catalogue)
+        return Service(self.config, catalogue, pulls)
 
 
 def serve_device(setup: Setup, pipe: "Connection[Any, Any]", device: str) -> None:

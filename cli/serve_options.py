@@ -11,6 +11,7 @@ import click
 
 from rwkv_gpu.errors import BadInput
 
+from .options import size
 from .page import Grouped
 from .texts import read_text
 
@@ -83,6 +84,15 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--api-key", multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
     ),
     _network("--api-key-file", metavar="FILE", help="File of keys, one a line; others cannot see it."),
+    _network(
+        "--admin-key", multiple=True, metavar="KEY",
+        help="Key of clients that may load, unload, download and delete models. Can be repeated.",
+    ),
+    _network("--admin-key-file", metavar="FILE", help="File of such keys, one a line."),
+    _models(
+        "--max-disk", type=size, default="100G", show_default=True, metavar="SIZE",
+        help="Most bytes in the folder of `rwkv-gpu pull` for a download by a client with an admin key.",
+    ),
     _network("--insecure", is_flag=True, help="Let other machines use the server without a key."),
     _network("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
     _network("--tls-key", metavar="FILE", help="Private key of the certificate (PEM)."),

@@ -15,7 +15,7 @@ from .hub_names import ENDPOINT, REPOSITORY, is_hub_name, is_path
 from .store import Store
 
 if TYPE_CHECKING:
-    from .repository import Progress, Repository
+    from .repository import Progress, RemoteFile, Repository
 
 MOST_CONNECTIONS = 16  # of a download
 
@@ -69,6 +69,15 @@ class Hub:
             return self.store.find(short) or short
         return None if is_path(name) or not REPOSITORY.fullmatch(name.partition(":")[0]) else f"hf.co/{name}"
 
+    def full_name(self, name: str) -> str:
+        """The name on the hub of a model that may be named by its short name, or OWNER/NAME."""
+        if is_hub_name(name):
+            return name
+        short, named = self.names.hub_name(name), f"hf.co/{name}"
+        if short is None and not is_hub_name(named):
+            raise self.unknown(name)
+        return short or named
+
     def unknown(self, name: str) -> BadInput:
         """The error about a name that no model has, with similar names."""
         stored = {part.removesuffix("-GGUF"): one for one in self.store.models() for part in one.name.split("/")[1:]}
@@ -100,6 +109,6 @@ class Hub:
             rate=self.rate,
         )
 
-    def _progress(self, file: str) -> "Progress":
-        progress = self.progress
-        return lambda done, total: progress(file, done, total) if progress is not None else None
+    def _progress(self, file: "RemoteFile") -> "Progress":
+        progress, path = self.progress, file.path
+        return lambda done, total: progress(path, done, total) if progress is not None else None

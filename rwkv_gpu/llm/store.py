@@ -1,6 +1,8 @@
 """The local model store: a folder with OWNER/NAME/FILE.gguf as on the hub, and lookup by name."""
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,10 @@ from ..writer_lock import WriterLock
 from . import hub_names
 
 if TYPE_CHECKING:
-    from .repository import Progress, Repository
+    from .repository import Progress, RemoteFile, Repository
+
+COPY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*){0,2}", re.ASCII)  # the name of a copy
+LONGEST = 200  # characters of such a name
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Store:
         """All models, by name."""
         groups: dict[str, list[Path]] = {}
         for path in sorted((*self.folder.rglob("*.gguf"), *self.folder.rglob("*.gguf.part"))):
-            groups.setdefault(self._name(path), []).append(path)
+            groups.setdefault(self.name_of(path), []).append(path)
         return [self._stored(name, paths) for name, paths in groups.items()]
 
     def find(self, name: str) -> Path | None:
@@ -78,12 +83,14 @@ class Store:
         self,
         name: str,
         repository: "Callable[[str], Repository]",
-        progress: "Callable[[str], Progress]",
+        progress: "Callable[[RemoteFile], Progress]",
         file: str | None = None,
+        room: Callable[[int], None] | None = None,
     ) -> Path:
         """Path of the model with a hub name, or of OWNER/NAME and a file; downloads missing parts.
 
-        `progress` takes a file name and returns its progress callback.
+        `progress` takes a file and returns its progress callback. `room` gets the number of bytes to download, and may
+        refuse them.
         """
         owned, tag = hub_names.parse(name, file)
         source = repository(owned)
@@ -96,9 +103,11 @@ class Store:
         for part in parts:  # check all before downloading the first
             if part not in files:
                 raise BadInput(f"{owned} has no {part}: the model is incomplete there; choose another file")
-        for part, path in zip(parts, paths, strict=True):
-            if not path.exists():
-                source.download(files[part], path, progress(part))
+        missing = [(files[part], path) for part, path in zip(parts, paths, strict=True) if not path.exists()]
+        if room is not None:
+            room(sum(max(0, one.nbytes - _nbytes(path.with_name(f"{path.name}.part"))) for one, path in missing))
+        for one, path in missing:
+            source.download(one, path, progress(one))
         return paths[0]
 
     def _places(self, repository: str, file: str) -> list[Path]:
@@ -119,7 +128,41 @@ class Store:
                 (self.folder / folder).rmdir()
         return found[0]
 
-    def _name(self, path: Path) -> str:
+    def copy(self, paths: Sequence[Path], name: str) -> None:
+        """Gives a model another name. The new files are hard links, which take no room."""
+        plain = name.removesuffix(":latest").removesuffix(".gguf")
+        if not COPY.fullmatch(plain) or len(plain) > LONGEST or hub_names.PART.search(f"{plain}.gguf"):
+            raise BadInput(f"{name[:100]!r} is no name for a copy; give letters, digits, -, _ and ., such as my-model")
+        if self.matching(f"{plain}.gguf"):
+            raise BadInput(f"there is a model {plain} already; delete it, or give another name")
+        made: list[Path] = []
+        try:
+            for path in paths:
+                part = hub_names.PART.search(path.name)
+                target = self.folder / f"{plain}{part[0] if part else '.gguf'}"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, target)
+                made.append(target)
+        except OSError as error:
+            for target in made:
+                target.unlink(missing_ok=True)
+            raise BadInput(f"{plain} cannot be created in {self.folder}: {error.strerror}") from None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files in the folder; a file with several names counts once."""
+        found = {}
+        for path in self.folder.rglob("*"):
+            try:
+                status = path.stat()
+            except OSError:  # deleted meanwhile
+                continue
+            if path.is_file():
+                found[status.st_dev, status.st_ino] = status.st_size
+        return sum(found.values())
+
+    def name_of(self, path: Path) -> str:
+        """The name of the model to which a file of the folder belongs."""
         name = path.relative_to(self.folder).as_posix().removesuffix(".part")
         return hub_names.PART.sub("", name).removesuffix(".gguf")
 
@@ -127,3 +170,10 @@ class Store:
         first = paths[0].name.removesuffix(".part")
         complete = {path.name for path in paths} == set(hub_names.parts(first))
         return Stored(name, tuple(paths), sum(path.stat().st_size for path in paths), complete)
+
+
+def _nbytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

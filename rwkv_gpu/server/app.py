@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import absent, anthropic, llama_server, ollama, openai, operations, page, rerank, responses
+from . import absent, anthropic, llama_server, management, ollama, openai, operations, page, rerank, responses
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -21,6 +21,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     responses.routes,
     anthropic.routes,
     ollama.routes,
+    management.routes,
     llama_server.routes,
     rerank.routes,
     operations.routes,

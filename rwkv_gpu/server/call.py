@@ -34,6 +34,7 @@ class Call:
     fault: ApiError | None = None  # why it failed
     ended: ApiError | None = None  # why it was ended from outside
     stop: Callable[[], None] = lambda: None  # ends its answers as if they were complete
+    release_time_limit: Callable[[], None] = lambda: None  # lets it take any time
     detached: bool = False  # whether it continues without its connection
     owner: bytes = b""  # digest of its API key
     at_end: list[Callable[[], None]] = field(default_factory=list)  # callbacks that free what the request holds

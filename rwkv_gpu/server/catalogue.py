@@ -15,6 +15,8 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.catalogue import packaged
+from rwkv_gpu.llm.hub_names import is_model, parts
+from rwkv_gpu.llm.store import Store
 
 from . import collector
 from .call import Call
@@ -56,6 +58,15 @@ class ServedModel:
     timer: asyncio.TimerHandle | None = None  # fires when it is to be unloaded
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of its files."""
+        path, size = Path(self.path), 0
+        for part in parts(path.name):
+            with suppress(OSError):  # deleted meanwhile
+                size += path.with_name(part).stat().st_size
+        return size
+
+    @property
     def state(self) -> str:
         """unloaded, loading, ready or failed"""
         if self.llm is not None:
@@ -84,6 +95,7 @@ class Catalogue:
         load: Load,
         *,
         folder: Path | None = None,
+        store: Store | None = None,
         most_loaded: int | None = None,
         keep_alive: float | None = None,
         warmup: bool = False,
@@ -94,6 +106,7 @@ class Catalogue:
         self._found: dict[str, ServedModel] = {}  # found in the folder
         self._load = load
         self._folder = folder
+        self._store = store  # the folder of downloaded models, if they are served
         self._read_at = -FRESH  # time of the last listing of the folder
         self._most_loaded = most_loaded  # maximum loaded models
         self._warmup = warmup  # whether a model is warmed up after loading
@@ -111,10 +124,12 @@ class Catalogue:
 
     @property
     def models(self) -> list[ServedModel]:
-        """All models, in order. The folder is listed again, as files may change."""
-        if self._folder is not None and time.monotonic() > self._read_at + FRESH:
+        """All models, in order. The folders are listed again, as files may change."""
+        listed = self._folder is not None or self._store is not None
+        if listed and time.monotonic() > self._read_at + FRESH:
             self._read_at = time.monotonic()
-            files = models_of(self._folder)
+            files = {} if self._folder is None else models_of(self._folder)
+            files = {**self._stored(), **files}
             taken = {model.name for model in self._named}
             for name in [*self._found]:
                 gone = name not in files or files[name] != self._found[name].path
@@ -125,10 +140,27 @@ class Catalogue:
                     self._found[name] = ServedModel(name, path)
         return [*self._named, *self._found.values()]
 
-    def find(self, name: str | None) -> ServedModel:
+    def _stored(self) -> dict[str, str]:
+        """Paths of downloaded models, by name."""
+        found = [] if self._store is None else self._store.models()
+        return {one.name: str(one.paths[0]) for one in found if one.complete and is_model(str(one.paths[0]))}
+
+    def refresh(self) -> None:
+        """Lists the folders again at the next request."""
+        self._read_at = -math.inf
+
+    def has(self, name: str) -> bool:
+        """True if a model has this name, or answers to it."""
+        try:
+            self.find(name, strict=True)
+        except ApiError:
+            return False
+        return True
+
+    def find(self, name: str | None, *, strict: bool = False) -> ServedModel:
         """The model with that name or alias; by default the first. `NAME:latest`, as in ollama, means NAME.
 
-        The short name of a popular model finds the file that has it.
+        The short name of a popular model finds the file that has it. With `strict`, no model answers to any name.
         """
         known = self._known(name) or self.models
         if name is None and known:
@@ -141,7 +173,11 @@ class Catalogue:
         for model in known:
             if entry is not None and Path(model.path).name.lower() == entry.file.lower():
                 return model
-        if self._any_name and len(known) == 1:
+        path = None if name is None or self._store is None else self._store.find(name)
+        for model in known:
+            if path is not None and Path(model.path) == path:
+                return model
+        if self._any_name and len(known) == 1 and not strict:
             return known[0]
         asked = "no model here" if name is None else f"no model {name[:100]!r} here"
         message = f"there is {asked}; there are: {', '.join(model.name for model in known) or 'none'}"
@@ -201,12 +237,17 @@ class Catalogue:
             model.loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(model.loading)
 
+    async def preloaded(self, model: ServedModel) -> None:
+        """Loads a model for later requests; an error is logged and stays its state."""
+        with suppress(LoadFailed):
+            await self.loaded(model)
+
     async def unload(self, model: ServedModel) -> bool:
-        """Frees the memory of a model; False if it is in use or not loaded.
+        """Frees the memory of a model; False if it is in use, loading or not loaded.
 
         As in Ollama, this resets the keep-alive time that a client has set.
         """
-        if model.leases:
+        if model.leases or model.loading is not None:
             return False
         model.keep_alive = None
         if model.llm is None:

@@ -7,10 +7,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from rwkv_gpu.llm.unique import unique
 
+from .admin import same_origin
 from .body import Receive
 from .call import Call, Family, Scope, Send, below_root, send_error
 from .errors import ApiError
@@ -75,10 +75,10 @@ class Edge:
         path, headers = call.scope["path"], call.headers
         self._check_host(call)
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and not self._same_origin(origin, headers) and not self._allows_origin(origin):
+        if not same_origin(headers) and not self._allows_origin(origin):
             raise ApiError(403, f"pages of {origin[:100]} may not call this server; --cors allows them")
         keys = self._service.config.api_keys
-        if keys and path not in self._open_paths and not opens(call.owner, keys):
+        if keys and path not in self._open_paths and not opens(call.owner, (*keys, *self._service.config.admin_keys)):
             raise ApiError(
                 401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'", code="invalid_api_key"
             )
@@ -103,9 +103,6 @@ class Edge:
             f"this server does not answer to the name {host[:100]!r}; --allowed-hosts adds names",
             code="host_not_allowed",
         )
-
-    def _same_origin(self, origin: str, headers: dict[bytes, bytes]) -> bool:
-        return urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
 
     def _allows_origin(self, origin: str) -> bool:
         return any(one in ("*", origin) for one in self._service.config.cors)

@@ -29,6 +29,7 @@ KINDS = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "conflict_error",
     411: "invalid_request_error",
     413: "request_too_large",
     415: "invalid_request_error",

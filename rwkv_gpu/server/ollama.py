@@ -23,7 +23,7 @@ from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured, switch
 from .openai import model_name
 from .operations import chat_format_of
 from .reasoning import with_effort
-from .routes import Route, delete, get, post
+from .routes import Route, get, post
 from .service import Running, Service
 
 NDJSON = b"application/x-ndjson"
@@ -39,7 +39,7 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "
 NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 STEP = re.compile(rf"({NUMBER})(ns|us|µs|ms|s|m|h)")
 DURATION = re.compile(rf"[-+]?(?:{NUMBER}|(?:{STEP.pattern})+)")
-NOT_HERE = ("pull", "push", "create", "copy", "blobs/{digest:path}")
+NOT_HERE = ("push", "blobs/{digest:path}")
 FOREVER = 1e9  # seconds; a longer keep-alive never ends
 ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # reported unload time of a model that stays loaded
 
@@ -65,14 +65,13 @@ def routes(service: Service) -> list[Route]:
         get("/api/ps", endpoint(ps)),
         get("/api/version", endpoint(version)),
         *(post(f"/api/{name}", endpoint(not_here)) for name in NOT_HERE),
-        delete("/api/delete", endpoint(not_here)),
     ]
 
 
 async def not_here(_service: Service, call: Call) -> Response:
-    """Refuses model management: whoever runs the server manages its files."""
+    """Refuses to publish models, and files that are not from the hub."""
     path = call.scope["path"][:60]
-    raise ApiError(501, f"{path} is not here: models are files; see --models-dir and `rwkv-gpu download`")
+    raise ApiError(501, f"{path} is not here: models come from the hub, by /api/pull, or from --models-dir")
 
 
 async def version(service: Service, _: Call) -> Response:
@@ -108,12 +107,12 @@ def _length(name: str, *lengths: int | None) -> Json:
 def _described(model: ServedModel) -> Json:
     """A model's entry in a list."""
     path = Path(model.path)
-    size = path.stat().st_size if path.is_file() else 0
     changed = datetime.fromtimestamp(path.stat().st_mtime if path.is_file() else model.created, UTC).isoformat()
     name = model.name if ":" in model.name else f"{model.name}:latest"
     digest = "" if model.llm is None else model.llm.info.fingerprint
     return {
-        "name": name, "model": name, "modified_at": changed, "size": size, "digest": digest, "details": _details(model)
+        "name": name, "model": name, "modified_at": changed, "size": model.nbytes, "digest": digest,
+        "details": _details(model),
     }  # fmt: skip
 
 

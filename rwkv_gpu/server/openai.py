@@ -18,6 +18,7 @@ from .catalogue import ServedModel
 from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import CHAT, COMPLETION, EMBEDDING, honoured
+from .pulls import Pull
 from .reasoning import with_effort
 from .routes import Route, get, post
 from .service import Running, Service
@@ -57,8 +58,16 @@ def routes(service: Service) -> list[Route]:
 
 
 async def models(service: Service, _: Call) -> Response:
-    """Lists all models."""
-    return Whole({"object": "list", "data": [_described(one) for one in service.catalogue.models]})
+    """Lists all models, and downloads that run."""
+    listed = [_described(one) for one in service.catalogue.models]
+    pulls = [] if service.pulls is None else service.pulls.running
+    return Whole({"object": "list", "data": [*listed, *map(_downloading, pulls)]})
+
+
+def _downloading(pull: Pull) -> Json:
+    progress = {path: {"done": done, "total": pull.files[path].nbytes} for path, done in [*pull.done.items()]}
+    status = {"value": "downloading", "progress": progress}
+    return {"id": pull.name, "object": "model", "created": pull.created, "owned_by": "rwkv-gpu", "status": status}
 
 
 async def model(service: Service, call: Call) -> Response:
@@ -68,10 +77,23 @@ async def model(service: Service, call: Call) -> Response:
 
 def _described(served: ServedModel) -> Json:
     found: Json = {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
-    if served.llm is not None:  # as llama-server has it
+    found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # as llama-server and its router have it
+    if served.llm is not None:
         takes = ["text", *["image"] * (served.llm.sight is not None)]
         found["architecture"] = {"input_modalities": takes, "output_modalities": ["text"]}
     return found
+
+
+def _status(served: ServedModel) -> Json:
+    """The state of a model, by the names of llama-server's router."""
+    match served.state:
+        case "ready":
+            return {"value": "loaded"}
+        case "loading":
+            return {"value": "loading", "progress": {"done": served.done, "total": served.total}}
+        case "failed":
+            return {"value": "unloaded", "failed": True}
+    return {"value": "unloaded"}
 
 
 async def chat_completions(service: Service, call: Call) -> Response:

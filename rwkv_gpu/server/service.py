@@ -29,6 +29,7 @@ from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
 from .metrics import Metrics
+from .pulls import Pulls
 from .queue import Queue, Ticket
 from .stored_responses import StoredResponses
 from .streams import Streams
@@ -108,9 +109,10 @@ class Running:
 class Service:
     """Shared by all routes: the settings, the models, and `begin`. All methods run in one event loop."""
 
-    def __init__(self, config: ServerConfig, catalogue: Catalogue) -> None:
+    def __init__(self, config: ServerConfig, catalogue: Catalogue, pulls: Pulls | None = None) -> None:
         self.config = config
         self.catalogue = catalogue
+        self.pulls = pulls  # downloads of models, if an admin may start them
         self.log = logging.getLogger("rwkv_gpu.server")
         self.draining = False
         self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
@@ -312,6 +314,7 @@ class Service:
         seconds = self._seconds(call.body.get("timeout"))
         overdue = ApiError(504, f"the request took more than {seconds:g} seconds", code="timeout")
         timer = asyncio.get_running_loop().call_later(seconds, call.end, overdue)
+        call.release_time_limit = timer.cancel
         call.at_end += [timer.cancel, lambda: self._calls.discard(call)]
 
     def _seconds(self, asked: object) -> float:
@@ -336,5 +339,7 @@ class Service:
 
     async def close(self) -> None:
         """Stops the threads, and closes all models."""
+        if self.pulls is not None:
+            self.pulls.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self.catalogue.close()

@@ -311,7 +311,8 @@ def test_ollama_embeddings(llama):
         ("/api/chat", {"messages": HELLO, "keep_alive": "soon"}, 400, "keep_alive"),
         ("/api/generate", {"prompt": 3}, 400, "prompt is 3; it must be a string"),
         ("/api/generate", {"prompt": "x", "template": "y"}, 400, "template"),
-        ("/api/pull", {"model": "x"}, 501, "models are files"),
+        ("/api/push", {"model": "x"}, 501, "models come from the hub"),
+        ("/api/pull", {"model": "x"}, 403, "--admin-key-file"),
         ("/api/show", {}, 400, "model is missing"),
     ],
 )

@@ -1,6 +1,7 @@
 """Downloads of models that clients have requested. All who request the same model wait for one download."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -13,6 +14,7 @@ from rwkv_gpu.llm.repository import Progress, RemoteFile
 from .errors import ApiError
 
 MOST = 4  # downloads at a time
+LOG = logging.getLogger("rwkv_gpu.server")
 TICK = 0.2  # seconds between reports of progress
 
 
@@ -98,7 +100,12 @@ class Pulls:
             pull.stop()
 
     def _end(self, pull: Pull, ended: "asyncio.Future[None]") -> None:
-        ended.exception()  # retrieved also if no follower does
+        error = ended.exception()
+        fields = {"model": pull.name}
+        if error is None:
+            LOG.info("model downloaded", extra={"fields": fields})
+        else:
+            LOG.warning("model not downloaded", extra={"fields": {**fields, "error": str(error)}})
         if self._running.get(pull.name) is pull:
             del self._running[pull.name]
 

@@ -162,6 +162,27 @@ def test_an_address_that_others_reach_needs_a_key():
     assert "--api-key" in result.output
 
 
+def test_models_of_several_devices_are_not_managed_over_http():
+    result = CliRunner().invoke(cli, ["serve", MODEL, "--device", "0,1", "--admin-key", "key"])
+    assert result.exit_code == 2
+    assert "give one --device" in result.output
+
+
+def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path, monkeypatch):
+    (tmp_path / "keys").write_text("filed\n")
+    monkeypatch.setenv("RWKV_GPU_ADMIN_KEY", "named")
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path / "cache"))
+    with serving(MODEL, "--admin-key-file", str(tmp_path / "keys")) as (_, url):
+        root = url.removesuffix("/v1")
+        for key, status in (("named", 400), ("filed", 400), ("other", 401)):
+            headers = {"Authorization": f"Bearer {key}"}
+            request = urllib.request.Request(f"{root}/models/load", b"{}", headers, method="POST")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request)
+            with refused.value as answer:
+                assert answer.code == status
+
+
 @pytest.mark.parametrize("before", [[], [MODEL]])  # one that is loaded at once, and one that would be at its first use
 def test_a_model_that_is_not_there_is_one_line_and_no_server(tmp_path, before):
     missing = str(tmp_path / "missing.gguf")

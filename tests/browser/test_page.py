@@ -280,6 +280,24 @@ def test_settings_reach_the_request_and_a_schema_is_checked(page):
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
+def test_documents_that_are_no_text_are_refused_by_name(page):
+    documents = [
+        ("paper.pdf", b"%PDF-1.7\n1 0 obj <</Type /Catalog>>", "a PDF"),
+        ("renamed.txt", b"\n%PDF-1.4\nplain to its end", "a PDF"),
+        ("large.pdf", b"%PDF-1.7\n" + b"a" * (3 << 20), "a PDF"),
+        ("letter.docx", b"PK\x03\x04 and so on", "an archive or an office document"),
+        ("note.rtf", rb"{\rtf1\ansi plain}", "an RTF document"),
+    ]
+    for name, content, kind in documents:
+        page.set_input_files("#files", {"name": name, "mimeType": "text/plain", "buffer": content})
+        expect(page.locator("#notice")).to_contain_text(f"{name} is {kind}")
+    expect(page.locator(".chip")).to_have_count(0)
+    page.set_input_files(
+        "#files", {"name": "about.txt", "mimeType": "text/plain", "buffer": b"A file of %PDF- begins so."}
+    )
+    expect(page.locator(".chip")).to_contain_text("about.txt")
+
+
 def test_files_and_long_pastes_are_attached(page):
     bodies = answers(page, "ok")
     page.set_input_files("#files", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"line ``` with ticks"})

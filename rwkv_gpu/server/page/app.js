@@ -1,5 +1,6 @@
 // The page: the list of conversations, the one in view, and running answers, which continue while another is in view.
 const SAVE_EVERY = 1000; // milliseconds while an answer streams
+const DOCUMENTS = [["%PDF-", "a PDF"], ["PK\u0003\u0004", "an archive or an office document"], ["{\\rtf", "an RTF document"]]; // by their first characters
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
 const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
@@ -410,6 +411,12 @@ function drawAttached() {
 
 async function attach(files) {
   for (const file of files) {
+    const head = (await file.slice(0, 1024).text()).trimStart();
+    const kind = DOCUMENTS.find(([beginning]) => head.startsWith(beginning));
+    if (kind) {
+      notice(`${file.name} is ${kind[1]}, which this page cannot read. Save it as text, and attach that.`);
+      continue;
+    }
     if (file.size > LARGEST_FILE) {
       notice(`${file.name} has ${bytes(file.size)}; at most ${bytes(LARGEST_FILE)} can be attached.`);
       continue;

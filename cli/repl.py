@@ -164,8 +164,8 @@ class Repl:
             timer = threading.Timer(seconds, self.signals.leave, [number])
             timer.daemon = True
             timer.start()
+        self.source.discard()  # first: after "stopped", which may follow at once, what is typed counts
         self._stopping = True
-        self.source.discard()
         if self._answer is not None:
             self._answer.close()
 

@@ -34,10 +34,9 @@ class Bursts:
 
     def next(self) -> str:
         """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile."""
-        before = self._drops
-        data = self._gathered()
+        data, drops = self._gathered()
         with self._lock:
-            return self._marked(data) if self._drops == before else ""
+            return self._marked(data) if self._drops == drops else ""
 
     def drop(self) -> None:
         """Drops input that is being read: on Ctrl-C, the terminal drops its unread input as well."""
@@ -45,15 +44,16 @@ class Bursts:
             self._drops += 1
             self._inside, self._tail = False, ""
 
-    def _gathered(self) -> str:
-        """Reads all input that arrives together."""
-        data = self._read()
-        while data and self._may_go_on(data) and self._ready(GOES_ON if len(data) > MANY else TOGETHER):
+    def _gathered(self) -> tuple[str, int]:
+        """Reads all input that arrives together since the last drop; returns it with the number of drops until then."""
+        data, drops = "", self._drops
+        while True:
             more = self._read()
-            if not more:
-                break
             data += more
-        return data
+            if not (more and self._may_go_on(data) and self._ready(GOES_ON if len(data) > MANY else TOGETHER)):
+                return data, drops
+            if self._drops != drops:
+                data, drops = "", self._drops
 
     def _may_go_on(self, data: str) -> bool:
         """True if more input would change the interpretation.

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +14,8 @@ import rwkv_gpu
 from rwkv_gpu import Completion, Stats
 from rwkv_gpu.cli.chat_stats import Totals
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.repl import Repl
+from rwkv_gpu.cli.terminal import Bursts
 from tests.golden_files import OWN
 from tests.process import posix
 
@@ -170,3 +174,25 @@ def test_totals_count_what_was_computed_and_no_prompt_that_was_stopped():
     totals.add(Completion("", (), "abort", Stats(8000, 0, 0, 0.01, 0.0)))  # Ctrl-C while the prompt was read
     totals.add(Completion("ab", (1, 2), "stop", Stats(50, 10, 2, 0.5, 0.1)))
     assert totals.lines() == ["answers  1, 2 tokens, 10.0 tok/s", "prompts  50 tokens, 10 of them reused, 80.0 tok/s"]
+
+
+def test_what_is_typed_before_ctrl_c_is_dropped_before_the_answer_stops():
+    order = []
+    source = SimpleNamespace(discard=lambda: order.append(("discard", repl._stopping)))
+    conversation = SimpleNamespace(screen=None, source=source, session=None)
+    repl = Repl(conversation, SimpleNamespace(), interactive=True)
+    repl._answer = SimpleNamespace(close=lambda: order.append(("close", repl._stopping)))
+    repl._stop(signal.SIGINT)
+    assert order == [("discard", False), ("close", True)]
+
+
+def test_what_arrives_together_with_dropped_input_is_read(monkeypatch):
+    typed = iter(["old line\r", "new"])
+    bursts = Bursts(0, lambda: next(typed))
+
+    def ready(_seconds):
+        bursts.drop()
+        return True
+
+    monkeypatch.setattr(bursts, "_ready", ready)
+    assert bursts.next() == "new"

@@ -12,6 +12,7 @@ from rwkv_gpu.llm.completion import sampling as checked
 from rwkv_gpu.llm.images import BLIND, Image
 
 from . import sampling
+from .attachment import file_text, message_part
 from .chat_stats import Totals, context_line
 from .keyboard import Source
 from .screen import Screen
@@ -37,6 +38,7 @@ class Conversation:
     totals: Totals = field(default_factory=Totals)
 
     images: list[Image] = field(default_factory=list)  # of the next message
+    files: list[str] = field(default_factory=list)  # the same, as parts of its text
 
     def __post_init__(self) -> None:
         self._kept = self._content()
@@ -155,9 +157,20 @@ class Conversation:
         self.images.append(image)
         return image
 
+    def add_file(self, name: str) -> int:
+        """Adds the text of a file to the next message; returns its number of tokens."""
+        path = expanded(name)
+        part = message_part(path.name, file_text(path))
+        count, context = len(self.llm.tokenize(part)), self.llm.context
+        if context is not None and count >= context:
+            raise BadInput(f"{name} has {count:,} tokens, and the context {context:,}; a larger --context may fit it")
+        self.files.append(part)
+        return count
+
     def ask(self, text: str) -> Ask:
-        """A question with the images that were added for it."""
+        """A question with the images and files that were added for it."""
         images, self.images = self.images, []
+        text, self.files = "".join((*self.files, text)), []
         return lambda **how: self.chat.stream(text, images=images, **how)
 
     def last_question(self) -> str | None:

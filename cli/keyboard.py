@@ -276,7 +276,7 @@ def completions(typed: str, commands: Sequence[str]) -> list[str]:
     name, spaced, path = typed.partition(" ")
     if not spaced:
         return [command for command in commands if command.startswith(name)]
-    if name.rstrip("!") not in ("/save", "/load"):
+    if name.rstrip("!") not in ("/save", "/load", "/file", "/image"):
         return []
     folder, start = os.path.split(path)
     try:

@@ -109,6 +109,13 @@ def add_image(conversation: Conversation, path: str) -> None:
     conversation.screen.note(f"{path}: {image.tokens} tokens; it goes with your next message")
 
 
+def add_file(conversation: Conversation, path: str) -> None:
+    if not path:
+        raise BadInput("give a text, source code or PDF: /file report.pdf")
+    count = conversation.add_file(path)
+    conversation.screen.note(f"{path}: {count:,} tokens; it goes with your next message")
+
+
 def copy_answer(conversation: Conversation, which: str) -> None:
     answer = conversation.last_answer()
     if which not in ("", "code"):
@@ -207,6 +214,7 @@ COMMANDS = {
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
     "image": Slash("FILE", "Add an image to your next message.", add_image),
+    "file": Slash("PATH", "Add a text, source code or PDF to your next message.", add_file),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),

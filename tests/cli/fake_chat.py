@@ -122,6 +122,7 @@ class FakeLLM:
     """Knows nothing but its context."""
 
     context = 4096
+    tokenize = staticmethod(list)
     info = SimpleNamespace(
         name="Echo", architecture="fake", parameters=0, format="none", device="none", context=4096, trained_context=None
     )

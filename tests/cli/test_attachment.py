@@ -1,0 +1,98 @@
+"""`/file`: the text of a file goes with the next message, whatever the file is."""
+
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from rwkv_gpu.cli import attachment, slash
+from rwkv_gpu.cli.conversation import Conversation
+from rwkv_gpu.cli.screen import Screen
+from rwkv_gpu.errors import BadInput, MissingExtra
+from tests.cli.fake_chat import FakeChat, FakeLLM
+
+
+def pdf(text: str) -> bytes:
+    """A PDF of one page with a line of text."""
+    content = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET".encode()
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R"
+        b" /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+    ]
+    data, offsets = b"%PDF-1.4\n", []
+    for number, each in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, each)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    end = b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
+    return data + b"xref\n0 5\n0000000000 65535 f \n" + table + end
+
+
+@pytest.fixture
+def conversation():
+    chat = FakeChat()
+    return Conversation(FakeLLM(), Screen(color=False), SimpleNamespace(), [chat])
+
+
+def test_a_file_goes_with_the_next_message_alone_and_its_tokens_are_shown(conversation, tmp_path, capsys):
+    (tmp_path / "a.py").write_text("print('sea')\n", encoding="utf-8")
+    (tmp_path / "b.pdf").write_bytes(pdf("The sea is wide."))
+    for name in ("a.py", "b.pdf"):
+        assert slash.run(conversation, "file", str(tmp_path / name)) is None
+    parts = ["a.py:\n```\nprint('sea')\n```\n\n", "b.pdf:\n```\nThe sea is wide.\n```\n\n"]
+    assert conversation.files == parts
+    shown = " ".join(capsys.readouterr().err.split())
+    assert all(f"{len(part)} tokens; it goes with your next message" in shown for part in parts)
+    for text, sent in (("explain", "".join(parts) + "explain"), ("more", "more")):
+        list(conversation.ask(text)())
+        assert conversation.last_question() == sent
+
+
+def test_nothing_in_a_file_ends_its_block():
+    part = attachment.message_part("x.md", "a\n```\nb\n````\n")
+    assert part == "x.md:\n`````\na\n```\nb\n````\n`````\n\n"
+
+
+def test_what_cannot_be_read_is_one_line_and_adds_nothing(conversation, tmp_path):
+    whole = pdf("The sea is wide.")
+    files = {
+        "empty.txt": (b" \n", "has no text"),
+        "binary": (b"GGUF\0\0", "is no text"),
+        "latin.txt": (b"caf\xe9", "not UTF-8 at byte 3"),
+        "scan.pdf": (pdf(""), "are its pages scanned"),
+        "long.txt": (b"x" * 5000, "and the context 4,096"),
+        "head.pdf": (b"%PDF-", "cannot be read as PDF"),
+    }
+    for name, (data, says) in files.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(BadInput, match=says) as raised:
+            slash.run(conversation, "file", str(tmp_path / name))
+        assert "\n" not in str(raised.value)
+    for path, says in ((tmp_path, "is a folder"), (tmp_path / "none", "is no file"), ("", "give a text")):
+        with pytest.raises(BadInput, match=says):
+            slash.run(conversation, "file", str(path))
+    cut = tmp_path / "cut.pdf"
+    for end in range(0, len(whole), 23):  # a damaged PDF is repaired or refused
+        for data in (whole[:end], whole[:end] + b"\xff<<[" + whole[end + 4 :]):
+            cut.write_bytes(data)
+            with suppress(BadInput):
+                attachment.file_text(cut)
+    assert conversation.files == []
+
+
+def test_a_large_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(attachment, "MOST_BYTES", 10)
+    (tmp_path / "a.txt").write_text("eleven char")
+    with pytest.raises(BadInput, match="11 bytes"):
+        attachment.file_text(tmp_path / "a.txt")
+
+
+def test_without_the_package_a_pdf_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    (tmp_path / "b.pdf").write_bytes(pdf("x"))
+    with pytest.raises(MissingExtra, match=r"need pypdf.*\[pdf\]"):
+        attachment.file_text(tmp_path / "b.pdf")

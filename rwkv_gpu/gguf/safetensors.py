@@ -7,14 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import BadFile, printable
+from .stored import WIDTHS, Floats, Stored
 
-Floats = npt.NDArray[np.float32]
 MOST_HEADER = 16 << 20  # bytes
-TYPES = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
 
 
 def is_safetensors(path: Path) -> bool:
@@ -28,6 +24,15 @@ def is_safetensors(path: Path) -> bool:
 
 def read_safetensors(path: Path, wanted: re.Pattern[str]) -> dict[str, Floats]:
     """The tensors whose whole names match, as float32. Raises BadFile where the file contradicts itself."""
+    found = stored_in_safetensors(path)
+    try:
+        return {name: tensor.read() for name, tensor in found.items() if wanted.fullmatch(name)}
+    except ValueError as error:
+        raise _unsound(path, error) from None
+
+
+def stored_in_safetensors(path: Path) -> dict[str, Stored]:
+    """All tensors of a file, unread. Raises BadFile where the file contradicts itself."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -35,41 +40,32 @@ def read_safetensors(path: Path, wanted: re.Pattern[str]) -> dict[str, Floats]:
             if not 2 <= length <= min(size - 8, MOST_HEADER):
                 raise ValueError(f"its header of {length:,} bytes does not fit")
             header = json.loads(file.read(length))
-            if not isinstance(header, dict):
-                raise TypeError("its header is no object")
-            ranges = {name: _range(one, size - 8 - length) for name, one in header.items() if name != "__metadata__"}
-            found = {}
-            for name in ranges:
-                if wanted.fullmatch(name):
-                    start, end = ranges[name]
-                    file.seek(8 + length + start)
-                    found[name] = _floats(file.read(end - start), header[name])
-            return found
+        if not isinstance(header, dict):
+            raise TypeError("its header is no object")
+        return {
+            name: _stored(path, 8 + length, one, size - 8 - length)
+            for name, one in header.items()
+            if name != "__metadata__"
+        }
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError, OSError) as error:
-        what = printable(str(error)[:100]) or type(error).__name__
-        raise BadFile(f"{path}: is no sound safetensors file ({what}); convert it again") from None
+        raise _unsound(path, error) from None
 
 
-def _range(one: Any, size: int) -> tuple[int, int]:
-    """The first byte of a tensor and the one after its last, within the data of `size` bytes."""
+def _unsound(path: Path, error: Exception) -> BadFile:
+    what = printable(str(error)[:100]) or type(error).__name__
+    return BadFile(f"{path}: is no sound safetensors file ({what}); convert it again")
+
+
+def _stored(path: Path, start: int, one: Any, size: int) -> Stored:
+    """The tensor of an entry, within the `size` bytes of data from `start` on."""
     if not isinstance(one, dict):
         raise TypeError("an entry of its header is no object")
-    shape, offsets = one["shape"], one["data_offsets"]
+    shape, offsets, kind = one["shape"], one["data_offsets"], one["dtype"]
     if not all(isinstance(numbers, list) and all(type(n) is int for n in numbers) for numbers in (shape, offsets)):
         raise TypeError("a shape or an offset is no list of whole numbers")
     if len(offsets) != 2 or len(shape) > 8 or min(shape, default=0) < 0 or not 0 <= offsets[0] <= offsets[1] <= size:
         raise ValueError("a tensor is beyond the end of the file")
-    width = TYPES.get(one["dtype"])
+    width = WIDTHS.get(kind)
     if width is not None and math.prod(shape) * width != offsets[1] - offsets[0]:
         raise ValueError("a tensor has another size than its shape says")
-    return offsets[0], offsets[1]
-
-
-def _floats(raw: bytes, one: Any) -> Floats:
-    """The numbers of a tensor in its shape."""
-    if one["dtype"] not in TYPES:
-        raise ValueError(f"its numbers are {one['dtype']}; known: {', '.join(TYPES)}")
-    if one["dtype"] == "BF16":
-        return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(one["shape"])
-    kind = "<f4" if one["dtype"] == "F32" else "<f2"
-    return np.frombuffer(raw, kind).astype(np.float32).reshape(one["shape"])
+    return Stored(path, start + offsets[0], str(kind), tuple(shape))

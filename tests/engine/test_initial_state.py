@@ -14,7 +14,8 @@ from gguf import GGUFWriter
 
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.initial_state import digest_of, read_initial_state, read_torch_file
+from rwkv_gpu.engine.initial_state import digest_of, read_initial_state
+from rwkv_gpu.gguf.torch_file import read_torch_file
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams

@@ -45,7 +45,10 @@ class ModelName(FileName):
 
     @staticmethod
     def path(name: str | None) -> str | None:
-        """The file with that name. A model on the hub is pulled if missing; one with a short name after a question."""
+        """The file with that name. A checkpoint is converted once. A model on the hub is pulled if missing.
+
+        One with a short name is pulled after a question.
+        """
         if name == BUILTIN:
             return str(builtin_model())
         if name is None:
@@ -56,7 +59,11 @@ class ModelName(FileName):
             return pull(found) if is_hub_name(name) else offer(name, found)
         if found is None and not is_path(name):
             raise here.unknown(name)
-        return name if found is None else str(found)  # loading says what is wrong with a path
+        if found is None:
+            return name  # loading says what is wrong with a path
+        from .converted import converted  # not needed to look up a name
+
+        return converted(str(found))
 
 
 class AdapterName(FileName):

@@ -1,7 +1,6 @@
 """`rwkv-gpu quantize`: writes a model with fewer bits per weight."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from rwkv_gpu.gguf.requantise import requantise
 from rwkv_gpu.gguf.scan import TensorInfo
 
 from .bars import quantise_bar
-from .folders import agreed
 from .model_name import FileName, ModelName, catalogue_option, yes_option
 from .page import Page
 from .printing import print_text
+from .replacing import may_replace
 from .screen import Screen
 from .sizes import sized
 
@@ -64,15 +63,7 @@ def command(
     with GGUFFile.open(source) as file:
         tensors, choices = list(file.tensors.values()), choices_of(mix, list(file.tensors.values()), rules)
         same = any(Path(target).exists() and path.samefile(target) for path in file.paths)  # requantise refuses it
-    if (
-        not same
-        and os.path.isfile(target)
-        and not agreed(
-            f"{target} exists, {sized(Path(target).stat().st_size)}. Replace it?",
-            f"{target} exists; -y replaces it, or give another name",
-            default=False,
-        )
-    ):
+    if not same and not may_replace(Path(target)):
         raise click.exceptions.Exit(1)
     with quantise_bar(Screen()) as bar:
         requantise(source, Path(target), mix, weights, bar.update, rules)

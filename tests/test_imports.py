@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "text": {"text", "gguf"},
     "engine": {"engine", "models", "ops", "kernels", "gpu", "gguf"},
     "builtin": {"builtin"},
+    "convert": {"convert", "models", "gguf"},
     "stores": {"stores"},
     "llm": {"llm", "stores", "builtin", "text", "vision", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "vision": {"vision", "engine", "models", "ops", "gpu", "gguf"},

@@ -26,7 +26,7 @@ SMALLEST_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # length, name, dimension count, one di
 FOREIGN = {  # how other files begin: what they are, and the remedy
     b"version https://git-lfs": "a Git LFS pointer: fetch the file itself with 'git lfs pull'",
     b"<": "a web page: download the file itself",
-    b"PK\3\4": "a zip archive or PyTorch checkpoint: convert it with llama.cpp's convert_hf_to_gguf.py",
+    b"PK\3\4": "a zip archive or PyTorch checkpoint: run `rwkv-gpu convert` or llama.cpp's convert_hf_to_gguf.py",
     b"lmgg": "a GGML file of before GGUF: download or convert the model again",
     b"fmgg": "a GGML file of before GGUF: download or convert the model again",
     b"tjgg": "a GGML file of before GGUF: download or convert the model again",
@@ -101,7 +101,9 @@ def _version(cursor: Cursor, source: Source) -> int:
         raise BadFile(f"{source.path}: is empty (0 bytes), expected a GGUF model; download it again")
     head = source.read(0, min(source.nbytes, 32))
     if head[:4] != b"GGUF":
-        safetensors = {head[:8] + b"{": "a safetensors file: convert it with llama.cpp's convert_hf_to_gguf.py"}
+        safetensors = {
+            head[:8] + b"{": "a safetensors file: run `rwkv-gpu convert` or llama.cpp's convert_hf_to_gguf.py"
+        }
         names = [name for start, name in (FOREIGN | safetensors).items() if head.startswith(start)]
         found = " ".join([shown(head[:4]), *(f"({name})" for name in names)])
         raise cursor.bad("the magic", 0, found, "'GGUF': this is not a GGUF model")

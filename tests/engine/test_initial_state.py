@@ -2,11 +2,7 @@
 
 import io
 import os
-import pickle
-import sys
-import types
 import zipfile
-from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -15,15 +11,16 @@ from gguf import GGUFWriter
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.initial_state import digest_of, read_initial_state
-from rwkv_gpu.gguf.torch_file import read_torch_file
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.torch_file import read_torch_file
 from rwkv_gpu.models.registry import load_model
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.gguf.test_safetensors import whole
+from tests.gguf.torch_files import Calls, save, torch_names
 from tests.golden_files import golden
 
 NAME = "tiny-rwkv7.gguf"
@@ -112,61 +109,9 @@ def test_a_state_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("'llama' attends", name="tiny-llama.gguf", arrays=good, arch="llama")
 
 
-class Storage:
-    """The numbers of a tensor, as torch has them."""
-
-    def __init__(self, kind: type, key: str, array: np.ndarray) -> None:
-        self.kind, self.key, self.array = kind, key, array
-
-
-class Tensor:
-    """A tensor, which pickles as one of torch."""
-
-    def __init__(self, rebuild, storage: Storage, strides=None) -> None:
-        shape = storage.array.shape
-        strides = strides or tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
-        self.parts = rebuild, (storage, 0, shape, strides, False, OrderedDict())
-
-    def __reduce__(self):
-        return self.parts
-
-
 @pytest.fixture
 def torch(monkeypatch):
-    """The names of torch that a pickle of its tensors holds."""
-    package, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
-    for name in ("FloatStorage", "BFloat16Storage", "LongStorage"):
-        setattr(package, name, type(name, (), {"__module__": "torch"}))
-
-    def _rebuild_tensor_v2():
-        """A function that pickles by its name."""
-
-    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
-    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
-    monkeypatch.setitem(sys.modules, "torch", package)
-    monkeypatch.setitem(sys.modules, "torch._utils", utils)
-    return package, utils
-
-
-def save(path, torch, arrays, kind="FloatStorage", more=None, strides=None):
-    """As torch.save writes a dict of tensors."""
-    package, utils = torch
-    stored = {name: Storage(getattr(package, kind), str(n), array) for n, (name, array) in enumerate(arrays.items())}
-    tensors = {name: Tensor(utils._rebuild_tensor_v2, one, strides) for name, one in stored.items()}
-    target = io.BytesIO()
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, one):
-            return ("storage", one.kind, one.key, "cpu", one.array.size) if isinstance(one, Storage) else None
-
-    Pickler(target, 2).dump(OrderedDict(tensors | (more or {})))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("state/data.pkl", target.getvalue())
-        for one in stored.values():
-            raw = one.array.astype("<f4")
-            bits = (raw.view("<u4") >> 16).astype("<u2") if kind == "BFloat16Storage" else raw
-            archive.writestr(f"state/data/{one.key}", bits.tobytes())
-    return path
+    return torch_names(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["FloatStorage", "BFloat16Storage"])
@@ -237,16 +182,6 @@ def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_
             archive.writestr("state/data.pkl", good.read("state/data.pkl")[:length])
         with pytest.raises(RwkvGpuError, match="is no dict of tensors"):
             read_torch_file(path)
-
-
-class Calls:
-    """Calls a function when it is unpickled."""
-
-    def __init__(self, function, *arguments) -> None:
-        self.parts = function, arguments
-
-    def __reduce__(self):
-        return self.parts
 
 
 def test_initial_states_are_told_apart_by_every_number():

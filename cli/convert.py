@@ -1,0 +1,45 @@
+"""`rwkv-gpu convert`: writes a checkpoint of a training program as GGUF."""
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from rwkv_gpu.convert.convert import convert
+from rwkv_gpu.convert.world import TEMPLATE
+from rwkv_gpu.gguf.mixes import MIXES
+
+from .bars import quantise_bar
+from .echo import echo_text
+from .model_name import FileName, yes_option
+from .page import Page
+from .replacing import may_replace
+from .screen import Screen
+from .sizes import sized
+
+
+@click.command("convert", cls=Page, epilog="Example: rwkv-gpu convert rwkv7-g1.pth rwkv7-g1.gguf --type Q4_K_M")
+@click.argument("source", metavar="IN", type=FileName())
+@click.argument("target", metavar="OUT.gguf", type=FileName())
+@click.option("--type", "kind", default="", metavar="TYPE", help="As of quantize; by default F16, or BF16 as in IN.")
+@yes_option("Replace OUT.gguf without asking.")
+@click.option(
+    "--chat-template", "template", default=TEMPLATE, metavar="NAME", show_default=True,
+    help="The chat template of the file: the text of one, or a name; rwkv-g1 for models that think.",
+)  # fmt: skip
+def command(source: str, target: str, kind: str, template: str) -> None:
+    """Write the RWKV-6 or RWKV-7 model IN as GGUF.
+
+    IN is a file of torch (.pth) or safetensors (.st) with the names of RWKV's own programs, or a folder of
+    flash-linear-attention. No code in it runs. Types:
+    """
+    if not may_replace(Path(target)):
+        raise click.exceptions.Exit(1)
+    with quantise_bar(Screen()) as bar:
+        formats = convert(Path(source), Path(target), kind, template, bar.update)
+    shares = Counter(fmt.name for fmt in formats.values())
+    counts = ", ".join(f"{count} {name}" for name, count in shares.most_common())
+    echo_text(f"{target}: {sized(Path(target).stat().st_size)}; tensors: {counts}", err=True)
+
+
+command.help = f"{(command.help or '').rstrip()} {', '.join(MIXES)}."

@@ -1,0 +1,15 @@
+"""Asks before a file is replaced."""
+
+from pathlib import Path
+
+from .folders import agreed
+from .sizes import sized
+
+
+def may_replace(target: Path) -> bool:
+    """True if there is no such file, or the user agrees that it is replaced: with --yes, or when asked."""
+    return not target.is_file() or agreed(
+        f"{target} exists, {sized(target.stat().st_size)}. Replace it?",
+        f"{target} exists; -y replaces it, or give another name",
+        default=False,
+    )

@@ -1,0 +1,84 @@
+"""A checkpoint: tensors by name, in one file of torch or safetensors, or in a folder of the Hugging Face hub."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadFile, BadInput, printable
+from ..gguf.safetensors import is_safetensors, stored_in_safetensors
+from ..gguf.stored import Stored
+from ..gguf.torch_file import is_torch_file, stored_in_torch_file
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+MOST_JSON = 64 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors, unread, and what config.json of a folder says."""
+
+    path: Path
+    tensors: dict[str, Stored]
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """True if a path can be converted: a file of torch or safetensors, or a folder with config.json."""
+    return (path / "config.json").is_file() or is_torch_file(path) or is_safetensors(path)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Reads the names and places of all tensors."""
+    if path.is_dir():
+        config = read_json(path / "config.json")
+        return Checkpoint(path, _of_folder(path), config)
+    if is_torch_file(path):
+        return Checkpoint(path, stored_in_torch_file(path))
+    if is_safetensors(path):
+        return Checkpoint(path, stored_in_safetensors(path))
+    shown = printable(str(path))
+    if not path.exists():
+        raise BadInput(f"{shown}: no such file or folder")
+    raise BadFile(f"{shown}: is neither a file of torch.save or safetensors nor a folder with config.json")
+
+
+def _of_folder(folder: Path) -> dict[str, Stored]:
+    """The tensors of all shards that the index names, or of the only file."""
+    if not (folder / INDEX).is_file():
+        if not (folder / SINGLE).is_file():
+            raise BadInput(f"{printable(str(folder))}: has no {SINGLE}; download it next to config.json")
+        return stored_in_safetensors(folder / SINGLE)
+    places = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise BadFile(f"{printable(str(folder / INDEX))}: has no weight_map of file names; download it again")
+    found: dict[str, Stored] = {}
+    for name in sorted(set(places.values())):
+        shard = folder / name
+        if Path(name).name != name:
+            raise BadFile(
+                f"{printable(str(folder / INDEX))}: names {printable(name)!r}, which is no file in the folder"
+            )
+        if not shard.is_file():
+            raise BadInput(f"{printable(str(shard))}: is missing; download it next to {INDEX}")
+        found |= stored_in_safetensors(shard)
+    missing = sorted(places.keys() - found.keys())
+    if missing:
+        raise BadFile(f"{printable(str(folder))}: tensor {printable(missing[0])!r} is in no shard; download them again")
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a folder."""
+    shown = printable(str(path))
+    try:
+        if path.stat().st_size > MOST_JSON:
+            raise BadFile(f"{shown}: is too large for a file of JSON")
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise BadFile(f"{shown}: is no JSON; download it again") from None
+    except OSError as error:
+        raise BadInput(f"{shown}: cannot be read: {error.strerror}") from None
+    if not isinstance(found, dict):
+        raise BadFile(f"{shown}: is no JSON object; download it again")
+    return found

@@ -1,0 +1,215 @@
+"""RWKV-6 and RWKV-7, from files of BlinkDL's programs and from folders of flash-linear-attention (fla).
+
+A row says what a tensor of a layer is called in both files, and how its numbers are turned.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import BadFile, printable
+from ..gguf.header import Value
+from ..gguf.stored import Stored
+from .planned import Plan, Planned
+from .world import world_tokenizer
+
+CONTEXT = 1 << 20  # tokens; nothing limits it
+EPS = 1e-5
+RESCALE = 6  # RWKV-6: layers after which outputs are halved, so that float16 does not overflow
+RESCALED = ("time_mix_output.weight", "channel_mix_value.weight")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of a program. Layers are {i}; of `rows`, each is (name, name in GGUF, reshape)."""
+
+    architecture: str
+    mark: str  # a name that only this layout has
+    ends: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, str, str]]
+    lerps: Sequence[str]  # stacked to time_mix_lerp_fused
+    heads: str  # [heads, head size]
+    ignored: str = r"(?!)"  # a pattern of names
+
+
+def _both(name: str, target: str) -> list[tuple[str, str, str]]:
+    return [(f"{name}.{end}", f"{target}.{end}", "") for end in ("weight", "bias")]
+
+
+def _low_rank(letters: str) -> list[tuple[str, str, str]]:
+    return [
+        (f"blocks.{{i}}.att.{letter}{n}", f"time_mix_{letter}{n}.weight", "turned" if n else "flat")
+        for letter in letters
+        for n in range(3)
+        if letter != "g" or n
+    ]
+
+
+_MATRICES = [
+    *((f"blocks.{{i}}.att.{name}.weight", f"time_mix_{name}.weight", "") for name in ("receptance", "key", "value")),
+    ("blocks.{i}.att.output.weight", "time_mix_output.weight", ""),
+    *_both("blocks.{i}.att.ln_x", "time_mix_ln"),
+    *((f"blocks.{{i}}.ffn.{name}.weight", f"channel_mix_{name}.weight", "") for name in ("key", "value")),
+    *_both("blocks.{i}.ln1", "attn_norm"),
+    *_both("blocks.{i}.ln2", "attn_norm_2"),
+]
+_ENDS = [
+    ("emb.weight", "token_embd.weight"),
+    *((f"blocks.0.ln0.{end}", f"token_embd_norm.{end}") for end in ("weight", "bias")),
+    *((f"ln_out.{end}", f"output_norm.{end}") for end in ("weight", "bias")),
+    ("head.weight", "output.weight"),
+]
+RWKV7 = Layout(
+    "rwkv7",
+    "blocks.0.att.r_k",
+    _ENDS,
+    [
+        *_MATRICES,
+        *_low_rank("wavg"),
+        *((f"blocks.{{i}}.att.{name}", f"time_mix_{name}.weight", "flat") for name in ("k_k", "k_a", "r_k")),
+        ("blocks.{i}.ffn.x_k", "channel_mix_lerp_k.weight", "flat"),
+    ],
+    [f"blocks.{{i}}.att.x_{letter}" for letter in "rwkvag"],
+    "blocks.0.att.r_k",
+    r"blocks\.0\.att\.v[012]",  # unused: the first layer mixes no values of a layer before it
+)
+RWKV6 = Layout(
+    "rwkv6",
+    "blocks.0.att.time_maa_x",
+    _ENDS,
+    [
+        *_MATRICES,
+        ("blocks.{i}.att.gate.weight", "time_mix_gate.weight", ""),
+        ("blocks.{i}.att.time_maa_x", "time_mix_lerp_x.weight", "flat"),
+        ("blocks.{i}.att.time_maa_w1", "time_mix_w1.weight", "turned"),
+        ("blocks.{i}.att.time_maa_w2", "time_mix_w2.weight", "turned"),
+        ("blocks.{i}.att.time_decay", "time_mix_decay.weight", "flat"),
+        ("blocks.{i}.att.time_decay_w1", "time_mix_decay_w1.weight", "turned"),
+        ("blocks.{i}.att.time_decay_w2", "time_mix_decay_w2.weight", "turned"),
+        ("blocks.{i}.att.time_faaaa", "time_mix_first.weight", ""),
+        ("blocks.{i}.ffn.receptance.weight", "channel_mix_receptance.weight", ""),
+        *((f"blocks.{{i}}.ffn.time_maa_{letter}", f"channel_mix_lerp_{letter}.weight", "flat") for letter in "kr"),
+    ],
+    [f"blocks.{{i}}.att.time_maa_{letter}" for letter in "wkvrg"],
+    "blocks.0.att.time_faaaa",
+)
+
+
+def _fla_rows() -> list[tuple[str, str, str]]:
+    at = "model.layers.{i}"
+    names = {"r_proj": "receptance", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
+    rows = [(f"{at}.attn.{name}.weight", f"time_mix_{target}.weight", "") for name, target in names.items()]
+    for letter in "wavg":
+        parts = {"lora.0.weight": "1", "lora.2.weight": "2", **({} if letter == "g" else {"lora.2.bias": "0"})}
+        rows += [(f"{at}.attn.{letter}_lora.{part}", f"time_mix_{letter}{n}.weight", "") for part, n in parts.items()]
+    rows += [(f"{at}.attn.{name}", f"time_mix_{name}.weight", "flat") for name in ("k_k", "k_a", "r_k")]
+    rows += [(f"{at}.ffn.{name}.weight", f"channel_mix_{name}.weight", "") for name in ("key", "value")]
+    rows += [(f"{at}.ffn.x_k", "channel_mix_lerp_k.weight", "flat")]
+    norms = {"attn.g_norm": "time_mix_ln", "attn_norm": "attn_norm", "ffn_norm": "attn_norm_2"}
+    return rows + [row for name, target in norms.items() for row in _both(f"{at}.{name}", target)]
+
+
+FLA7 = Layout(
+    "rwkv7",
+    "model.layers.0.attn.r_k",
+    [
+        ("model.embeddings.weight", "token_embd.weight"),
+        *((f"model.layers.0.pre_norm.{end}", f"token_embd_norm.{end}") for end in ("weight", "bias")),
+        *((f"model.norm.{end}", f"output_norm.{end}") for end in ("weight", "bias")),
+        ("lm_head.weight", "output.weight"),
+    ],
+    _fla_rows(),
+    [f"model.layers.{{i}}.attn.x_{letter}" for letter in "rwkvag"],
+    "model.layers.0.attn.r_k",
+    r"model\.layers\.0\.attn\.v_lora\..*",
+)
+LAYOUTS = (RWKV7, RWKV6, FLA7)
+
+
+def layout_of(names: Mapping[str, Stored]) -> Layout | None:
+    """The layout of a checkpoint of RWKV."""
+    return next((layout for layout in LAYOUTS if layout.mark in names), None)
+
+
+def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template: str) -> Plan:
+    """What to write for a checkpoint of this layout. Raises BadFile where tensors are missing or left."""
+    remaining = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(layout.ignored, name)}
+    known = re.escape(layout.lerps[0]).replace(r"\{i\}", r"(\d{1,4})")
+    layers = 1 + max((int(found[1]) for name in remaining if (found := re.fullmatch(known, name))), default=0)
+
+    def take(name: str) -> Stored:
+        if name not in remaining:
+            raise BadFile(f"{path}: tensor {name!r} is missing; download the file again")
+        return remaining.pop(name)
+
+    planned = [_single(path, take(name), target) for name, target in layout.ends]
+    for i in range(layers):
+        planned += _layer(path, layout, i, take)
+    if remaining:
+        what = f"tensor {printable(min(remaining))!r} is none of {layout.architecture}"
+        raise BadFile(f"{path}: {what}; give a file without additions")
+    heads = tensors[layout.heads].shape
+    if len(heads) != 2:
+        raise BadFile(f"{path}: {layout.heads!r} has the shape {list(heads)}, expected [heads, head size]")
+    shapes = {tensor.name: tensor.shape for tensor in planned}
+    metadata = _metadata(layout.architecture, shapes, layers, heads[1])
+    return Plan(layout.architecture, metadata | world_tokenizer(shapes["token_embd.weight"][0], template), planned)
+
+
+def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: float = 1) -> Planned:
+    shape = tensor.shape
+    if reshape == "flat":
+        shape = (tensor.count,)
+    elif reshape == "turned":
+        if len(shape) < 2:
+            raise BadFile(f"{path}: what becomes {name!r} has the shape {list(shape)}, expected a matrix")
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return Planned(name, shape, (tensor,), reshape, divisor)
+
+
+def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> list[Planned]:
+    """The tensors of a layer. In RWKV-7 the first has copies of a's for v's, which llama.cpp wants and does not use."""
+    lerps = tuple(take(name.format(i=i)) for name in layout.lerps)
+    if len({lerp.count for lerp in lerps}) > 1:
+        raise BadFile(f"{path}: {layout.lerps[0].format(i=i)!r} and those like it differ in size")
+    fused = Planned(f"blk.{i}.time_mix_lerp_fused.weight", (len(lerps), 1, 1, lerps[0].count), lerps)
+    first_v, planned = layout.architecture == "rwkv7" and i == 0, [fused]
+    for name, target, reshape in layout.rows:
+        if first_v and target.startswith("time_mix_v") and target[10] in "012":
+            continue
+        rescaled = layout.architecture == "rwkv6" and target in RESCALED
+        divisor = 2.0 ** (i // RESCALE) if rescaled else 1.0
+        tensor = _single(path, take(name.format(i=i)), f"blk.{i}.{target}", reshape, divisor)
+        planned.append(tensor)
+        if first_v and target.startswith("time_mix_a"):
+            planned.append(replace(tensor, name=tensor.name.replace("time_mix_a", "time_mix_v")))
+    return planned
+
+
+def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: int, head: int) -> dict[str, Value]:
+    """The sizes, as the shapes of tensors give them."""
+
+    def rows(name: str) -> int:
+        return shapes[f"blk.0.{name}.weight"][-2 if len(shapes[f"blk.0.{name}.weight"]) > 1 else 0]
+
+    sizes: dict[str, Value] = {
+        "context_length": CONTEXT,
+        "embedding_length": shapes["token_embd.weight"][-1],
+        "block_count": layers,
+        "attention.layer_norm_epsilon": EPS,
+        "wkv.head_size": head,
+        "feed_forward_length": rows("channel_mix_key"),
+        "attention.head_count": 0,  # llama.cpp wants it
+    }
+    if architecture == "rwkv6":
+        sizes |= {
+            "rescale_every_n_layers": RESCALE,
+            "time_mix_extra_dim": rows("time_mix_w1") // len(RWKV6.lerps),
+            "time_decay_extra_dim": rows("time_mix_decay_w1"),
+        }
+    else:
+        ranks = {"decay": "w", "iclr": "a", "gate": "g"}
+        sizes |= {f"attention.{what}_lora_rank": rows(f"time_mix_{letter}1") for what, letter in ranks.items()}
+        values = shapes.get("blk.1.time_mix_v1.weight", shapes["blk.0.time_mix_v1.weight"])
+        sizes["attention.value_residual_mix_lora_rank"] = values[0]
+    return {f"{architecture}.{key}": value for key, value in sizes.items()}

@@ -1,0 +1,73 @@
+"""Tiny RWKV checkpoints with random numbers, under the names of each program."""
+
+import re
+
+import numpy as np
+
+WIDTH, HEAD, INNER, LAYERS, TOKENS, RANK = 32, 16, 64, 2, 65536, 8
+MIX_RANK, DECAY_RANK = 32, 64  # of RWKV-6: what llama.cpp takes them to be
+
+
+def rwkv7() -> dict[str, np.ndarray]:
+    """The names of BlinkDL's RWKV-7 (x070). Numbers are whole multiples of 1/64: exact in 16 bits."""
+    d, shapes = WIDTH, _around()
+    for i in range(LAYERS):
+        att = f"blocks.{i}.att"
+        shapes |= {f"{att}.x_{letter}": (1, 1, d) for letter in "rwkvag"}
+        for letter in "wavg":
+            shapes |= {f"{att}.{letter}1": (d, RANK), f"{att}.{letter}2": (RANK, d)}
+            shapes |= {f"{att}.{letter}0": (1, 1, d)} if letter != "g" else {}
+        shapes |= {f"{att}.k_k": (1, 1, d), f"{att}.k_a": (1, 1, d), f"{att}.r_k": (d // HEAD, HEAD)}
+        shapes |= {f"blocks.{i}.ffn.x_k": (1, 1, d)}
+    return _random(shapes)
+
+
+def rwkv6() -> dict[str, np.ndarray]:
+    """The names of BlinkDL's RWKV-6 (x060)."""
+    d, shapes = WIDTH, _around()
+    for i in range(LAYERS):
+        att, ffn = f"blocks.{i}.att", f"blocks.{i}.ffn"
+        shapes |= {f"{att}.time_maa_{letter}": (1, 1, d) for letter in "xwkvrg"}
+        shapes |= {f"{att}.time_maa_w1": (d, 5 * MIX_RANK), f"{att}.time_maa_w2": (5, MIX_RANK, d)}
+        shapes |= {f"{att}.time_decay": (1, 1, d), f"{att}.time_decay_w1": (d, DECAY_RANK)}
+        shapes |= {f"{att}.time_decay_w2": (DECAY_RANK, d), f"{att}.time_faaaa": (d // HEAD, HEAD)}
+        shapes |= {f"{att}.gate.weight": (d, d), f"{ffn}.receptance.weight": (d, d)}
+        shapes |= {f"{ffn}.time_maa_k": (1, 1, d), f"{ffn}.time_maa_r": (1, 1, d)}
+    return _random(shapes)
+
+
+def fla7() -> dict[str, np.ndarray]:
+    """The model of `rwkv7` under the names of flash-linear-attention; its low-rank matrices are transposed."""
+    names = {
+        r"^emb\.weight": "model.embeddings.weight", r"^head\.": "lm_head.", r"^ln_out\.": "model.norm.",
+        r"^blocks\.0\.ln0": "model.layers.0.pre_norm", r"^blocks": "model.layers", r"\.ln1\.": ".attn_norm.",
+        r"\.ln2\.": ".ffn_norm.", r"\.att\.": ".attn.", r"\.ln_x\.": ".g_norm.", r"\.output\.": ".o_proj.",
+        r"attn\.receptance": "attn.r_proj", r"attn\.key": "attn.k_proj", r"attn\.value": "attn.v_proj",
+        r"\.([wavg])1$": r".\1_lora.lora.0.weight", r"\.([wavg])2$": r".\1_lora.lora.2.weight",
+        r"\.([wav])0$": r".\1_lora.lora.2.bias",
+    }  # fmt: skip
+    found = {}
+    for name, array in rwkv7().items():
+        new = name
+        for pattern, target in names.items():
+            new = re.sub(pattern, target, new)
+        found[new] = array.T if "lora.0.weight" in new or "lora.2.weight" in new else array
+        found[new] = found[new].reshape(-1) if new.endswith(".bias") else found[new]
+    return {name: array for name, array in found.items() if not name.startswith("model.layers.0.attn.v_lora")}
+
+
+def _around() -> dict[str, tuple[int, ...]]:
+    """What both have."""
+    d = WIDTH
+    shapes: dict[str, tuple[int, ...]] = {"emb.weight": (TOKENS, d), "head.weight": (TOKENS, d)}
+    norms = ["blocks.0.ln0", "ln_out"]
+    for i in range(LAYERS):
+        norms += [f"blocks.{i}.ln1", f"blocks.{i}.ln2", f"blocks.{i}.att.ln_x"]
+        shapes |= {f"blocks.{i}.att.{n}.weight": (d, d) for n in ("receptance", "key", "value", "output")}
+        shapes |= {f"blocks.{i}.ffn.key.weight": (INNER, d), f"blocks.{i}.ffn.value.weight": (d, INNER)}
+    return shapes | {f"{norm}.{end}": (d,) for norm in norms for end in ("weight", "bias")}
+
+
+def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return {name: (rng.integers(-64, 64, shape) / 64).astype(np.float32) for name, shape in sorted(shapes.items())}

@@ -1,0 +1,164 @@
+"""Checkpoints become the files that llama.cpp's converter writes, and bad ones are refused in one line."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.convert.convert import convert
+from rwkv_gpu.errors import RwkvGpuError
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.mixes import mix_of
+from rwkv_gpu.gguf.requantise import requantise
+from tests.convert import checkpoints
+from tests.convert.record import CONFIGS, RECORD, described
+from tests.gguf.test_safetensors import whole
+from tests.gguf.torch_files import Calls, save, torch_names
+
+RECORDED = json.loads(RECORD.read_text())
+# The name is a folder's; the template is the project's own, by a name that llama.cpp knows as well.
+OWN_KEYS = {"general.name", "tokenizer.chat_template"}
+
+
+def safetensors(folder: Path, kind: str) -> Path:
+    """A checkpoint in 16 bits: a file, or for fla a folder with two shards."""
+    tensors = {name: ("F16", array) for name, array in getattr(checkpoints, kind)().items()}
+    if kind != "fla7":
+        path = folder / "model.st"
+        path.write_bytes(whole(tensors))
+        return path
+    names = sorted(tensors)
+    places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(names)}
+    for shard in sorted(set(places.values())):
+        data = whole({name: tensors[name] for name in names if places[name] == shard})
+        (folder / shard).write_bytes(data)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "config.json").write_text(json.dumps(CONFIGS[kind]))
+    return folder
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_file_has_the_keys_and_tensors_of_llama_cpp(tmp_path, kind):
+    target = tmp_path / "out.gguf"
+    convert(safetensors(tmp_path, kind), target)
+    found, expected = described(target), RECORDED[kind]
+    assert found["tensors"] == expected["tensors"]
+    for keys in (found["keys"], expected["keys"]):
+        for name in OWN_KEYS:
+            assert keys.pop(name)[0] == ["STRING"]
+    assert found["keys"] == expected["keys"]
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    return torch_names(monkeypatch)
+
+
+def test_files_of_torch_and_safetensors_become_the_same_tensors(tmp_path, torch):
+    arrays = checkpoints.rwkv7()
+    path = save(tmp_path / "model.pth", torch, arrays, kind="BFloat16Storage")
+    convert(path, tmp_path / "a.gguf", "f16")
+    convert(safetensors(tmp_path, "rwkv7"), tmp_path / "b.gguf")
+    assert described(tmp_path / "a.gguf")["tensors"] == described(tmp_path / "b.gguf")["tensors"]
+    convert(path, tmp_path / "c.gguf")
+    with GGUFFile.open(tmp_path / "c.gguf") as file:
+        assert file.tensors["output.weight"].format.name == "BF16"
+        np.testing.assert_array_equal(file.values(file.tensors["token_embd.weight"]), arrays["emb.weight"])
+
+
+def test_quantising_in_the_same_pass_equals_quantising_afterwards(tmp_path):
+    path = safetensors(tmp_path, "rwkv7")
+    convert(path, tmp_path / "f16.gguf")
+    requantise(tmp_path / "f16.gguf", tmp_path / "after.gguf", mix_of("Q8_0"))
+    convert(path, tmp_path / "once.gguf", "q8_0")
+    after, once = described(tmp_path / "after.gguf"), described(tmp_path / "once.gguf")
+    assert {row[0] for row in once["tensors"].values()} == {"F32", "F16", "Q8_0"}
+    assert once["tensors"] == after["tensors"]
+    assert once["keys"] | {"general.name": 0} == after["keys"] | {"general.name": 0}
+
+
+def test_a_command_converts_a_checkpoint_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path / "cache"))
+    path = safetensors(tmp_path, "rwkv6")
+    run = [str(word) for word in ("generate", path, "-p", "a", "-n", "2", "--device", "cpu", "--temperature", "0")]
+    first, second = (CliRunner().invoke(cli, run) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
+    assert "converting" in first.stderr
+    assert "converting" not in second.stderr
+    assert first.stdout == second.stdout
+    [made] = (tmp_path / "cache" / "converted").iterdir()
+    assert made.suffix == ".gguf"
+
+
+def test_bad_checkpoints_are_refused_in_one_line_and_write_nothing(tmp_path, torch):
+    target, good = tmp_path / "out.gguf", checkpoints.rwkv7()
+
+    def refused(message: str, path: Path) -> None:
+        with pytest.raises(RwkvGpuError, match=message) as caught:
+            convert(path, target)
+        assert str(caught.value).isprintable()
+        assert not target.exists()
+
+    def as_file(**changes: np.ndarray | None) -> Path:
+        arrays = good | {name.replace("__", "."): array for name, array in changes.items()}
+        path = tmp_path / "bad.st"
+        path.write_bytes(whole({name: ("F16", array) for name, array in arrays.items() if array is not None}))
+        return path
+
+    refused("'blocks.1.att.k_k' is missing", as_file(blocks__1__att__k_k=None))
+    refused("'extra' is none of rwkv7", as_file(extra=np.ones(3)))
+    refused("time_mix_w1", as_file(blocks__1__att__w1=np.ones((30, 8))))
+    refused("expected a matrix", as_file(blocks__1__att__w1=np.ones(30)))
+    refused("differ in size", as_file(blocks__0__att__x_k=np.ones(30)))
+    refused(r"expected \[heads, head size\]", as_file(blocks__0__att__r_k=np.ones(32)))
+    refused("World vocabulary", as_file(emb__weight=np.ones((100, 32)), head__weight=np.ones((100, 32))))
+    refused("infinite or NaN", as_file(blocks__1__att__key__weight=np.full((32, 32), np.nan)))
+    refused("cannot be converted; known: rwkv6, rwkv7", as_file(blocks__0__att__r_k=None))
+    refused("no such file", tmp_path / "none.pth")
+    (tmp_path / "text").write_text("hello")
+    refused("is neither a file of torch.save", tmp_path / "text")
+    refused("it names posix.system|it names nt.system",
+            save(tmp_path / "x.pth", torch, {"a": np.ones(3)}, more={"x": Calls(os.system, "touch ran")}))  # fmt: skip
+    with zipfile.ZipFile(tmp_path / "zip.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", bytes(1 << 20))
+    refused("it is compressed", tmp_path / "zip.pth")
+
+
+def test_bad_folders_are_refused_in_one_line(tmp_path):
+    folder, target = safetensors(tmp_path, "fla7"), tmp_path / "out.gguf"
+    index = folder / "model.safetensors.index.json"
+    whole_index = json.loads(index.read_text())
+
+    def refused(message: str) -> None:
+        with pytest.raises(RwkvGpuError, match=message) as caught:
+            convert(folder, target)
+        assert str(caught.value).isprintable()
+
+    index.write_text(json.dumps({"weight_map": whole_index["weight_map"] | {"more": "part-0.safetensors"}}))
+    refused("'more' is in no shard")
+    index.write_text(json.dumps({"weight_map": {"more": "../model.st"}}))
+    refused("which is no file in the folder")
+    index.write_text(json.dumps({"weight_map": 5}))
+    refused("no weight_map")
+    index.write_text("{")
+    refused("is no JSON")
+    index.write_text(json.dumps(whole_index))
+    (folder / "part-1.safetensors").unlink()
+    refused("part-1.safetensors: is missing")
+
+
+def test_the_command_says_what_it_wrote(tmp_path):
+    path = safetensors(tmp_path, "rwkv7")
+    done = CliRunner().invoke(cli, ["convert", str(path), str(tmp_path / "x.gguf"), "--chat-template", "rwkv-g1"])
+    assert done.exit_code == 0, done.output
+    assert "tensors: " in done.stderr
+    with GGUFFile.open(tmp_path / "x.gguf") as file:
+        assert file.str("tokenizer.chat_template") == "rwkv-g1"
+    with rwkv_gpu.load(tmp_path / "x.gguf", device="cpu") as llm:
+        assert llm.tokenize("The sea") == [6699, 22446]

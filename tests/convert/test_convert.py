@@ -158,6 +158,8 @@ def test_the_command_says_what_it_wrote(tmp_path):
     done = CliRunner().invoke(cli, ["convert", str(path), str(tmp_path / "x.gguf"), "--chat-template", "rwkv-g1"])
     assert done.exit_code == 0, done.output
     assert "tensors: " in done.stderr
+    again = CliRunner().invoke(cli, ["convert", str(path), str(tmp_path / "x.gguf")])
+    assert (again.exit_code, "-y replaces it" in again.stderr) == (2, True)
     with GGUFFile.open(tmp_path / "x.gguf") as file:
         assert file.str("tokenizer.chat_template") == "rwkv-g1"
     with rwkv_gpu.load(tmp_path / "x.gguf", device="cpu") as llm:

@@ -13,7 +13,8 @@ from rwkv_gpu.llm.hub import Hub
 from rwkv_gpu.llm.hub_names import ENDPOINT
 from rwkv_gpu.llm.store import Store
 
-YES, CATALOGUE = "rwkv_gpu.yes", "rwkv_gpu.catalogue"  # values of options that all commands with models share
+# Values of options that commands with models share.
+YES, CATALOGUE, MMPROJ, NO_MMPROJ = (f"rwkv_gpu.{name}" for name in ("yes", "catalogue", "mmproj", "no_mmproj"))
 
 
 def chosen(option: str) -> Any:
@@ -60,7 +61,8 @@ def store() -> Store:
 def hub(**options: Any) -> Hub:
     """The hub set in the environment, with the access token."""
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
-    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), catalogue=chosen(CATALOGUE), **options)
+    options = {"catalogue": chosen(CATALOGUE), "projectors": not (chosen(MMPROJ) or chosen(NO_MMPROJ)), **options}
+    return Hub(models_folder(), endpoint, os.environ.get("HF_TOKEN"), **options)
 
 
 def pull(name: str, **options: Any) -> str:

@@ -20,7 +20,13 @@ def command(*, as_json: bool) -> None:
     models = store().models()
     if as_json:
         rows = [
-            {"name": one.name, "bytes": one.nbytes, "complete": one.complete, "files": [*map(str, one.paths)]}
+            {
+                "name": one.name,
+                "bytes": one.nbytes,
+                "complete": one.complete,
+                "files": [*map(str, one.paths)],
+                "projectors": [*map(str, one.projectors)],
+            }
             for one in models
         ]
         click.echo(json.dumps({"folder": str(store().folder), "models": rows}, indent=2))

@@ -94,11 +94,13 @@ def offer(name: str, hub_name: str) -> str:
 
 def _remembered(name: str, *flags: str, **more: Any) -> Callable[[Command], Command]:
     """An option that commands do not get: `chosen` reads it."""
-    return click.option(*flags, name, expose_value=False, callback=_remember, **more)
+    return click.option(*flags, name, expose_value=False, callback=remember, **more)
 
 
-def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+def remember(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Has `chosen` know the value of an option."""
     ctx.meta[f"rwkv_gpu.{option.name}"] = value
+    return value
 
 
 catalogue_option = _remembered(

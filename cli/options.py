@@ -22,6 +22,7 @@ from .model_name import (
     is_short,
     looks_like_model,
     naming_options,
+    remember,
 )
 from .page import PREFIX, Grouped, variable
 
@@ -177,10 +178,10 @@ LOADING = {
         help="Context of the model before YaRN. Default: the file's, or the trained context.",
     ),
     "mmproj": _loading(
-        "-mm", "--mmproj", type=FileName(), metavar="FILE",
+        "-mm", "--mmproj", type=FileName(), metavar="FILE", callback=remember,
         help="Projector (mmproj-*.gguf) for images. Default: one next to the model that fits it.",
     ),
-    "no_mmproj": _loading("--no-mmproj", is_flag=True, help="Load no projector."),
+    "no_mmproj": _loading("--no-mmproj", is_flag=True, callback=remember, help="Load no projector."),
     "override_kv": _loading(
         "--override-kv", multiple=True, metavar="KEY=TYPE:VALUE",
         help="Replace a key of the model's metadata; TYPE is int, float, bool or str. Can be repeated.",

@@ -13,7 +13,7 @@ from .sizes import sized
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @catalogue_option
 def command(names: tuple[str, ...]) -> None:
-    """Delete models by their names in `rwkv-gpu list`, with all their parts. Other files are never deleted."""
+    """Delete models by their names in `rwkv-gpu list`, with parts and projectors. Other files are never deleted."""
     for name in names:
         short = None if store().matching(name) else hub().names.hub_name(name)
         removed = store().remove(short or name)

@@ -26,7 +26,8 @@ class Hub:
 
     `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
     models. `progress` gets the name of a file, the bytes received, and the total. `catalogue` is a file or URL with
-    further short names of models. Files are downloaded over `connections`, and at most `rate` bytes per second.
+    further short names of models. Files are downloaded over `connections`, and at most `rate` bytes per second. With
+    `projectors`, a model comes with the projector for images that its repository has.
     """
 
     folder: str | os.PathLike[str] | None = None
@@ -37,6 +38,7 @@ class Hub:
     catalogue: str | os.PathLike[str] | None = None
     connections: int = 1
     rate: float | None = None
+    projectors: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.connections <= MOST_CONNECTIONS:
@@ -94,7 +96,7 @@ class Hub:
 
     def pull(self, name: str, file: str | None = None) -> Path:
         """Downloads the missing files of a model; asks the hub which files it has."""
-        return self.store.pull(name, self.repository, self._progress, file)
+        return self.store.pull(name, self.repository, self._progress, file, projector=self.projectors)
 
     def repository(self, name: str) -> "Repository":
         """The repository OWNER/NAME."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -100,9 +100,10 @@ class Files:
         if mmproj is True:
             raise BadInput("mmproj is True; give the path of a projector, or False to use none")
         hub = hub or Hub()
+        alone = replace(hub, projectors=False)
         return cls(
-            _file_of(path, file, hub),
-            None if draft is None else _model("draft", draft, hub),
+            _file_of(path, file, hub if mmproj is None else alone),
+            None if draft is None else _model("draft", draft, alone),
             validate.optional_path("initial_state", initial_state),
             lora,
             hub,

@@ -3,11 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from ..vision.projector_names import is_projector, projector_in
 from ..writer_lock import WriterLock
 from . import hub_names
 
@@ -26,6 +27,7 @@ class Stored:
     paths: tuple[Path, ...]  # its parts in order
     nbytes: int
     complete: bool
+    projectors: tuple[Path, ...] = ()  # in its folder
 
 
 class Store:
@@ -37,9 +39,13 @@ class Store:
     def models(self) -> list[Stored]:
         """All models, by name."""
         groups: dict[str, list[Path]] = {}
+        projectors: dict[Path, list[Path]] = {}
         for path in sorted((*self.folder.rglob("*.gguf"), *self.folder.rglob("*.gguf.part"))):
-            groups.setdefault(self.name_of(path), []).append(path)
-        return [self._stored(name, paths) for name, paths in groups.items()]
+            if is_projector(path.name.removesuffix(".part")):
+                projectors.setdefault(path.parent, []).append(path)
+            else:
+                groups.setdefault(self.name_of(path), []).append(path)
+        return [_stored(name, paths, projectors.get(paths[0].parent, ())) for name, paths in groups.items()]
 
     def find(self, name: str) -> Path | None:
         """Path of a stored model, by its name, its file's name, or NAME:Q4_K_M; None if not found."""
@@ -86,15 +92,19 @@ class Store:
         progress: "Callable[[RemoteFile], Progress]",
         file: str | None = None,
         room: Callable[[int], None] | None = None,
+        *,
+        projector: bool = True,
     ) -> Path:
         """Path of the model with a hub name, or of OWNER/NAME and a file; downloads missing parts.
 
         `progress` takes a file and returns its progress callback. `room` gets the number of bytes to download, and may
-        refuse them.
+        refuse them. With `projector`, a projector for images or sounds that the repository has for the model is
+        downloaded into its folder, too.
         """
         owned, tag = hub_names.parse(name, file)
         source = repository(owned)
-        files = source.models()
+        every = source.files()
+        files = {path: found for path, found in every.items() if hub_names.is_model(path)}
         if file is None:
             file = hub_names.choose(owned, sorted(files), tag)
         elif file not in files:
@@ -103,7 +113,11 @@ class Store:
         for part in parts:  # check all before downloading the first
             if part not in files:
                 raise BadInput(f"{owned} has no {part}: the model is incomplete there; choose another file")
-        missing = [(files[part], path) for part, path in zip(parts, paths, strict=True) if not path.exists()]
+        wanted = [(files[part], path) for part, path in zip(parts, paths, strict=True)]
+        extra = projector_in(every, file) if projector else None
+        if extra is not None:
+            wanted.append((every[extra], paths[0].with_name(hub_names.steps(extra)[-1])))
+        missing = [(one, path) for one, path in wanted if not path.exists()]
         if room is not None:
             room(sum(max(0, one.nbytes - _nbytes(path.with_name(f"{path.name}.part"))) for one, path in missing))
         for one, path in missing:
@@ -115,18 +129,22 @@ class Store:
         return [self.folder.joinpath(repository, *hub_names.steps(part)) for part in hub_names.parts(file)]
 
     def remove(self, name: str) -> Stored:
-        """Deletes a model, complete or partly downloaded."""
+        """Deletes a model, complete or partly downloaded; with the last one of a folder, its projectors, too."""
         found = self.matching(name)
         if len(found) != 1:
             several = f"may be {', '.join(model.name for model in found)}; give the whole name"
             raise BadInput(f"{name} {several if found else 'is no model of `rwkv-gpu list`'}")
-        for path in found[0].paths:
+        gone = found[0]
+        shared = any(one.projectors == gone.projectors for one in self.models() if one.name != gone.name)
+        paths = gone.paths if shared else (*gone.paths, *gone.projectors)
+        nbytes = sum(path.stat().st_size for path in paths)
+        for path in paths:
             with WriterLock(path.with_name(path.name.removesuffix(".part"))):  # a download may be going on
                 path.unlink()
-        for folder in found[0].paths[0].relative_to(self.folder).parents[:-1]:
+        for folder in gone.paths[0].relative_to(self.folder).parents[:-1]:
             if not any((self.folder / folder).iterdir()):
                 (self.folder / folder).rmdir()
-        return found[0]
+        return replace(gone, nbytes=nbytes)
 
     def copy(self, paths: Sequence[Path], name: str) -> None:
         """Gives a model another name. The new files are hard links, which take no room."""
@@ -166,10 +184,12 @@ class Store:
         name = path.relative_to(self.folder).as_posix().removesuffix(".part")
         return hub_names.PART.sub("", name).removesuffix(".gguf")
 
-    def _stored(self, name: str, paths: list[Path]) -> Stored:
-        first = paths[0].name.removesuffix(".part")
-        complete = {path.name for path in paths} == set(hub_names.parts(first))
-        return Stored(name, tuple(paths), sum(path.stat().st_size for path in paths), complete)
+
+def _stored(name: str, paths: list[Path], projectors: Sequence[Path]) -> Stored:
+    first = paths[0].name.removesuffix(".part")
+    complete = {path.name for path in paths} == set(hub_names.parts(first))
+    nbytes = sum(path.stat().st_size for path in paths)
+    return Stored(name, tuple(paths), nbytes, complete, tuple(projectors))
 
 
 def _nbytes(path: Path) -> int:

@@ -1,6 +1,5 @@
 """Joins a projector with its language model: checks that they belong together, and makes rows for the engine."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from ..models.registry import Contents
 from ..ops.media import EMBEDDED
 from .encoder import Encoder, Image
 from .projector import Vision, read_vision
+from .projector_names import is_projector, ranked
 from .towers import deepstack
 
 MOST_CANDIDATES = 16  # projectors in a folder that are tried
@@ -70,21 +70,15 @@ def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope |
 
 def find_vision(file: GGUFFile, model: Contents) -> Vision | None:
     """The projector of a model in the same folder: a file with mmproj in its name; None if no such file fits."""
-    names = [path for path in file.path.parent.glob("*.gguf") if "mmproj" in path.name.lower()]
-    for path in sorted(names, key=lambda path: (-_alike(path.name, file.path.name), path.name))[:MOST_CANDIDATES]:
+    names = [path.name for path in file.path.parent.glob("*.gguf") if is_projector(path.name)]
+    for name in ranked(names, file.path.name)[:MOST_CANDIDATES]:
         try:
-            vision = read_vision(path)
+            vision = read_vision(file.path.with_name(name))
             check_vision(vision, file, model)
         except (BadFile, BadInput, UnsupportedModel, OSError):
             continue
         return vision
     return None
-
-
-def _alike(name: str, other: str) -> int:
-    """The number of words that two file names share."""
-    words = [set(re.split(r"[^a-z0-9]+", one.lower())) for one in (name, other)]
-    return len(words[0] & words[1])
 
 
 def eyes_for(vision: Vision, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:

@@ -12,7 +12,7 @@ from tests.llm.hub_server import serving
 
 ONE = (OWN / "tiny-rwkv7.gguf").read_bytes()
 PARTS = ["large-Q6_K-00001-of-00002.gguf", "large-Q6_K-00002-of-00002.gguf"]
-SINGLE = ["README.md", "sub/model-Q8_0.gguf", "model-Q4_K_M.gguf", "model-Q4_K_S.gguf", "mmproj-model-Q4_K_M.gguf"]
+SINGLE = ["README.md", "sub/model-Q8_0.gguf", "model-Q4_K_M.gguf", "model-Q4_K_S.gguf", "mtp-model-Q4_K_M.gguf"]
 FILES = dict.fromkeys([*SINGLE, *PARTS], ONE)
 
 

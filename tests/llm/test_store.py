@@ -21,7 +21,7 @@ FILES = {
     "model-Q4_K_M.gguf": WHOLE,
     "large-Q6_K-00001-of-00002.gguf": FIRST,
     "large-Q6_K-00002-of-00002.gguf": SECOND,
-    "mmproj-model-f16.gguf": b"picture",
+    "mtp-model-f16.gguf": b"drafts",
     "README.md": b"read me",
 }
 NAME = "hf.co/owner/name:Q4_K_M"

@@ -1,0 +1,38 @@
+"""Names of projector files: which files are projectors, and which of them suits a model best."""
+
+import re
+from collections.abc import Iterable
+
+FORMATS = "f16", "bf16", "q8_0", "f32"  # the first is preferred
+
+
+def is_projector(path: str) -> bool:
+    """True if a file has the name of a projector."""
+    name = re.split(r"[/\\]", path)[-1].lower()
+    return name.endswith(".gguf") and "mmproj" in name
+
+
+def ranked(names: Iterable[str], model: str) -> list[str]:
+    """Names of projectors, the most suitable one for the file name of a model first: they share most words."""
+    own = _words(model)
+
+    def rank(name: str) -> tuple[int, int, str]:
+        formats = [at for at, one in enumerate(FORMATS) if re.search(rf"(?<![a-z0-9]){one}(?![a-z0-9])", name.lower())]
+        return -len(own & _words(name)), min(formats, default=len(FORMATS)), name
+
+    return sorted(names, key=rank)
+
+
+def projector_in(files: Iterable[str], model: str) -> str | None:
+    """The projector of a model among the files of its repository: in the folder of the model, or else above it."""
+    *folders, name = model.split("/")
+    projectors = [file for file in files if is_projector(file)]
+    for depth in range(len(folders), -1, -1):
+        here = [file for file in projectors if file.split("/")[:-1] == folders[:depth]]
+        if here:
+            return ranked(here, name)[0]
+    return None
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", name.lower().removesuffix(".gguf")))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,12 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
-from rwkv_gpu.llm.load_options import room_of
+from rwkv_gpu.llm.load_options import room_of, vision_for
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
+from rwkv_gpu.vision.encoder import tower_bytes
+from rwkv_gpu.vision.projector import Vision
 
 from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
@@ -34,18 +36,19 @@ from .sizes import context_text, sized
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
 @model_arguments()
 @shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "no_draft", "draft_tokens")
+@shared("mmproj", "no_mmproj")
 @shared("rope_scaling", "rope_scale", "yarn_orig_ctx", into=lambda **values: {"rope": RopeScaling(*values.values())})
 @placement_options
 @click.pass_context
 def command(
     ctx: click.Context, model: str, device: str, split: str | None, chunk_size: int | Literal["auto"],
     context: int | None, kv: KVType, lora: Sequence[tuple[str, float]], draft: str | None, no_draft: bool,
-    draft_tokens: int | None, rope: RopeScaling,
+    draft_tokens: int | None, rope: RopeScaling, mmproj: str | None, no_mmproj: bool,
     offload: Offload, as_json: bool,
 ) -> None:  # fmt: skip
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
 
-    LoRA adapters, a draft model and the model's own head for drafts are counted, too.
+    LoRA adapters, a draft model, the model's own head for drafts and a projector for images are counted, too.
     """
     with ExitStack() as stack:
         file = stack.enter_context(GGUFFile.open(model))
@@ -63,7 +66,9 @@ def command(
         target = drafts.in_use(target)
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
-        wanted = Wanted(file, target, Companions(adapters, drafts.model), offload, rows or "auto")
+        given = None if mmproj is None else Path(mmproj)
+        vision = vision_for(file, target, given, finds=not no_mmproj, devices=len(names))
+        wanted = Wanted(file, target, Companions(adapters, drafts.model), offload, rows or "auto", vision)
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
         }  # fmt: skip
@@ -92,6 +97,11 @@ class Wanted:
     companions: Companions = NO_COMPANIONS
     offload: Offload = ON_GPU
     chunk_size: int | Literal["auto"] = "auto"
+    vision: Vision | None = None
+
+    def companions_on(self, device: Device | None) -> Companions:
+        """What shares a device with the model, its projector as well."""
+        return replace(self.companions, projector=0 if self.vision is None else tower_bytes(self.vision, device))
 
 
 @contextmanager
@@ -129,14 +139,16 @@ def describe_layout(layout: Layout) -> list[str]:
 
 def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
     """The memory that the model needs on the chosen device."""
-    file, model, companions, offload = wanted.file, wanted.model, wanted.companions, wanted.offload
+    file, model, offload = wanted.file, wanted.model, wanted.offload
     if choice.adapter is None:
+        companions = wanted.companions_on(None)
         return fit(None, file, model, companions, **with_context(None, file, model, companions=companions, **options))
     with Device(choice.adapter) as opened:
         chunk_size = wanted.chunk_size
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
             chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
+        companions = wanted.companions_on(opened)
         options = with_context(opened, file, model, offload, companions, **options)
         return fit(opened, file, model, companions, chunk_size=chunk_size, offload=offload, **options)
 
@@ -172,6 +184,7 @@ def describe(result: Fit, choice: Choice) -> list[str]:
     ]
     lines += [f"  adapters {sized(result.adapters)}"] if result.adapters else []
     lines += [f"  draft    {sized(result.draft)}"] if result.draft else []
+    lines += [f"  images   {sized(result.projector)}, once there is one"] if result.projector else []
     lines += [f"  in main memory: {line}" for line in main_memory_lines(result)]
     if result.buffer_limit is not None and result.binding_limit is not None:
         lines.append(f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding")

@@ -18,6 +18,8 @@ from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
 from rwkv_gpu.models.registry import Model, load_model
+from rwkv_gpu.vision.eyes import find_vision
+from rwkv_gpu.vision.projector import ARCHITECTURE, vision_of
 
 from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
@@ -39,7 +41,7 @@ def command(model: str, tensors: bool, device: str | None, as_json: bool) -> Non
     Only the file is read. `rwkv-gpu fit`, or --device, checks the memory of a device.
     """
     with GGUFFile.open(model) as file:
-        data = summary(file)
+        data = summary(file) | projector_facts(file)
         shown = {label.replace("_", " "): _shown(value) for label, value in data.items()}
         try:
             need = needs(file) if device is None else needs_on(file, choices_of(device_names(device)))
@@ -147,6 +149,26 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "formats": dict(formats.most_common()),
     }
     return {label: value for label, value in facts.items() if value is not None}
+
+
+def projector_facts(file: GGUFFile) -> dict[str, Any]:
+    """The facts of a projector file, or which projector lies next to a model."""
+    try:
+        if file.str("general.architecture") == ARCHITECTURE:
+            vision = vision_of(file)
+            sizes, side = vision.preparation, vision.preparation.side
+            most = sizes.most // sizes.step**2
+            return {
+                "projector_type": vision.type,
+                "layers": len(vision.tower.layers),
+                "patch": sizes.patch,
+                "images": f"{side} x {side} pixels" if side else f"of any shape, {most:,} rows at most",
+                "row_width": vision.width,
+            }
+        found = find_vision(file, load_model(file))
+    except RwkvGpuError as error:  # that of a model is under what it needs
+        return {"images": f"not supported: {error}"} if file.str("general.architecture") == ARCHITECTURE else {}
+    return {} if found is None else {"projector": str(found.path), "projector_type": found.type}
 
 
 def _shown(value: Any) -> str:

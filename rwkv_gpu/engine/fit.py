@@ -52,6 +52,7 @@ class Fit:
     available: int | None  # None if the device does not report it
     adapters: int = 0  # factors of LoRA adapters
     draft: int = 0  # all that a draft model needs
+    projector: int = 0  # weights, keys and values of the tower that the first image loads
     host: int = 0  # weights in main memory, which the GPU reads there
     host_available: int | None = None  # main memory available for these
     host_layers: int = 0  # layers in main memory
@@ -67,12 +68,12 @@ class Fit:
     @property
     def needed(self) -> int:
         """Total bytes needed on the device."""
-        return self.weights + self.adapters + self.cache + self.state + self.scratch + self.draft
+        return self.weights + self.adapters + self.cache + self.state + self.scratch + self.draft + self.projector
 
     @property
     def parts(self) -> dict[str, int]:
-        """The bytes by purpose; adapters and drafts only if present."""
-        extras = {"adapters": self.adapters, "draft": self.draft}
+        """The bytes by purpose; adapters, drafts and projectors only if present."""
+        extras = {"adapters": self.adapters, "draft": self.draft, "projector": self.projector}
         always = {"weights": self.weights, "state": self.state, "scratch": self.scratch}
         return always | {name: nbytes for name, nbytes in extras.items() if nbytes}
 
@@ -105,10 +106,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Companions:
-    """Adapters and a draft model that share a device with a model."""
+    """Adapters, a draft model and a projector that share a device with a model."""
 
     adapters: Adapters = NO_ADAPTERS
     draft: tuple[GGUFFile, Model] | None = None  # drafts for the model
+    projector: int = 0  # bytes that its tower takes
 
     def drafting(self, device: Device | None, target: CacheConfig) -> int:
         """Memory needs of the draft model for this target."""
@@ -141,12 +143,14 @@ def fit(
     if device is None:
         context = config.context if model.caches else None
         state = config.total(model.caches, model.states) + sum(slot_rows_bytes(model, config).values())
-        return Fit(context, host_weights_bytes(model), state, 0, host_available(), extra, draft)
+        found = Fit(context, host_weights_bytes(model), state, 0, host_available(), extra, draft)
+        return replace(found, projector=companions.projector)
     check_bindings(device, model, config)
-    placement = placement_of(device, file, model, config, chunk_size, offload, extra + draft)
+    placement = placement_of(device, file, model, config, chunk_size, offload, extra + draft + companions.projector)
     scratch = _scratch(device, placement.parameters, model, config, chunk_size, factors, values)
     scratch += sum(slot_sizes(device, placement.parameters))
-    return replace(resident(device, placement, model, config, offload, scratch), adapters=extra, draft=draft)
+    found = resident(device, placement, model, config, offload, scratch)
+    return replace(found, adapters=extra, draft=draft, projector=companions.projector)
 
 
 def factor_bytes(device: Device | None, values: Mapping[str, Array]) -> int:
@@ -250,7 +254,7 @@ def default_context(
         available = _available(device, offload)
         weights = device_bytes(device, place_as_asked(parameters_of(file, model), offload))
     states = config.total([], model.states) + longest.total(windows)
-    weights += factor_bytes(device, companions.adapters.factors(model)[1])
+    weights += factor_bytes(device, companions.adapters.factors(model)[1]) + companions.projector
     if companions.draft is not None:
         draft_file, draft = companions.draft
         draft_config = CacheConfig.of(draft, **draft_options(draft, longest))

@@ -51,7 +51,7 @@ Size = tuple[int, int, bool, int, bool, Output, Brings, bool]
 class GpuRunner(PartRunner):
     """Runs steps as recorded plans, one for each power of two of rows. With a `share`, runs one part of a model.
 
-    It leaves device memory for a model that will `draft`.
+    It leaves device memory for a model that will `draft`, and for a projector of as many bytes.
     """
 
     asynchronous = True
@@ -72,6 +72,7 @@ class GpuRunner(PartRunner):
         offload: Offload = ON_GPU,
         share: Share | None = None,
         draft: tuple[GGUFFile, Model] | None = None,
+        projector: int = 0,
         **options: Unpack[CacheOptions],
     ) -> None:
         super().__init__(model, adapters, chunk_size, share, options)
@@ -79,7 +80,7 @@ class GpuRunner(PartRunner):
         extra = factor_bytes(device, factors)
         check_bindings(device, self.contents, config)
         if share is None:
-            reserved = extra + Companions(draft=draft).drafting(device, config)
+            reserved = extra + Companions(draft=draft).drafting(device, config) + projector
             placement = placement_of(device, file, model, config, chunk_size, offload, reserved)
         else:  # a part lies completely on its device
             placement = Placement(parameters_of(file, self.contents))

@@ -114,15 +114,7 @@ class Files:
 
     def vision(self, file: GGUFFile, model: Model, devices: int) -> Vision | None:
         """The projector of the model, if one is given or lies next to it, and the model runs on one device."""
-        if devices > 1:
-            if self.mmproj is not None:
-                raise BadInput("a model on several devices sees no images; name one device, or leave mmproj out")
-            return None
-        if self.mmproj is not None:
-            vision = read_vision(self.mmproj)
-            check_vision(vision, file, model)
-            return vision
-        return find_vision(file, model) if self.finds_mmproj else None
+        return vision_for(file, model, self.mmproj, finds=self.finds_mmproj, devices=devices)
 
     def adapters(self, model: GGUFFile) -> Adapters:
         """Reads the LoRA adapters for this model."""
@@ -131,6 +123,19 @@ class Files:
     def first_state(self, model: Model, architecture: str) -> StateArrays | None:
         """The tuned state that texts begin with, if any."""
         return None if self.initial_state is None else read_initial_state(self.initial_state, model, architecture)
+
+
+def vision_for(file: GGUFFile, model: Model, mmproj: Path | None, *, finds: bool, devices: int) -> Vision | None:
+    """A given projector of a model, or the one next to it if it `finds` that; none on several devices."""
+    if devices > 1:
+        if mmproj is not None:
+            raise BadInput("a model on several devices sees no images; name one device, or leave mmproj out")
+        return None
+    if mmproj is None:
+        return find_vision(file, model) if finds else None
+    vision = read_vision(mmproj)
+    check_vision(vision, file, model)
+    return vision
 
 
 @dataclass(frozen=True)

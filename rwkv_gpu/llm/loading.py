@@ -76,9 +76,8 @@ def _load(
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
         vision = files.vision(gguf, model, len(devices.names))
-        least = 0 if vision is None else vision.least_rows + room.sequences
         opened = Opened(
-            gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None, least_rows=least
+            gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None, vision=vision
         )
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner

@@ -18,6 +18,8 @@ from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
 from ..models.heads import Predicting
 from ..models.registry import Model
+from ..vision.encoder import tower_bytes
+from ..vision.projector import Vision
 from .drafts import NO_DRAFTS, Drafts
 from .load_options import DeviceOptions
 
@@ -31,12 +33,16 @@ class Opened:
     adapters: Adapters = NO_ADAPTERS
     drafts: Drafts = NO_DRAFTS
     has_initial_state: bool = False
-    least_rows: int = 0  # of a step, for images that are read as a whole
+    vision: Vision | None = None
 
-    @property
-    def companions(self) -> Companions:
-        """Adapters and draft model that share a device with the model."""
-        return Companions(self.adapters, self.drafts.model)
+    def least_rows(self, slots: int) -> int:
+        """Rows that a step of so many sequences must have, for images that are read as a whole."""
+        return 0 if self.vision is None else self.vision.least_rows + slots
+
+    def companions(self, device: Device | None) -> Companions:
+        """Adapters, draft model and projector that share a device with the model."""
+        projector = 0 if self.vision is None else tower_bytes(self.vision, device)
+        return Companions(self.adapters, self.drafts.model, projector)
 
     def without_head(self) -> Self:
         """The same without the model's head."""
@@ -67,8 +73,9 @@ def load_on_host(
     """Loads the model into numpy."""
     refuse_cpu(devices.matrix_units)
     file, model = opened.file, opened.model
-    cache = with_context(None, file, model, companions=opened.companions, **cache)
-    rows = max(opened.least_rows, rows_on_host(model, chunk or DEFAULT_CHUNK, cache.get("slots", 1)))
+    cache = with_context(None, file, model, companions=opened.companions(None), **cache)
+    slots = cache.get("slots", 1)
+    rows = max(opened.least_rows(slots), rows_on_host(model, chunk or DEFAULT_CHUNK, slots))
     runner = HostRunner(file, model, chunk_size=rows, adapters=opened.adapters, **cache)
     if progress is not None:
         progress(file.nbytes, file.nbytes)
@@ -92,17 +99,19 @@ def load_on_gpu(
     file, model, layers = opened.file, opened.model, devices.layers_per_submit
     gpu = devices.open(adapter)
     try:
-        cache = with_context(gpu, file, model, devices.offload, opened.companions, **cache)
+        companions = opened.companions(gpu)
+        cache = with_context(gpu, file, model, devices.offload, companions, **cache)
         found = find_tuned(adapter, gpu.capabilities, devices.tuned)
         if found is not None:
             if look_ahead is None and found.look_ahead is not None:
                 cache["look_ahead"] = found.look_ahead
             chunk = chunk or found.chunk_size
             layers = found.layers_per_submit if layers is None else layers
+        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or DEFAULT_CHUNK)
         runner = GpuRunner(
-            gpu, file, model, chunk_size=max(opened.least_rows, chunk or DEFAULT_CHUNK), tuning=tuning_for(gpu, found),
+            gpu, file, model, chunk_size=rows, tuning=tuning_for(gpu, found),
             layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,
-            draft=opened.drafts.model, **cache,
+            draft=opened.drafts.model, projector=companions.projector, **cache,
         )  # fmt: skip
     except BaseException:
         gpu.close()

@@ -27,7 +27,7 @@ def load_split(
         refuse_cpu(devices.matrix_units)
     layout = lay_out(
         opened.file, opened.model, choices, devices.split, devices.open, chunk_size=chunk or DEFAULT_CHUNK,
-        companions=opened.companions, offload=devices.offload, **cache,
+        companions=opened.companions(None), offload=devices.offload, **cache,
     )  # fmt: skip
     try:
         if len(layout.parts) == 1:

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.cache.config import CacheOptions
+from ..engine.cache.config import CacheConfig, CacheOptions
+from ..engine.fit import weights_bytes
 from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner
 from ..engine.runner import PartRunner
@@ -22,7 +23,7 @@ from .pixels import Picture, patches_of, resized
 from .positions import in_blocks, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
-from .towers import ANGLES, PATCHES, POSITIONS
+from .towers import ANGLES, PATCHES, POSITIONS, Tower
 
 Rows = Mapping[str, npt.NDArray[np.float32]]  # [R, D] each
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
@@ -53,6 +54,22 @@ def prepare(vision: Vision, picture: Picture) -> Image:
     return Image(pixels, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
+def tower_bytes(vision: Vision, device: Device | None) -> int:
+    """Bytes that an open tower takes on a device, or in numpy: weights, keys and values. Intermediates are shared."""
+    with GGUFFile.open(vision.path) as file:
+        tower = vision_of(file).tower
+        config = CacheConfig.of(tower, chunk_size=tower.context, **_cache_of(tower, device))
+        return weights_bytes(device, file, tower) + config.total(tower.caches)
+
+
+def _cache_of(tower: Tower, device: Device | None) -> CacheOptions:
+    rows = tower.context
+    return {
+        "slots": 1, "context": rows, "tokens": -(-rows // PAGE) * PAGE, "cache_bytes": 0, "look_ahead": 0,
+        "kv": "f32" if device is None else "f16",
+    }  # fmt: skip
+
+
 class Encoder:
     """The tower of a projector file on a device. One thread calls `rows`."""
 
@@ -65,11 +82,8 @@ class Encoder:
     def _runner(self) -> PartRunner:
         """The open tower."""
         with GGUFFile.open(self.vision.path) as file:
-            tower, rows = vision_of(file).tower, self.vision.tower.context
-            options: CacheOptions = {
-                "slots": 1, "context": rows, "tokens": -(-rows // PAGE) * PAGE, "cache_bytes": 0, "look_ahead": 0,
-                "kv": "f32" if self._device is None else "f16",
-            }  # fmt: skip
+            tower = vision_of(file).tower
+            rows, options = tower.context, _cache_of(tower, self._device)
             if self._device is None:
                 return HostRunner(file, tower, chunk_size=rows, **options)
             return GpuRunner(self._device, file, tower, chunk_size=rows, **options)

@@ -77,3 +77,27 @@ def test_no_projector_is_fetched_where_none_is_wanted(run, server, tmp_path):
     assert run("rm", name).exit_code == 0
     assert run(*asked).exit_code == 0
     assert "mmproj-model-F16.gguf" in names(tmp_path / "models" / "owner" / "name")
+
+
+def test_info_shows_the_projector_of_a_model_and_what_a_projector_is(run, tmp_path):
+    assert run("pull", "owner/name:Q4_K_M").exit_code == 0
+    path = tmp_path / "models" / "owner" / "name" / "mmproj-model-F16.gguf"
+    data = json.loads(run("info", "name:Q4_K_M", "--json").stdout)
+    assert (data["projector"], data["projector_type"]) == (str(path), "gemma3")
+    data = json.loads(run("info", str(path), "--json").stdout)
+    assert (data["layers"], data["images"], data["row_width"]) == (2, "48 x 48 pixels", 72)
+    assert "--mmproj" in data["error"]
+
+
+def test_fit_counts_the_projector_of_a_model(run):
+    assert run("pull", "owner/name:Q4_K_M").exit_code == 0
+    asked = ("fit", "name:Q4_K_M", "--device", "cpu", "--json")
+    with_one, without = (json.loads(run(*asked, *more).stdout) for more in ((), ("--no-mmproj",)))
+    assert without["projector"] == 0
+    assert with_one["projector"] > PROJECTOR.stat().st_size  # float32 in numpy, and keys and values
+    assert with_one["needed"] == without["needed"] + with_one["projector"]
+    named = json.loads(run(*asked, "--mmproj", str(PROJECTOR)).stdout)
+    assert named["projector"] == with_one["projector"]
+    other = run(*asked, "--mmproj", str(OWN / "vision" / "qwen3vl.gguf"))
+    assert other.exit_code == 2
+    assert "projector of another model" in other.stderr

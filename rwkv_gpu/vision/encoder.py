@@ -1,5 +1,6 @@
 """Turns images into rows of a language model: a tower in numpy or on a GPU, opened with the first image."""
 
+import gc
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from ..engine.host_runner import HostRunner
 from ..engine.runner import PartRunner
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
+from ..gpu.memory import device_available, host_available
 from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
@@ -27,6 +29,7 @@ from .towers import ANGLES, PATCHES, POSITIONS, Tower
 
 Rows = Mapping[str, npt.NDArray[np.float32]]  # [R, D] each
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
+LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +117,15 @@ class Encoder:
             found = runner.features(Batch(batch.ids, batch.segments, outputs, given=given))
         finally:
             runner.store.forget(0)
+            self._release_if_short()
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
+
+    def _release_if_short(self) -> None:
+        """Drops the tower where little memory is free. The next new image loads it again."""
+        free = host_available() if self._device is None else device_available(self._device)
+        if free is not None and free < LEAST_FREE:
+            del self._runner
+            gc.collect()  # plans and runners refer to each other
 
     def _with_breaks(self, rows: npt.NDArray[np.float32], image: Image, name: str) -> npt.NDArray[np.float32]:
         """The same rows with one between two rows of blocks, where the family has these."""

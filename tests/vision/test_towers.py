@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
+from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.projector import read_vision
@@ -55,3 +56,33 @@ def test_rows_of_images_in_numpy_are_those_of_llama_cpp(name):
 def test_rows_of_images_on_a_gpu_are_those_of_llama_cpp(name, fast_device):
     vision, record = golden(name)
     assert rms_apart(vision, record, Encoder(vision, fast_device)) < 1e-3  # keys and values are float16
+
+
+def rows_of(encoder, vision, number):
+    return encoder.rows(prepare(vision, picture_of(image(*SIZES[number]))))["media"]
+
+
+def test_a_tower_is_released_when_memory_is_short_and_loaded_again(monkeypatch):
+    vision, record = golden("qwen3vl")
+    encoder, free = Encoder(vision, None), 1 << 40
+    monkeypatch.setattr(encoder_module, "host_available", lambda: free)
+    rows_of(encoder, vision, 0)
+    assert "_runner" in vars(encoder)
+    free = 1 << 20
+    for number in (1, 2):
+        assert len(rows_of(encoder, vision, number)) == len(record[f"rows{number}"])
+        assert "_runner" not in vars(encoder)
+
+
+@pytest.mark.gpu
+def test_a_released_tower_takes_no_memory_of_the_gpu(monkeypatch, fast_device):
+    vision, _ = golden("qwen3vl")
+    encoder, free = Encoder(vision, fast_device), 1 << 40
+    monkeypatch.setattr(encoder_module, "device_available", lambda _: free)
+    before = fast_device.memory()
+    rows_of(encoder, vision, 0)
+    grown = {name: fast_device.memory().get(name, 0) - before.get(name, 0) for name in ("weights", "kv")}
+    assert all(nbytes > 0 for nbytes in grown.values()), grown
+    free = 1 << 20
+    rows_of(encoder, vision, 1)
+    assert all(fast_device.memory().get(name, 0) == before.get(name, 0) for name in grown)

@@ -3,7 +3,7 @@
 import gc
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from ..gpu.memory import device_available, host_available
 from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
-from .pixels import Picture, patches_of, resized
+from .pixels import Picture, patches_of, tiles_of
 from .positions import in_blocks, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
@@ -36,7 +36,7 @@ LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 class Image:
     """An image as its family resizes it, and its place in a sequence."""
 
-    pixels: npt.NDArray[np.uint8]  # [H, W, 3]
+    tiles: Sequence[npt.NDArray[np.uint8]]  # the images that the tower reads for it, of one size, [H, W, 3] each
     grid: Size  # of patches
     blocks: Size  # of blocks, each of which is a row
     tokens: int  # rows of the language model
@@ -48,13 +48,14 @@ class Image:
 def prepare(vision: Vision, picture: Picture) -> Image:
     """Resizes an image: slow, on the caller's thread."""
     how = vision.preparation
-    pixels = resized(picture, how)
-    grid = how.grid(Size(pixels.shape[1], pixels.shape[0]))
+    tiles = tiles_of(picture, how)
+    grid = how.grid(Size(tiles[0].shape[1], tiles[0].shape[0]))
     blocks = Size(grid.width // how.merge, grid.height // how.merge)
     tokens = blocks.width * blocks.height + (blocks.height - 1 if vision.line_break is not None else 0)
+    tokens *= len(tiles)
     plane = vision.family.grid_positions
     identity = hashlib.sha256(vision.identity + picture.digest).digest()
-    return Image(pixels, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
+    return Image(tiles, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
 def tower_bytes(vision: Vision, device: Device | None) -> int:
@@ -95,29 +96,37 @@ class Encoder:
         """The rows of an image by name, which it remembers."""
         found = self._kept.get(image.identity)
         if found is None:
-            found = self._kept[image.identity] = self._encoded(image)
+            encoded = [self._encoded(image, tile) for tile in image.tiles]
+            found = {name: np.concatenate([rows[name] for rows in encoded]) for name in encoded[0]}
+            self._kept[image.identity] = found
+            self._release_if_short()
         self._kept.move_to_end(image.identity)
         while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MOST_KEPT:
             self._kept.popitem(last=False)
         return found
 
-    def _encoded(self, image: Image) -> Rows:
-        vision, patches = self.vision, patches_of(image.pixels, self.vision.preparation)
+    def _encoded(self, image: Image, tile: npt.NDArray[np.uint8]) -> Rows:
+        """The rows of one tile."""
+        vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
         places = in_blocks(image.grid, vision.preparation.merge)
         given = {PATCHES: patches}
         if vision.table is not None:
             given[POSITIONS] = learned(vision.table, image.grid, places)
+        if vision.summary is not None:  # a further row without pixels
+            given = {
+                PATCHES: np.pad(patches, ((0, 1), (0, 0))),
+                POSITIONS: np.append(given[POSITIONS], [vision.summary], 0),
+            }
         if vision.family.plane is not None:
             given[ANGLES] = plane_angles(places, vision.head_size, vision.family.plane)
         outputs = tuple(range(0, count, vision.preparation.merge**2))
-        batch = Batch.of([(0, 0, [0] * count)])
+        batch = Batch.of([(0, 0, [0] * len(given[PATCHES]))])
         runner = self._runner
         try:
             found = runner.features(Batch(batch.ids, batch.segments, outputs, given=given))
         finally:
             runner.store.forget(0)
-            self._release_if_short()
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
 
     def _release_if_short(self) -> None:

@@ -51,13 +51,27 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
 
 
 def resized(picture: Picture, how: Preparation) -> npt.NDArray[np.uint8]:
-    """The pixels at the size that a family wants, black where the shape differs. [H, W, 3]"""
+    """The pixels at the size that a family wants: black where the shape differs, or stretched with tiles. [H, W, 3]"""
+    return _resized(picture, how, how.target(picture.size), bordered=not how.tiles[1])
+
+
+def tiles_of(picture: Picture, how: Preparation) -> list[npt.NDArray[np.uint8]]:
+    """The images that a tower reads for one: its tiles by row, if it is larger than one of them, and then all of it."""
+    whole, cut, side = resized(picture, how), how.tiled(picture.size), how.side
+    if not cut.width:
+        return [whole]
+    refined = _resized(picture, how, cut, bordered=True)
+    corners = [(y, x) for y in range(0, cut.height, side) for x in range(0, cut.width, side)]
+    return [*(refined[y : y + side, x : x + side] for y, x in corners), whole]
+
+
+def _resized(picture: Picture, how: Preparation, target: Size, *, bordered: bool) -> npt.NDArray[np.uint8]:
+    """The pixels at a size; a border keeps the shape, else they are stretched."""
     image = _pillow()
-    target = how.target(picture.size)
     if picture.size == target:
         return picture.pixels
     filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
-    size = inside(picture.size, target)
+    size = inside(picture.size, target) if bordered else target
     # Columns first, as both passes round and Pillow chooses their order by size.
     narrowed = image.fromarray(picture.pixels).resize((size.width, picture.size.height), filters[how.resampling])
     pixels = np.zeros((target.height, target.width, 3), np.uint8)

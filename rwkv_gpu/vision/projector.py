@@ -15,7 +15,7 @@ from ..gguf.file import GGUFFile
 from ..models.dense import take_biases, take_gates, take_qkv, take_qkv_biases
 from ..models.tensors import EPS, Tensors
 from ..models.transformer import LARGEST_HEAD, FeedForward, Output, stored_size
-from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, HeadRows, LayerNorm, Pairing, Rms
+from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, HeadRows, LayerNorm, Pairing, Rms, Weight
 from .positions import Plane
 from .sizes import Filter, Preparation
 from .towers import JoinedProjector, Layer, MergedProjector, Mlp, PatchAttention, PooledProjector, Projector, Tower
@@ -23,6 +23,8 @@ from .towers import JoinedProjector, Layer, MergedProjector, Mlp, PatchAttention
 ARCHITECTURE = "clip"
 BREAK = "v.token_embd.img_break"
 POSITIONS = "v.position_embd.weight"
+SUMMARY = "v.class_embd"
+MOST_TILES = 64  # of an image
 SAMPLE = 4096  # bytes of each tensor that identify a file
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
 
@@ -40,6 +42,7 @@ class Family:
     tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
     merge: int = 1  # patches on a side of a block
     merge_key: str = "clip.vision.spatial_merge_size"
+    tiles: tuple[int, int] = (0, 0)  # default for the fewest and most tiles of a larger image
     whole: bool = False  # whether tokens of an image see all of it
     plane: Plane | None = None  # how patches turn; None does not
     pairing: Pairing = "normal"
@@ -58,6 +61,7 @@ class Vision:
     preparation: Preparation
     width: int  # of the rows that it makes: that of the language model
     table: npt.NDArray[np.float32] | None  # learned positions, [side², D]
+    summary: npt.NDArray[np.float32] | None  # what is added to a row without pixels, which patches attend to
     line_break: npt.NDArray[np.float32] | None  # a row between two rows of blocks
     parameters: int
     nbytes: int
@@ -152,7 +156,13 @@ class TowerFile:
             self.heads, None, scale=size**-0.5, causal=False, head=size if stored != size else 0
         )  # every patch sees all of them
         cache = Cache(CACHE, self.heads, stored)
-        return tuple(Layer(self._attention(i, how, cache, size), self._feed(i)) for i in range(self.count))
+        return tuple(
+            Layer(self._attention(i, how, cache, size), self._feed(i), self._scales(i)) for i in range(self.count)
+        )
+
+    def _scales(self, i: int) -> tuple[Weight | None, Weight | None]:
+        find, at = self.tensors.find, f"v.blk.{i}"
+        return find(f"{at}.ls1.weight", self.width), find(f"{at}.ls2.weight", self.width)
 
     def _attention(self, i: int, how: Attention, cache: Cache, size: int) -> PatchAttention:
         at, width, tensors = f"v.blk.{i}.attn", self.width, self.tensors
@@ -214,6 +224,12 @@ def _qwen3vl(source: TowerFile) -> Projector:
     return JoinedProjector(source.block, source.mlp("mm.0", "mm.2", source.width * source.block))
 
 
+def _internvl(source: TowerFile) -> Projector:
+    width, at = source.width * source.block, "mm.model.mlp"
+    norm = LayerNorm(source.tensors.take(f"{at}.0.weight", width), source.tensors.find(f"{at}.0.bias", width), 1e-5)
+    return JoinedProjector(source.block, source.mlp(f"{at}.1", f"{at}.3", width), norm)
+
+
 def _pixtral(source: TowerFile) -> Projector:
     tensors, width, merger = source.tensors, source.width, "mm.patch_merger.weight"
     norm = Rms(tensors.take("mm.input_norm.weight", width), source.eps) if merger in tensors else None
@@ -230,6 +246,9 @@ FAMILIES: dict[str, Family] = {
     "qwen3vl_merger": Family(
         _qwen3vl, "bicubic", "<|vision_start|>", "<|vision_end|>", frames=2, tokens=(8, 4096), merge=2,
         plane="halves", pairing="neox", grid_positions=True,
+    ),
+    "internvl": Family(
+        _internvl, "bicubic", "<img>", "</img>", merge=2, merge_key="clip.vision.projector.scale_factor", tiles=(1, 12),
     ),
     "pixtral": Family(
         _pixtral, "bicubic", end="[IMG_END]", norm="rms", tokens=(8, 1024), plane="alternate",
@@ -259,6 +278,11 @@ def vision_of(file: GGUFFile) -> Vision:
     preparation = _preparation(source)
     tower, width = _tower(source, preparation)
     table = _table(source, preparation)
+    summary = None
+    if SUMMARY in file.tensors:
+        if table is None:
+            raise BadFile(f"{file.path}: tensor '{SUMMARY}' needs '{POSITIONS}'")
+        table, summary = table[:-1], _summary(source, table[-1])
     line_break = file.values(file.tensors[BREAK]).reshape(-1) if BREAK in file.tensors else None
     source.tensors.refuse_the_rest()
     identity = hashlib.sha256(repr((kind, preparation, sorted(file.tensors))).encode())
@@ -266,7 +290,7 @@ def vision_of(file: GGUFFile) -> Vision:
         identity.update(file.read(tensor, 0, min(SAMPLE, tensor.nbytes)))
     parameters = sum(int(np.prod(tensor.shape)) for tensor in file.tensors.values())
     nbytes = sum(tensor.nbytes for tensor in file.tensors.values())
-    rows = width, table, line_break
+    rows = width, table, summary, line_break
     return Vision(Path(file.path), kind, family, tower, preparation, *rows, parameters, nbytes, identity.digest())
 
 
@@ -282,7 +306,23 @@ def _preparation(source: TowerFile) -> Preparation:
     elif side % (source.patch * source.merge):
         block = f"a multiple of {source.patch * source.merge}"
         raise source.tensors.bad("metadata key 'clip.vision.image_size'", f"{side}", block)
-    return Preparation(source.patch, source.merge, family.resampling, mean, deviation, side, least, most)
+    tiles = _tiles(source) if family.tiles[1] else (0, 0)
+    return Preparation(source.patch, source.merge, family.resampling, mean, deviation, side, least, most, tiles)
+
+
+def _tiles(source: TowerFile) -> tuple[int, int]:
+    """Fewest and most tiles of an image."""
+    low, high = source.family.tiles
+    fewest = source.file.int("clip.vision.preproc_min_tiles", low=1, high=MOST_TILES, default=low)
+    return fewest, source.file.int("clip.vision.preproc_max_tiles", low=fewest, high=MOST_TILES, default=max(low, high))
+
+
+def _summary(source: TowerFile, position: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """What a row without pixels gets: its embedding and position, less the bias that every row gets."""
+    bias = source.file.tensors.get("v.patch_embd.bias")
+    source.tensors.take(SUMMARY, source.width)
+    found: npt.NDArray[np.float32] = source.file.values(source.file.tensors[SUMMARY]).reshape(-1) + position
+    return found if bias is None else found - source.file.values(bias).reshape(-1)
 
 
 def _triple(file: GGUFFile, key: str) -> tuple[float, float, float]:
@@ -306,7 +346,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     for tap in taps.values():
         if _rows_of(tap) != out:
             raise BadFile(f"{source.file.path}: deepstack rows have {_rows_of(tap)} numbers, expected {out}")
-    most = preparation.most_patches
+    most = preparation.most_patches + (SUMMARY in tensors)
     return (
         Tower(tuple(tensors.taken), patches, bias, layers, *ends, projector, most, learned, taps),
         out,
@@ -326,9 +366,10 @@ def _table(source: TowerFile, preparation: Preparation) -> npt.NDArray[np.float3
     if POSITIONS not in source.tensors:
         return None
     count = source.tensors.dimension(POSITIONS, 0)
-    side = round(count**0.5)
+    first = int(SUMMARY in source.tensors)
+    side = round((count - first) ** 0.5)
     grid = preparation.side // source.patch
-    if side**2 != count or (grid and grid != side):
+    if side**2 + first != count or (grid and grid != side):
         raise source.tensors.bad(f"tensor '{POSITIONS}'", f"{count} rows", f"{grid**2 or 'a square number'}")
     values = source.file.values(source.file.tensors[POSITIONS])
     if values.shape != (count, source.width):

@@ -29,6 +29,7 @@ class Preparation:
     side: int = 0  # of every image; 0: sizes follow the image
     least: int = 0  # pixels
     most: int = 0
+    tiles: tuple[int, int] = (0, 0)  # fewest and most of a larger image, each of `side`; 0: it is one image
 
     @property
     def step(self) -> int:
@@ -48,6 +49,25 @@ class Preparation:
             grow = np.sqrt(F(self.least) / area)
             size = [math.ceil(F(length) * grow / F(self.step)) * self.step for length in image]
         return Size(*size)
+
+    def tiled(self, image: Size) -> Size:
+        """The size that tiles cut from an image; 0 x 0 if it has none.
+
+        Of the shapes that the tiles can have, that counts in which the image keeps most pixels, then the smallest.
+        """
+        fewest, most = self.tiles
+        best, rank = Size(0, 0), (-1, 0)
+        if not most or max(image) <= self.side:
+            return best
+        for columns in range(fewest, most + 1):
+            for rows in range(max(-(-fewest // columns), fewest), min(most // columns, most) + 1):
+                shape = Size(columns * self.side, rows * self.side)
+                scale = min(F(shape.width) / F(image.width), F(shape.height) / F(image.height))
+                kept = int(F(image.width) * scale) * int(F(image.height) * scale)
+                kept = min(kept, image.width * image.height)
+                if (kept, kept - shape.width * shape.height) > rank:
+                    best, rank = shape, (kept, kept - shape.width * shape.height)
+        return best
 
     def grid(self, target: Size) -> Size:
         """Patches of a prepared image."""

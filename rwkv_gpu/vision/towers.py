@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..models.layered import normed
-from ..models.transformer import FeedForward, attend, feed_forward, output
+from ..models.transformer import FeedForward, attend, inner, output
 from ..models.transformer import Output as Branch
 from ..ops.vocabulary import (
     Activation,
@@ -54,6 +54,7 @@ class Layer:
 
     attention: PatchAttention
     feed: FeedForward
+    scales: tuple[Weight | None, Weight | None] = None, None  # of the numbers that each branch adds, by column
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Tower:
         tapped: list[tuple[Projector, Tensor]] = []
         for i, layer in enumerate(self.layers):
             with g.layer(i):
-                x = feed_forward(g, layer.feed, patch_attention(g, layer.attention, x))
+                x = patch_attention(g, layer.attention, x, layer.scales[0])
+                x = added(g, layer.feed.output, inner(g, layer.feed, x), x, layer.scales[1])
             if i in self.taps:
                 tapped.append((self.taps[i], x))
         x = normed(g, x, self.last_norm)
@@ -129,13 +131,20 @@ class Tower:
         return rows | {deepstack(n): projector.project(g, tap) for n, (projector, tap) in enumerate(tapped)}
 
 
-def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor) -> Tensor:
-    """x + output(attention(W_q h, W_k h, W_v h)), h = norm(x), over all patches"""
+def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight | None = None) -> Tensor:
+    """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x), over all patches"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
     if p.pairing is not None:
         angles = g.given(ANGLES)
         q, k = (g.turn(y, angles, p.how.heads, p.pairing) for y in (q, k))
-    return output(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x)
+    return added(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x, scale)
+
+
+def added(g: Ops[Tensor], p: Branch, y: Tensor, x: Tensor, scale: Weight | None) -> Tensor:
+    """x + scale · (W y + bias)"""
+    if scale is None:
+        return output(g, p, y, x)
+    return g.add(g.scale_columns(g.linear(y, p.weight, bias=p.bias), scale), x)
 
 
 def mlp(g: Ops[Tensor], p: Mlp, x: Tensor) -> Tensor:
@@ -158,7 +167,7 @@ class PooledProjector(Projector):
 
 @dataclass(frozen=True)
 class JoinedProjector(Projector):
-    """Qwen: the patches of a block side by side, perhaps normed, and an MLP."""
+    """Qwen and InternVL: the patches of a block side by side, perhaps normed, and an MLP."""
 
     count: int
     mlp: Mlp

@@ -136,12 +136,32 @@ def pixtral(out: int, merge: int = 2) -> tuple[Tensors, Keys]:
     return t, keys("pixtral", width, inner, 2, 2, side, patch, out) | more
 
 
+def internvl(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(4), 32, 48, 24, 4
+    t = layers(g, width, inner, 2, biases=True)
+    for i in range(2):
+        t |= {f"v.blk.{i}.ls1.weight": g.vector(width, 0.8), f"v.blk.{i}.ls2.weight": g.vector(width, 0.8)}
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.class_embd": 0.3 * g.vector(width, 1),
+        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2 + 1, width, gain=6),
+        "mm.model.mlp.0.weight": g.vector(4 * width, 1), "mm.model.mlp.0.bias": g.vector(4 * width),
+        "mm.model.mlp.1.weight": g.matrix(2 * width, 4 * width), "mm.model.mlp.1.bias": g.vector(2 * width),
+        "mm.model.mlp.3.weight": g.matrix(out, 2 * width, gain=3), "mm.model.mlp.3.bias": g.vector(out),
+    }  # fmt: skip
+    return t, keys("internvl", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2, "clip.vision.preproc_min_tiles": 1,
+        "clip.vision.preproc_max_tiles": 3,
+    }  # fmt: skip
+
+
 # Each golden projector: the language model it is for, and keys that the twin of that needs.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "gemma3": ("tiny-gemma3", gemma3, {}),
     "qwen3vl": ("tiny-qwen3vl", qwen3vl, {"qwen3vl.n_deepstack_layers": 1}),
     "qwen35": ("tiny-qwen35", lambda out: qwen3vl(out, deep=0), {}),
     "mistral3": ("tiny-mistral3", pixtral, {}),
+    "internvl": ("tiny-qwen2", internvl, {}),
 }
 
 
@@ -193,11 +213,11 @@ def record(name: str) -> None:
         found: dict[str, np.ndarray] = {}
         for number, size in enumerate(SIZES):
             chunk = eyes.parts(eyes.chunks("<__media__>", [image(*size)], special=False))
-            [which] = [part for kind, part in chunk if kind == "image"]
-            pixels = eyes.pixels(which)
+            tiles = [part for kind, part in chunk if kind == "image"]
+            pixels = np.concatenate([eyes.pixels(tile) for tile in tiles])
             found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
             found[f"shape{number}"] = np.array(pixels.shape)
-            found[f"rows{number}"] = eyes.embed(which)
+            found[f"rows{number}"] = np.concatenate([eyes.embed(tile) for tile in tiles])
         two = eyes.chunks(TEXT, [image(*SIZES[0]), image(*SIZES[1])])
         ids = [
             part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)

@@ -1,15 +1,18 @@
 """Pixels and towers against what llama.cpp's libmtmd made of the same images."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from rwkv_gpu.errors import BadFile
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.projector import read_vision
-from tests.golden.record_images import MODELS, SIZES, image
+from rwkv_gpu.vision.sizes import LONGEST, Size
+from tests.golden.record_images import MODELS, SIZES, image, internvl, write
 from tests.golden_files import OWN
 
 
@@ -18,10 +21,11 @@ def golden(name):
 
 
 def pixels_of(prepared, how):
-    """The pixels of an image as its tower reads them, [height, width, 3], from its patches."""
-    (width, height), merge, side = prepared.grid, how.merge, how.patch
-    blocks = patches_of(prepared.pixels, how).reshape(height // merge, width // merge, merge, merge, 3, side, side)
-    return np.ascontiguousarray(blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(height * side, width * side, 3))
+    """The pixels of an image as its tower reads them, [height, width, 3], from its patches; tiles below each other."""
+    width, merge, side = prepared.grid.width, how.merge, how.patch
+    patches = np.concatenate([patches_of(tile, how) for tile in prepared.tiles])
+    blocks = patches.reshape(-1, width // merge, merge, merge, 3, side, side)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(-1, width * side, 3))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -86,3 +90,40 @@ def test_a_released_tower_takes_no_memory_of_the_gpu(monkeypatch, fast_device):
     free = 1 << 20
     rows_of(encoder, vision, 1)
     assert all(fast_device.memory().get(name, 0) == before.get(name, 0) for name in grown)
+
+
+def test_tiles_of_every_shape_are_within_their_limits():
+    how = replace(golden("internvl")[0].preparation, side=24, tiles=(2, 6))
+    rng = np.random.default_rng(0)
+    shapes = [Size(*(int(side) for side in np.exp(rng.uniform(0, 9.7, 2)))) for _ in range(300)]
+    for shape in [Size(1, LONGEST), Size(LONGEST, 1), Size(24, 25), *shapes]:
+        cut = how.tiled(shape)
+        count = cut.width * cut.height // 24**2
+        assert (max(shape) > 24) == (2 <= count <= 6), (shape, cut)
+        assert cut.width % 24 == cut.height % 24 == 0
+    assert how.tiled(Size(24, 24)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("preproc_min_tiles", 0), ("preproc_max_tiles", 1 << 20), ("preproc_min_tiles", 9)]
+)
+def test_wrong_numbers_of_tiles_are_refused_in_one_line(tmp_path, key, value):
+    tensors, keys = internvl(32)
+    write(tmp_path / "a.gguf", "clip", keys | {f"clip.vision.{key}": value}, tensors)
+    with pytest.raises(BadFile, match="clip.vision.preproc_m.._tiles"):
+        read_vision(tmp_path / "a.gguf")
+
+
+def test_a_class_embedding_without_positions_is_refused(tmp_path):
+    tensors, keys = internvl(32)
+    del tensors["v.position_embd.weight"]
+    write(tmp_path / "a.gguf", "clip", keys, tensors)
+    with pytest.raises(BadFile, match="v.class_embd"):
+        read_vision(tmp_path / "a.gguf")
+
+
+def test_a_class_embedding_of_another_width_is_refused(tmp_path):
+    tensors, keys = internvl(32)
+    write(tmp_path / "a.gguf", "clip", keys, tensors | {"v.class_embd": tensors["v.class_embd"][:16]})
+    with pytest.raises(BadFile, match="v.class_embd"):
+        read_vision(tmp_path / "a.gguf")

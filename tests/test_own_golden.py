@@ -169,6 +169,12 @@ def test_matrices_may_have_scales(opening, rounding):
     equals_its_record("scaled-hy_v3", RMS + rounding, **opening)
 
 
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_norms_of_chameleon_may_follow_branches(opening, rounding):
+    """As in the 34B model, by the publisher's formula in float64."""
+    equals_its_record("swin-chameleon", RMS + rounding, **opening)
+
+
 def test_granite_with_windows_may_have_experts():
     equals_its_record("experts-granite_swa", RMS, device="cpu")
 

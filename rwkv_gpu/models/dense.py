@@ -59,6 +59,7 @@ class Form:
     clamp: float = 0.0  # of q, k and v, on either side of 0; 0 is none
     # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
+    head_eps: float | None = None  # of layer norms of heads; None is the file's
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
@@ -295,7 +296,7 @@ class DenseFile:
                 causal=causal,
             ),
             value=value,
-            head_norms=self._head_layer_norms(at, size, heads, kv_heads) if form.head_norms == "layer" else None,
+            head_norms=self._head_layer_norms(form, at, size, heads, kv_heads) if form.head_norms == "layer" else None,
             gate_then=form.gate_then,
             clamp=form.clamp,
         )
@@ -336,13 +337,16 @@ class DenseFile:
         by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
         return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
 
-    def _head_layer_norms(self, at: str, size: int, heads: int, kv_heads: int) -> tuple[LayerNorm, LayerNorm]:
+    def _head_layer_norms(
+        self, form: Form, at: str, size: int, heads: int, kv_heads: int
+    ) -> tuple[LayerNorm, LayerNorm]:
         """The norms of q and k by head."""
+        eps = self.hyper.eps if form.head_eps is None else form.head_eps
 
         def norm(name: str, count: int) -> LayerNorm:
             bias = f"{name}.bias"
             shift = self.tensors.take_flat(bias, count, size) if bias in self.tensors else None
-            return LayerNorm(self.tensors.take_flat(f"{name}.weight", count, size), shift, self.hyper.eps)
+            return LayerNorm(self.tensors.take_flat(f"{name}.weight", count, size), shift, eps)
 
         return norm(f"{at}_q_norm", heads), norm(f"{at}_k_norm", kv_heads)
 

@@ -15,11 +15,19 @@ LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 BAICHUAN_13B = 40  # layers
+CHAMELEON_EPS = 1e-5  # of the norms of heads, which files do not say
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
 NUMBER = -1e3, 1e3  # of xIELU
 ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # of models whose files do not say it, and what others may say
 FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
 EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # of the first MiniCPM: scales, and the width that logits are scaled by
+
+
+def chameleon(source: DenseFile) -> Form:
+    """The text part of Chameleon: as Llama, with layer norms of heads; in the 34B model norms follow branches."""
+    form = Form(head_norms="layer", head_eps=CHAMELEON_EPS)
+    behind = source.file.bool("chameleon.swin_norm", default=False)
+    return replace(form, norms=(None, None), after=form.norms) if behind else form
 
 
 def command_r(source: DenseFile) -> Form:
@@ -272,6 +280,7 @@ FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
     "baichuan": baichuan,
     "bitnet": Form(pairing="neox", inside=("attn_sub_norm", "ffn_sub_norm")),
     "bloom": bloom,
+    "chameleon": chameleon,
     "chatglm": Form(),
     "codeshell": PLAIN_GELU,
     "cohere2": cohere2,

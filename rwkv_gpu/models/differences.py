@@ -71,4 +71,13 @@ def _groves(_: GGUFFile, arch: str) -> str | None:
     return "its smaller experts are computed as the publisher does. llama.cpp has another formula"
 
 
-FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves)
+def _swin(file: GGUFFile, arch: str) -> str | None:
+    if arch != "chameleon" or file.metadata.get("chameleon.swin_norm") is not True:
+        return None
+    return (
+        "chameleon.swin_norm is true, so a feed-forward reads the sum after attention, as in the publisher's code. "
+        "llama.cpp ignores what came before, and answers differently"
+    )
+
+
+FINDERS: tuple[Callable[[GGUFFile, str], str | None], ...] = (_window, _betas, _bias, _grok, _groves, _swin)

@@ -11,7 +11,6 @@ STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "chameleon": ("a mask of the tokens of images",),
     "hrm_text": ("two stacks of layers that are run in turns",),
     "graniteswitch": ("adapters that a token chooses",),
     "kimi-k3": (STREAMS, "the activation SiTU"),

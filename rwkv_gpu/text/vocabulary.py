@@ -17,6 +17,7 @@ from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
 SPACE = "▁"  # represents a space in the tokens of most kinds
+IMAGE = {"chameleon": "IMGIMG"}  # how tokens of images begin, by pre-tokenizer: answers are texts
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -134,7 +135,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
         add_bos=_read_adds(metadata, "bos", bos, defaults.add_bos),
         add_eos=_read_adds(metadata, "eos", eos, defaults.add_eos),
         stop_ids=frozenset(stops if eos is None else stops | {eos}),
-        suppressed=_read_suppressed(metadata, len(tokens)),
+        suppressed=_read_suppressed(metadata, tokens),
         infill=_read_infill(metadata, ids),
     )
 
@@ -206,13 +207,15 @@ def _read_infill(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> tuple[i
     return tuple(known) if len(known) == len(found) else None
 
 
-def _read_suppressed(metadata: Mapping[str, Any], count: int) -> frozenset[int]:
-    """Unused tokens, such as those with zero embeddings; ids beyond the vocabulary are ignored."""
+def _read_suppressed(metadata: Mapping[str, Any], tokens: Sequence[str]) -> frozenset[int]:
+    """Unused tokens, such as those with zero embeddings, and those of images; ids beyond the vocabulary are ignored."""
     key = PREFIX + "suppress_tokens"
     ids = np.asarray(metadata.get(key, np.zeros(0, np.int32)))
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadFile(f"{key} must be an array of token ids")
-    return frozenset(ids[(ids >= 0) & (ids < count)].tolist())
+    image = IMAGE.get(str(metadata.get(PREFIX + "pre")))
+    images = [i for i, token in enumerate(tokens) if token.startswith(image)] if image else []
+    return frozenset(ids[(ids >= 0) & (ids < len(tokens))].tolist()).union(images)
 
 
 def read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:

@@ -4,7 +4,8 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`, of RWKV-7a and 7b of `rwkv7_deep.py`.
+and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`, of Chameleon 34B of
+`chameleon.py`, of RWKV-7a and 7b of `rwkv7_deep.py`.
 Gemma 3n, GPT-2, StarCoder and the models that make embeddings were recorded by a build whose GELU is no table
 (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
@@ -22,6 +23,7 @@ from gguf import GGMLQuantizationType as Type
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from tests.gguf.blocks import mild_rows
+from tests.golden import chameleon as chameleon_in_float64
 from tests.golden import plamo2 as plamo2_in_float64
 from tests.golden import rwkv7_deep as rwkv7_in_float64
 from tests.golden_files import RECOMBINED
@@ -301,6 +303,21 @@ def head_layer_norms(made: Made) -> Made:
     return tensors | {name: (norm, "F32") for name, norm in norms.items()}, keys
 
 
+def head_norms_biased(made: Made) -> Made:
+    """The same with biases of the norms of heads."""
+    g, (tensors, keys) = Source(176), made
+    norms = {name: t for name, (t, _) in tensors.items() if name.endswith(("q_norm.weight", "k_norm.weight"))}
+    biases = {f"{name[:-6]}bias": (g.vector(t.size).reshape(t.shape), "F32") for name, t in norms.items()}
+    return tensors | biases, keys
+
+
+def with_images(plain: Tensors) -> Tensors:
+    """The same with tokens of images: llama.cpp overwrites the logits of these ids."""
+    rows = {name: plain[name][0] for name in ("token_embd.weight", "output.weight")}
+    gap = [IMAGES.start] * (IMAGES.stop - IMAGES.start)
+    return plain | {name: (np.insert(values, gap, 0, axis=0), "F32") for name, values in rows.items()}
+
+
 def norm_biased(made: Made) -> Made:
     """The same with biases of the norms before branches and the head."""
     g, (tensors, keys) = Source(113), made
@@ -368,6 +385,7 @@ HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
 OUTPUTS = "attn_output", "ffn_down"
 MEAN, FIRST, LAST, RANK = 1, 2, 3, 4  # how a file says that texts are pooled
 PLACES = 64  # rows of positions
+IMAGES = slice(4, 8196)  # ids of tokens of images in chameleon, which golden files do not have
 TYPES = "tokenizer.ggml.token_type_count"
 
 
@@ -1038,6 +1056,7 @@ MODELS = {
     "hunyuan_vl": lambda: renamed(
         sections(transformer(62, SMALL, norms=True)), {}, {"rope.scaling.alpha": 1000.0, "rope.scaling.type": "none"}
     ),
+    "chameleon": lambda: head_norms_biased(head_layer_norms(transformer(176, SMALL))),
     "cogvlm": lambda: with_image_matrices(fused(transformer(175, SMALL, kv=4))),
     "openelm": lambda: openelm(63),
     "paddleocr": lambda: sections(transformer(65, SMALL)),
@@ -1281,6 +1300,7 @@ QUIET = {
 }
 
 OTHERS = QUIET | {
+    "swin-chameleon": lambda: renamed(MODELS["chameleon"](), {}, {"swin_norm": True}),
     "tiny-embedded-rwkv7": lambda: deep_rwkv7(171, attends=False),
     "tiny-deep-rwkv7": lambda: deep_rwkv7(173, attends=True),
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
@@ -1312,6 +1332,7 @@ OTHERS = QUIET | {
 # Models that are computed in float64.
 FORWARDS: dict[str, Any] = {
     "plamo2": plamo2_in_float64.Forward,
+    "swin-chameleon": chameleon_in_float64.Forward,
     **dict.fromkeys(("tiny-embedded-rwkv7", "tiny-deep-rwkv7"), rwkv7_in_float64.Forward),
 }
 
@@ -1344,7 +1365,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
             list: writer.add_array,
         }[type(value)]  # fmt: skip
         add(key if key.startswith(("xielu.", "tokenizer.")) else f"{arch}.{key}", value)
-    vocabulary(writer, arch)
+    vocabulary(writer, arch, len(tensors["token_embd.weight"][0]))
     for name, (data, kind) in tensors.items():
         with mock.patch.dict(gguf.GGML_QUANT_SIZES, UNKNOWN):
             writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
@@ -1354,22 +1375,22 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
     writer.close()
 
 
-def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
-    """288 tokens: the bytes, and a few letters and words."""
+def vocabulary(writer: gguf.GGUFWriter, arch: str, count: int) -> None:
+    """So many tokens: the bytes, a few letters and words, and unused ones."""
     words = ["a", "b", "c", "the", " the", " a", "ing", "er", "\n\n", "hello", " world", "user"]
     if arch == "rwkv7":
         tokens = ["<s>", *(f"\\x{n:02x}" for n in range(256)), *(repr(word)[1:-1] for word in words)]
         writer.add_tokenizer_model("rwkv")
-        writer.add_token_list(tokens + [f"[PAD{n}]" for n in range(len(tokens), 288)])
-        writer.add_token_types([3] + [1] * (len(tokens) - 1) + [5] * (288 - len(tokens)))
+        writer.add_token_list(tokens + [f"[PAD{n}]" for n in range(len(tokens), count)])
+        writer.add_token_types([3] + [1] * (len(tokens) - 1) + [5] * (count - len(tokens)))
         writer.add_bos_token_id(0)
         writer.add_eos_token_id(0)
         return
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *(w.replace(" ", "▁") for w in words)]
     writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens + [f"<pad{n}>" for n in range(len(tokens), 288)])
-    writer.add_token_scores([-float(n) for n in range(288)])
-    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(words) + [5] * (288 - len(tokens)))
+    writer.add_token_list(tokens + [f"<pad{n}>" for n in range(len(tokens), count)])
+    writer.add_token_scores([-float(n) for n in range(count)])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(words) + [5] * (count - len(tokens)))
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
@@ -1406,9 +1427,11 @@ def record(name: str) -> None:
     import llama_cpp
 
     twin = HERE / f"{name}.f32.gguf"
-    write(twin, arch, keys, plain)
+    images = IMAGES if arch == "chameleon" else slice(0, 0)
+    write(twin, arch, keys, with_images(plain) if arch == "chameleon" else plain)
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
-    answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
+    ids = np.where(tokens < images.start, tokens, tokens + images.stop - images.start)
+    answers = {"tokens": tokens, "exact_logits": np.delete(said(model, ids), images, axis=1)}
     if name in MODELS and arch not in RECOMBINED:
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)

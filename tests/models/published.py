@@ -79,6 +79,7 @@ dbrx             dbrx             databricks/dbrx-instruct                 gpt2 
 falcon           falcon           tiiuae/falcon-7b                         gpt2  falcon        B   {NEOX}
 phi2             phi2             microsoft/phi-2                          gpt2  phi-2         B   {NEOX}
 stablelm         stablelm         stabilityai/stablelm-2-zephyr-1_6b       gpt2  stablelm2     B   {NEOX}
+chameleon        chameleon        facebook/chameleon-7b                    gpt2  chameleon     b   bos=<s> padding=<pad> eos=</s> unknown=<unk> -=IMGIMGAAZ -=IMGIMGABZ
 command-r        command-r        CohereForAI/c4ai-command-r-v01           gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
 cohere2          cohere2          CohereLabs/c4ai-command-r7b-12-2024      gpt2  command-r     bE  bos=<BOS_TOKEN> eos=<|END_OF_TURN_TOKEN|> padding=<PAD>
 exaone           exaone           LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct     gpt2  exaone        B   bos=[BOS] eos=[|endofturn|] padding=[PAD] unknown=[UNK]

@@ -13,7 +13,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.override import overrides_of
 from rwkv_gpu.models.differences import FINDERS, AnswersDiffer, warn_of_differences
 from tests.gguf.parts import take_apart
-from tests.gguf.writer import F32, STRING, U32, written
+from tests.gguf.writer import BOOL, F32, STRING, U32, written
 from tests.golden_files import OWN
 from tests.test_docs import ROOT
 
@@ -60,6 +60,7 @@ DIFFERENT = {
     "falcon-h1": ({}, "attn_output.bias is added"),
     "grok": ({"grok.router_logit_softcapping": (F32, 20.0)}, "router_logit_softcapping is followed"),
     "grovemoe": ({}, "another formula"),
+    "chameleon": ({"chameleon.swin_norm": (BOOL, True)}, "swin_norm is true"),
 }
 
 
@@ -78,7 +79,7 @@ def test_a_file_whose_answers_differ_is_loaded_with_a_warning(arch, tmp_path):
 
 
 def test_golden_models_are_loaded_without_a_warning_but_for_families_that_differ():
-    different = {"tiny-grovemoe"}
+    different = {"tiny-grovemoe", "swin-chameleon"}
     for path in sorted(OWN.glob("*.gguf")):
         with GGUFFile.open(path) as file, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

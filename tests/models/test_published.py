@@ -78,3 +78,13 @@ def test_the_guide_names_the_families_whose_published_files_load():
     loads = {form.arch for form in FORMS.values()} | set(GOLDEN_FORMS)
     assert {name for name, _ in rows} == set(MODELS)
     assert {name for name, said in rows if said} == loads
+
+
+def test_tokens_of_images_are_never_sampled(tmp_path):
+    form = FORMS["facebook/chameleon-7b"]
+    images = [text for _, text in form.special if text.startswith("IMGIMG")]
+    with rwkv_gpu.load(written(tmp_path, file_of(form).built()), device="cpu") as llm:
+        ids = [llm.tokenize(text, parse=True)[-1] for text in images]
+        wanted = {str(one): 1000.0 for one in (*ids, 5)}
+        answer = llm.create_completion("hello", max_tokens=3, temperature=0, logit_bias=wanted)
+        assert len(ids) == 2 and answer["choices"][0]["text"] == 3 * llm.detokenize([5])

@@ -99,6 +99,15 @@ def load_weights(
     return weights
 
 
+def write_weights(device: Device, file: GGUFFile, places: Iterable[Place]) -> None:
+    """Writes parameters to their places piece by piece, on a device whose memory the host can write."""
+    for place in places:
+        for job in _jobs(file, place):
+            piece = job()
+            for buffer, offset, data in targets(place.shard, place.where, piece.row, piece.planes):
+                device.write(buffer, data, offset)
+
+
 def allocate_weights(device: Device, nbytes: int, host: bool) -> Buffer:
     """Allocates a buffer for parameters, on the GPU or in main memory."""
     return device.buffer(nbytes, "weights in main memory" if host else "weights", host=host)

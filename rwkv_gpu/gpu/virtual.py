@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfMemory
 from .device import PORTABLE_LIMITS, Buffer, Capabilities, Device
-from .shader import Linked
+from .shader import Linked, Pipeline
 
 # A device with the default WebGPU limits and no features.
 DEFAULT = Capabilities(
@@ -87,3 +89,44 @@ class VirtualDevice(Device):
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
         """A buffer without memory."""
         return Buffer(None, nbytes, purpose, Counter())
+
+
+class HostDevice(VirtualDevice):
+    """A virtual device whose buffers are arrays of the host, so that plans and the data they bind can be exported.
+
+    The handle of a buffer is its array, and that of a pipeline its WGSL. Memory that nothing writes takes no room.
+    """
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        super().__init__(capabilities)
+        self.buffers: list[Buffer] = []
+        self.uniforms: set[Buffer] = set()
+        self.written: set[Buffer] = set()
+
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
+        nbytes = max(16, -(-nbytes // 16) * 16)
+        if nbytes > self.capabilities.max_buffer:
+            raise OutOfMemory(
+                f"one buffer of {nbytes:,} bytes for {purpose} is over the limit of {self.capabilities.max_buffer:,}; "
+                "take a smaller context, or a smaller model"
+            )
+        buffer = Buffer(np.zeros(nbytes, np.uint8), nbytes, purpose, Counter())
+        self.buffers.append(buffer)
+        if uniform:
+            self.uniforms.add(buffer)
+        return buffer
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        buffer.handle[offset : offset + flat.nbytes] = flat
+        self.written.add(buffer)
+
+    def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
+        self.write(target, source.handle[source_at : source_at + nbytes], target_at)
+
+    def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
+        end = buffer.nbytes if nbytes is None else offset + nbytes
+        return bytes(buffer.handle[offset:end])
+
+    def pipeline(self, linked: Linked) -> Pipeline:
+        return Pipeline(linked.name, linked.source, None, linked.bindings())

@@ -1,6 +1,7 @@
 """Builds a plan from dispatches: memory for every value, pipelines and bind groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,16 @@ from .values import ALIGN, CachedTensor, JoinedVectors, UniformTable, Unplaced, 
 ROOMY = 32 << 20  # bytes of intermediates up to which they do not share memory: all, or those of overlapping dispatches
 
 
+@dataclass(frozen=True)
+class PlacedStep:
+    """The dispatches of a step with memory for all values, and what a plan needs besides."""
+
+    dispatches: Sequence[Dispatch]
+    step: StepBuffer
+    outputs: Mapping[str, Output]
+    splits: Sequence[int]
+
+
 def build(
     device: Device,
     weights: Weights,
@@ -26,7 +37,22 @@ def build(
     steps: int = 1,
     each: Sequence[str] = (),
 ) -> Plan:
-    """Builds the plan of some dispatches; `outputs` can be read after a run.
+    """Builds the plan of some dispatches; `outputs` can be read after a run. The rest is as for `place_step`."""
+    placed = place_step(device, weights, scratch, graph, dispatches, outputs, steps, each)
+    return Plan(device, graph.shape.rows, placed.dispatches, placed.step, placed.outputs, placed.splits)
+
+
+def place_step(
+    device: Device,
+    weights: Weights,
+    scratch: Scratch,
+    graph: Graph,
+    dispatches: Sequence[UnplacedDispatch],
+    outputs: Mapping[str, Value],
+    steps: int = 1,
+    each: Sequence[str] = (),
+) -> PlacedStep:
+    """Gives every value of some dispatches its memory, and every dispatch its pipeline.
 
     Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`. If dispatches overlap, the
     limit is one step, as they would wait for the step before, which used the same memory.
@@ -48,7 +74,7 @@ def build(
     places.update(own)
     placed = [_placed(device, one, places, step_buffer.uniform(one.picked)) for one in dispatches]
     readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
-    return Plan(device, graph.shape.rows, placed, step_buffer, readable, _layer_starts(dispatches))
+    return PlacedStep(placed, step_buffer, readable, _layer_starts(dispatches))
 
 
 def scratch_bytes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> int:

@@ -35,7 +35,7 @@ class SpmTokenizer(Tokenizer):
         scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
         self._scores: dict[str, float] = dict(zip(vocabulary.tokens, scores, strict=True))
         unknown = read_id(metadata, "unknown", len(vocabulary), default=0)
-        self._byte_ids = _find_byte_ids(vocabulary.ids, unknown)
+        self.byte_ids = _find_byte_ids(vocabulary.ids, unknown)
         self._pairs = {text[i : i + 2] for text in vocabulary.tokens for i in range(len(text) - 1)}
         self._word_starts = _word_starts(self._pairs)
         self._cache: dict[str, list[int]] = {}
@@ -105,7 +105,7 @@ class SpmTokenizer(Tokenizer):
         token = self.vocabulary.ids.get(symbol)
         if token is not None:
             return (token,)
-        return [self._byte_ids[byte] for byte in symbol.encode("utf-8", "surrogateescape")]
+        return [self.byte_ids[byte] for byte in symbol.encode("utf-8", "surrogateescape")]
 
 
 def _smallest(queue: list[Pair]) -> Iterator[Pair]:

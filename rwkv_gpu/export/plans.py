@@ -1,0 +1,186 @@
+"""Records the plans of a model for WebGPU's default limits, as data: shaders, buffers, dispatches."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..engine.cache.config import CacheConfig
+from ..engine.parameters import parameters_of
+from ..errors import UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..gpu.device import Buffer
+from ..gpu.loader import Place, place_weights, write_weights
+from ..gpu.plan import Output, Slice
+from ..gpu.virtual import DEFAULT, HostDevice
+from ..kernels.defaults import default_tuning
+from ..kernels.tuning import Tuning
+from ..models.registry import Model
+from ..ops.build import PlacedStep, place_step
+from ..ops.memory import Caches, Scratch
+from ..ops.recorder import Recorder
+from ..ops.sampler_state import GpuSamplerState
+
+DECODE = 1  # rows of the plan that decodes
+PREFILL = (16, 128)  # rows of the plans for prompts
+INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
+
+
+@dataclass
+class Recorded:
+    """A recorded model: the device with all data, and the parts of the manifest that describe it."""
+
+    device: HostDevice
+    config: CacheConfig
+    shaders: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    caches: list[dict[str, Any]] = field(default_factory=list)
+    sampler: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """All buffers, in the order in which plans number them."""
+        return self.device.buffers
+
+    def extensions(self) -> list[str]:
+        """Language extensions of WGSL that a shader uses."""
+        uses = any("dot4I8Packed" in one["source"] or "dot4U8Packed" in one["source"] for one in self.shaders)
+        return [INTEGER_DOT] * uses
+
+
+def record(
+    file: GGUFFile, model: Model, context: int | None = None, suppressed: Sequence[int] = ()
+) -> Recorded:
+    """Records all plans of one sequence; tokens in `suppressed` are never sampled."""
+    device, tuning = HostDevice(DEFAULT), default_tuning(DEFAULT)
+    config = CacheConfig.of(model, slots=1, context=context)
+    places: list[Place] = []
+    weights = place_weights(
+        device, parameters_of(file, model), lambda nbytes, _: device.buffer(nbytes, "weights"), places
+    )
+    write_weights(device, file, places)
+    recorded, recording = Recorded(device, config), _Memory(device, model, config, suppressed)
+    scratch, numbers = Scratch(device), _Numbers(recorded)
+    for rows in (DECODE, *PREFILL):
+        recorder = recording.recorder(weights, rows, scratch, tuning)
+        logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
+        outputs = {"chosen": recorder.sample(logits, how="any"), "logits": logits}
+        dispatches = recorder.dispatches(outputs.values())
+        step = place_step(device, weights, scratch, recorder.graph, dispatches, outputs, each=["chosen"])
+        recorded.plans.append(numbers.plan(rows, step, recorder))
+    recording.describe(recorded, numbers)
+    return recorded
+
+
+class _Memory:
+    """The memory of one sequence that outlives a step: states, keys and values, sampler."""
+
+    def __init__(self, device: HostDevice, model: Model, config: CacheConfig, suppressed: Sequence[int]) -> None:
+        self._device, self._model, self._config = device, model, config
+        self._states = {
+            state.name: self._slice(4 * math.prod(state.shape), "state") for state in model.states
+        }
+        # All layers keep all positions, also those with a window: one page table serves all.
+        self._caches = {
+            cache.name: tuple(
+                self._slice(max(1, config.max_pages) * config.page_bytes(cache), f"{what} of {cache.name}")
+                for what in cache.stored
+            )
+            for cache in model.caches
+        }
+        largest = max((one.nbytes for pair in self._caches.values() for one in pair), default=0)
+        if largest > device.capabilities.max_binding:
+            raise UnsupportedModel(
+                f"the keys of one layer take {largest:,} bytes, but a browser binds "
+                f"{device.capabilities.max_binding:,} at most; export with a smaller --context"
+            )
+        self._sampler = GpuSamplerState(device, 1, model.vocabulary)
+        self._biased = bool(suppressed)
+        if suppressed:
+            self._sampler.bias(0, dict.fromkeys(suppressed, -math.inf))
+
+    def _slice(self, nbytes: int, purpose: str) -> Slice:
+        return Slice(self._device.buffer(nbytes, purpose), 0, nbytes)
+
+    def recorder(self, weights: Any, rows: int, scratch: Scratch, tuning: Tuning) -> Recorder:
+        """A recorder of steps of one sequence."""
+        pages = Caches(self._caches, self._config.kind, self._config.max_pages, self._config.context)
+        return Recorder(
+            self._device, weights, rows, scratch, tuning, self._states, max_segments=1, max_outputs=1,
+            caches=pages, single=rows == DECODE, sampler_state=self._sampler,
+        )  # fmt: skip
+
+    def describe(self, recorded: Recorded, numbers: "_Numbers") -> None:
+        """Adds the places of all of this to the manifest."""
+        for state in self._model.states:
+            place = self._states[state.name]
+            row = {"name": state.name, "buffer": numbers.buffer(place.buffer), "shape": list(state.shape)}
+            recorded.states.append(row)
+        for cache in self._model.caches:
+            config, places = self._config, self._caches[cache.name]
+            width = config.format_of(cache)
+            row = {
+                "name": cache.name,
+                "buffers": [numbers.buffer(place.buffer) for place in places],
+                "row": cache.heads * width.nbytes(cache.size),
+            }
+            recorded.caches.append(row)
+        sampled, counts = self._sampler.sampled, self._sampler.counts
+        recorded.sampler = {
+            "sampled": numbers.buffer(sampled.buffer),
+            "counts": numbers.buffer(counts.buffer),
+            "biased": self._biased,
+        }
+
+
+class _Numbers:
+    """Numbers shaders and buffers as they occur, and writes plans with these numbers."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._shaders: dict[str, int] = {}
+        self._buffers: dict[Buffer, int] = {}
+
+    def buffer(self, buffer: Buffer) -> int:
+        """The number of a buffer."""
+        if buffer not in self._buffers:
+            self._buffers.update({one: number for number, one in enumerate(self._recorded.buffers)})
+        return self._buffers[buffer]
+
+    def _shader(self, pipeline: Any) -> int:
+        source = pipeline.handle
+        if source not in self._shaders:
+            self._shaders[source] = len(self._shaders)
+            bindings = [[number, one.access] for number, one in pipeline.bindings.items()]
+            self._recorded.shaders.append({"name": pipeline.name, "source": source, "bindings": bindings})
+        return self._shaders[source]
+
+    def plan(self, rows: int, step: PlacedStep, recorder: Recorder) -> dict[str, Any]:
+        """A plan as data."""
+        inputs = {
+            name: {"offset": step.step.slice(name).offset, "shape": list(value.shape), "type": np.dtype(value.dtype).name}
+            for name, value in recorder.graph.inputs.items()
+        }
+        dispatches = [
+            [
+                self._shader(one.pipeline),
+                list(one.grid),
+                [[n, self.buffer(s.buffer), s.offset, s.nbytes] for n, s in sorted(one.bound.items())],
+            ]
+            for one in step.dispatches
+        ]
+        return {
+            "rows": rows,
+            "step": {"buffer": self.buffer(step.step.buffer), "bytes": step.step.buffer.nbytes, "inputs": inputs},
+            "outputs": self._outputs(step.outputs),
+            "dispatches": dispatches,
+        }
+
+    def _outputs(self, outputs: Mapping[str, Output]) -> dict[str, Any]:
+        return {
+            name: {"buffer": self.buffer(one.place.buffer), "offset": one.place.offset, "row": one.row_bytes}
+            for name, one in outputs.items()
+        }

@@ -24,6 +24,7 @@ test: .venv/.dev
 test-all: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
+	-.ci/need-chromium
 	$(PYTEST) $(ARGS)
 
 # The page of the server, in Chromium.

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "convert": {"convert", "models", "gguf"},
     "stores": {"stores"},
     "llm": {"llm", "stores", "builtin", "text", "vision", "engine", "models", "ops", "kernels", "gpu", "gguf"},
+    "export": {"export", "llm", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "vision": {"vision", "engine", "models", "ops", "gpu", "gguf"},
     "measure": {"measure", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "ray": {

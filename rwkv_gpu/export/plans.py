@@ -51,9 +51,7 @@ class Recorded:
         return [INTEGER_DOT] * uses
 
 
-def record(
-    file: GGUFFile, model: Model, context: int | None = None, suppressed: Sequence[int] = ()
-) -> Recorded:
+def record(file: GGUFFile, model: Model, context: int | None = None, suppressed: Sequence[int] = ()) -> Recorded:
     """Records all plans of one sequence; tokens in `suppressed` are never sampled."""
     device, tuning = HostDevice(DEFAULT), default_tuning(DEFAULT)
     config = CacheConfig.of(model, slots=1, context=context)
@@ -80,9 +78,7 @@ class _Memory:
 
     def __init__(self, device: HostDevice, model: Model, config: CacheConfig, suppressed: Sequence[int]) -> None:
         self._device, self._model, self._config = device, model, config
-        self._states = {
-            state.name: self._slice(4 * math.prod(state.shape), "state") for state in model.states
-        }
+        self._states = {state.name: self._slice(4 * math.prod(state.shape), "state") for state in model.states}
         # All layers keep all positions, also those with a window: one page table serves all.
         self._caches = {
             cache.name: tuple(
@@ -161,7 +157,11 @@ class _Numbers:
     def plan(self, rows: int, step: PlacedStep, recorder: Recorder) -> dict[str, Any]:
         """A plan as data."""
         inputs = {
-            name: {"offset": step.step.slice(name).offset, "shape": list(value.shape), "type": np.dtype(value.dtype).name}
+            name: {
+                "offset": step.step.slice(name).offset,
+                "shape": list(value.shape),
+                "type": np.dtype(value.dtype).name,
+            }
             for name, value in recorder.graph.inputs.items()
         }
         dispatches = [

@@ -52,7 +52,9 @@ def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
     data["tokens"] = list(vocabulary.tokens)
     if kind == "bpe":
         row = PRE.get(read_name(metadata, "pre") or "", DEFAULT)
-        merges = [[vocabulary.ids[left], vocabulary.ids[right]] for left, right in read_merges(metadata, vocabulary.ids)]
+        merges = [
+            [vocabulary.ids[left], vocabulary.ids[right]] for left, right in read_merges(metadata, vocabulary.ids)
+        ]
         return {**data, "patterns": patterns(row), "whole": row.ignore_merges, "merges": merges}
     assert isinstance(tokenizer, SpmTokenizer)
     scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()

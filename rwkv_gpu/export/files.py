@@ -1,0 +1,103 @@
+"""Writes an exported model: a manifest, shards of data, and the scripts that run it in a browser."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gpu.shader import COMMENT
+from ..models.registry import load_generator
+from ..replace_file import replace_bytes
+from ..text.tokenizer import load_tokenizer
+from .plans import Recorded, record
+from .words import chat_data, tokenizer_data
+
+FORMAT = 1  # of the manifest; `FORMAT` in web/engine.js
+SHARD = 64 << 20  # bytes of a shard at most
+MANIFEST = "model.json"
+SCRIPTS = ("engine.js", "tokenizer.js")
+
+
+def export_plan(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
+    """Writes the manifest, the shards and the scripts to a folder; returns the manifest."""
+    model = load_generator(file)
+    words = tokenizer_data(file.metadata)
+    recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written: {error.strerror}; give another folder") from None
+    shards = []
+    for number, data in enumerate(_shards(recorded)):
+        digest_of = hashlib.sha256(data).hexdigest()
+        name = f"shard-{number:03}-{digest_of[:12]}.bin"
+        replace_bytes(folder / name, data, private=False)
+        shards.append({"file": name, "bytes": len(data), "sha256": digest_of})
+    manifest = {
+        "kind": "rwkv-gpu export",
+        "format": FORMAT,
+        "model": {
+            "name": _name(file),
+            "architecture": file.str("general.architecture"),
+            "digest": digest,
+            "vocabulary": model.vocabulary,
+            "context": recorded.config.context,
+        },
+        "needs": {"wgsl": recorded.extensions(), "bytes": sum(one.nbytes for one in recorded.buffers)},
+        "tokenizer": words,
+        "chat": chat_data(file.metadata, model.vocabulary),
+        "buffers": _buffers(recorded),
+        "shards": shards,
+        "shaders": [{**one, "source": COMMENT.sub("", one["source"])} for one in recorded.shaders],
+        "states": recorded.states,
+        "caches": recorded.caches,
+        "sampler": recorded.sampler,
+        "plans": recorded.plans,
+    }
+    text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
+    replace_bytes(folder / MANIFEST, text.encode("utf-8", "surrogatepass"), private=False)
+    for name in SCRIPTS:
+        replace_bytes(folder / name, script(name).encode(), private=False)
+    return manifest
+
+
+def script(name: str) -> str:
+    """The text of a script."""
+    return resources.files("rwkv_gpu.export").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def _name(file: GGUFFile) -> str:
+    name = file.metadata.get("general.name")
+    return name if isinstance(name, str) and name else Path(file.path).stem
+
+
+def _buffers(recorded: Recorded) -> list[dict[str, Any]]:
+    """Each buffer; those with data have the place of their bytes in all shards together."""
+    rows, at = [], 0
+    for buffer in recorded.buffers:
+        row: dict[str, Any] = {"bytes": buffer.nbytes}
+        if buffer in recorded.device.uniforms:
+            row["uniform"] = True
+        if buffer in recorded.device.written:
+            row["data"], at = at, at + buffer.nbytes
+        rows.append(row)
+    return rows
+
+
+def _shards(recorded: Recorded) -> Iterator[bytes]:
+    """The data of all buffers one after the other, in pieces."""
+    piece = bytearray()
+    for buffer in recorded.buffers:
+        if buffer not in recorded.device.written:
+            continue
+        for start in range(0, buffer.nbytes, SHARD):
+            piece += buffer.handle[start : start + SHARD].data
+            while len(piece) >= SHARD:
+                yield bytes(piece[:SHARD])
+                del piece[:SHARD]
+    if piece:
+        yield bytes(piece)

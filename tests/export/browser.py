@@ -1,0 +1,65 @@
+"""Runs a module of JavaScript in Debian's Chromium, on its software WebGPU, and returns what it reports."""
+
+import functools
+import http.server
+import json
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu-sandbox", "--no-first-run", "--disable-extensions",
+    "--disable-dev-shm-usage", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader",
+)  # fmt: skip
+PAGE = """<!doctype html><meta charset="utf-8"><script type="module">
+const report = (value) => fetch("/report", { method: "POST", body: JSON.stringify(value) });
+try {
+  const { default: run } = await import("./test.js");
+  await report({ value: await run() });
+} catch (error) {
+  await report({ error: `${error.name}: ${error.message} ${error.stack ?? ""}` });
+}
+</script>"""
+PATIENCE = 600  # seconds, for a machine that others use as well
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    reports: "queue.Queue[dict[str, Any]]"
+
+    def do_POST(self) -> None:
+        self.reports.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+def run_in_browser(folder: Path, script: str) -> Any:
+    """Serves a folder, imports `script` there as a module, and returns what its default export returns."""
+    (folder / "test.js").write_text(script)
+    (folder / "test.html").write_text(PAGE)
+    reports: queue.Queue[dict[str, Any]] = queue.Queue()
+    handler = type("Handler", (_Handler,), {"reports": reports})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+            url = f"http://127.0.0.1:{server.server_address[1]}/test.html"
+            command = [str(PROGRAM), *FLAGS, f"--user-data-dir={profile}", url]
+            browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                report = reports.get(timeout=PATIENCE)
+            finally:
+                browser.kill()
+                browser.wait()
+        server.shutdown()
+    assert "error" not in report, report["error"]
+    return report["value"]

@@ -24,14 +24,13 @@ test: .venv/.dev
 test-all: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
-	-.ci/need-chromium
 	$(PYTEST) $(ARGS)
 
-# The page of the server, in Chromium.
+# The page of the server and exported models, in Chromium.
 test-page: .venv/.dev
 	.ci/need-chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,browser]'
-	$(BIN)/pytest tests/browser $(ARGS)
+	$(BIN)/pytest tests/browser tests/export $(ARGS)
 
 # Programs of others against our server. uv chooses their versions within a minute; pip searches for an hour.
 UV = $(BIN)/uv pip install --quiet --python

@@ -4,6 +4,7 @@ A token is drawn by a hash of seed, number of the draw and token. Where both mod
 the same draw takes it in both: drafts are right as often as the models agree, at any temperature.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,16 +140,17 @@ class DraftModel(Proposer):
     def _step(
         self, feed: Sequence[tuple[DraftSlot, Sequence[int]]], number: int = 0, *, sampled: bool = True
     ) -> PendingStep:
-        chunks = []
+        chunks, draws = [], []
         for slot, ids in feed:
             assert slot.sequence is not None
             start = len(slot.fed)
             chunks.append(ScheduledChunk(slot.slot, start, start + len(ids), int(sampled), slot.sequence))
+            if sampled:
+                draws.append(draft_row(slot.sequence, slot.slot, number))
         placements = self._runner.store.place(chunks)
         rows = [(chunk.slot, chunk.start, ids) for chunk, (_, ids) in zip(chunks, feed, strict=True)]
         batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
-        draws = np.array([_draw(slot, number) for slot, _ in feed[: len(batch.outputs)]], DRAW)
-        pending = self._runner.submit(batch, SamplingInputs.of(draws))
+        pending = self._runner.submit(batch, SamplingInputs.of(np.array(draws, DRAW)))
         for slot, ids in feed:
             slot.fed.extend(ids)
         return pending
@@ -160,20 +162,20 @@ def _next(slot: DraftSlot) -> list[int]:
     return slot.sequence.ids[len(slot.fed) :]
 
 
-def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
-    """Sampling parameters of the draft model for a sequence."""
-    assert slot.sequence is not None
-    return draft_row(slot.sequence, slot.slot, number)
-
-
 def draft_row(sequence: TokenSequence, slot: int, number: int) -> npt.NDArray[Any]:
     """The row of draws of a drafted token: as for the sequence, without settings that depend on earlier tokens."""
     own = sequence.request.params
-    params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
-    row = draw_row(params, sequence.sampler.seed, slot)
+    row = _request_row(own.temperature, own.top_k, own.top_p, own.min_p, sequence.sampler.seed).copy()
+    row["slot"] = slot
     row["tokens"] = len(sequence.ids) + number
     row["number"] = sequence.length - sequence.prompt + number
     return row
+
+
+@functools.lru_cache(1024)
+def _request_row(temperature: float, top_k: int, top_p: float, min_p: float, seed: int) -> npt.NDArray[Any]:
+    """What rows of draws of a request have in common; callers must copy it."""
+    return draw_row(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p), seed, slot=0)
 
 
 def _common(fed: Sequence[int], ids: Sequence[int], start: int) -> int:

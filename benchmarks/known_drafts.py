@@ -33,7 +33,7 @@ class Known(Proposer):
             done = len(sequence.ids) - sequence.prompt
             answer = self.answer[done : done + most]
             right = self.random.random(len(answer)) < self.right
-            drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, right, strict=True)]
+            drafts[sequence] = [abs(token - int(not good)) for token, good in zip(answer, right, strict=True)]
         self.steps = max(map(len, drafts.values()), default=0)
         return drafts
 

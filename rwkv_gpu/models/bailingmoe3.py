@@ -4,6 +4,7 @@ Positions rotate in latent attention. Files made from models of images and text 
 heads are permuted to halves.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rwkv_gpu.errors import UnsupportedModel
@@ -36,7 +37,10 @@ def load(file: GGUFFile) -> Hybrid:
             return AttendsToLatents(take_latent_attention(file, source.tensors, latent, scores, i))
         return take_kda(source, heads, i, bound=bound)
 
-    return source.model([(first(i), source.second(i, experts)) for i in layers])
+    def of_head(head: HybridFile, i: int) -> Sequence[Block]:
+        return AttendsToLatents(take_latent_attention(file, head.tensors, latent, scores, i)), head.second(i, experts)
+
+    return source.model([(first(i), source.second(i, experts)) for i in layers], head_layer=of_head)
 
 
 def _refuse_others(file: GGUFFile) -> None:

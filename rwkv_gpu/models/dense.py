@@ -87,15 +87,17 @@ class Form:
     projections: bool = False  # whether embeddings go through matrices at the end, where the file has them
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+    heads_read: Literal["", "normed", "residual"] = ""  # rows of the model that heads of the file read; "": unknown
 
 
 class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as required by a form."""
 
-    def __init__(self, file: GGUFFile, arch: str) -> None:
+    def __init__(self, file: GGUFFile, arch: str, heads: int = 0) -> None:
+        """Takes the blocks of `heads` heads that predict further tokens as layers."""
         self.file, self.arch = file, arch
         self.tensors = Tensors(file)
-        self.hyper = read_hyper(file, arch, self.tensors)
+        self.hyper = read_hyper(file, arch, self.tensors, heads)
 
     def assume_window(self, window: int) -> None:
         """Sets the window of files that do not specify one."""
@@ -445,10 +447,10 @@ def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -
     return Transformer(ends, tuple(tensors.taken), attending, form.parallel, feeds)
 
 
-def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
+def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, head_blocks: int = 0) -> Hyper:
     """The sizes in the metadata; raises BadFile if they contradict each other."""
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
-    layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
+    layers = blocks - heads_after(file, arch) + head_blocks
     tensors.skip_blocks(range(layers, blocks))  # which predict further tokens
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
@@ -475,6 +477,12 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
         window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
     )
+
+
+def heads_after(file: GGUFFile, arch: str) -> int:
+    """How many of the blocks, the last ones, are heads that predict further tokens."""
+    blocks = file.int(f"{arch}.block_count", low=1, high=1024)
+    return file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
 
 
 def read_eps(file: GGUFFile, arch: str) -> float:

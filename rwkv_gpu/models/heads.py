@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import BadFile, UnsupportedModel
-from ..ops.vocabulary import AnyNorm, Cache, Ops, Rms, SlotRows, State, Tensor, Weight
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, Rms, SlotRows, State, Tensor, Weight
 from .layered import Ends, FileHead, Layered, normed
 from .tensors import Tensors
 
+LAST_NORMS = "nextn.shared_head_norm", "layer_output_norm"
 ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a draft
 
 
@@ -56,9 +58,9 @@ class Head:
         """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
         with g.layer(self.index):
             y = self.block(g, self._joined(g, ids, g.row_before(self.rows)))
-            y = normed(g, y, self.norm)
-            g.keep_rows(y, self.rows)
-        return g.linear(g.pick(y), self.output)
+            answer = normed(g, y, self.norm)
+            g.keep_rows(y if self.row_norm is None else answer, self.rows)
+        return g.linear(g.pick(answer), self.output)
 
     def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> Tensor:
         of_token, of_row = self.norms
@@ -66,9 +68,12 @@ class Head:
         return g.linear(g.concat(token, g.rms_norm(before, of_row.weight, of_row.eps)), self.joining)
 
 
-def read_head(count: int, take: Callable[[], Head]) -> FileHead | None:
-    """Reads the heads of a file that has `count`; a model with a bad one works without it."""
-    if not count:
+def read_head(file: GGUFFile, index: int, count: int, take: Callable[[], Head]) -> FileHead | None:
+    """Reads the head in block `index` of a file that has `count`; a model with a bad one works without it.
+
+    Files may say that there are heads, and leave their tensors to another file.
+    """
+    if not count or not any(name.startswith(f"blk.{index}.") for name in file.tensors):
         return None
     try:
         return FileHead(count, take())
@@ -76,14 +81,22 @@ def read_head(count: int, take: Callable[[], Head]) -> FileHead | None:
         return FileHead(count, fault=str(error))
 
 
-def take_head(tensors: Tensors, index: int, ends: Ends, eps: float, block: HeadBlock, *, normed_rows: bool) -> Head:
+def take_head(
+    tensors: Tensors,
+    index: int,
+    ends: Ends,
+    eps: float,
+    block: HeadBlock,
+    *,
+    normed_rows: bool,
+    layer_norm_eps: float | None = None,
+) -> Head:
     """The head of block `index`, whose own tensors are `nextn.*`; it may share embedding, last norm and output matrix.
 
-    `normed_rows`: it reads rows of the model behind the last norm.
+    `normed_rows`: it reads rows of the model behind the last norm. `layer_norm_eps`: its last norm is a layer norm.
     """
     at, shape = f"blk.{index}.nextn", ends.embedding.shape
     width = shape[1]
-    norm = tensors.find(f"{at}.shared_head_norm.weight", width)
     output = tensors.find(f"{at}.shared_head_head.weight", *shape) or ends.head
     assert output is not None, "an encoder has no heads"
     head = Head(
@@ -96,12 +109,21 @@ def take_head(tensors: Tensors, index: int, ends: Ends, eps: float, block: HeadB
         joining=tensors.take(f"{at}.eh_proj.weight", width, 2 * width),
         block=block,
         index=index,
-        norm=Rms(norm, eps) if norm else ends.last_norm,
+        norm=_last_norm(tensors, index, ends, eps, layer_norm_eps),
         output=output,
         row_norm=ends.last_norm if normed_rows else None,
         rows=SlotRows(f"blk.{index}.rows", (ROWS, width)),
     )
     return replace(head, weights=tuple(tensors.taken))
+
+
+def _last_norm(tensors: Tensors, index: int, ends: Ends, eps: float, layer_norm_eps: float | None) -> AnyNorm | None:
+    """The norm before the output matrix: the head's, by one of two names, or the model's."""
+    width, names = ends.embedding.shape[1], [f"blk.{index}.{name}.weight" for name in LAST_NORMS]
+    name = next((name for name in names if name in tensors), names[0])
+    if layer_norm_eps is not None:
+        return LayerNorm(tensors.take(name, width), None, layer_norm_eps)
+    return Rms(tensors.take(name, width), eps) if name in tensors else ends.last_norm
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,17 @@ from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, wri
 from .layered import Ends, FileHead, Layered
 from .rope import read_rope
 from .tensors import LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
+from .transformer import (
+    HEAD_STEP,
+    LARGEST_HEAD,
+    FeedForward,
+    Output,
+    SelfAttention,
+    inner,
+    output,
+    self_attention,
+    write_keys,
+)
 
 
 class Block(Protocol):
@@ -119,6 +129,10 @@ class Attends:
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
         return self_attention(g, self.p, x, add)
+
+    def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:  # noqa: ARG002 - its norm knows
+        """Writes the keys and values of norm(x)."""
+        write_keys(g, self.p, x)
 
 
 @dataclass(frozen=True)
@@ -368,8 +382,12 @@ class HybridFile:
         embedding_scale: float = 1.0,
         logit_scale: float = 1.0,
         head_layer: TakeLayer | None = None,
+        head_norm_eps: float | None = None,
     ) -> Hybrid:
-        """Builds a model of these layers; refuses further tensors. `head_layer` reads the layer of a draft head."""
+        """Builds a model of these layers; refuses further tensors.
+
+        `head_layer` reads the layer of a draft head. With `head_norm_eps` the last norm of the head is a layer norm.
+        """
         sizes, tensors = self.sizes, self.tensors
         shape = sizes.vocabulary, sizes.width
         embedding = tensors.take("token_embd.weight", *shape)
@@ -378,9 +396,10 @@ class HybridFile:
         head = tensors.find("output.weight", *shape) or embedding
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
-        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=self._head(ends, head_layer))
+        found = self._head(ends, head_layer, head_norm_eps)
+        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
 
-    def _head(self, ends: Ends, take: TakeLayer | None) -> FileHead | None:
+    def _head(self, ends: Ends, take: TakeLayer | None, norm_eps: float | None) -> FileHead | None:
         """The head of the file, which has the tensors of a layer as `take` reads it."""
         if take is None:
             return None
@@ -390,6 +409,7 @@ class HybridFile:
         def head() -> Head:
             attention, *others = take(source, index)
             block = BlocksOfHead(cast(WritesKeys, attention), tuple(others), self.sizes.eps)
-            return take_head(source.tensors, index, ends, self.sizes.eps, block, normed_rows=True)
+            eps = self.sizes.eps
+            return take_head(source.tensors, index, ends, eps, block, normed_rows=True, layer_norm_eps=norm_eps)
 
-        return read_head(self.heads_after, head)
+        return read_head(self.file, index, self.heads_after, head)

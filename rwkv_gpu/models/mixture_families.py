@@ -11,7 +11,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import ClampedSwiglu, LateTemperature, Temperature
 from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form
 from .dense_families import command_r
-from .mixtures import ExpertForm, MixtureTransformer, build_either
+from .mixtures import ExpertForm, Forms, MixtureTransformer, build_either, find_head
 from .rope import unscaled
 from .tensors import LONGEST_CONTEXT
 from .transformer import Transformer
@@ -126,6 +126,7 @@ def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
         head_norms="each",
         gated=True,
         thens=source.clamps("swiglu_clamp_shexp", clamp),
+        heads_read="residual",
     )
     clamps = source.clamps("swiglu_clamp_exp", clamp)
     return form, ExpertForm(scores="sigmoid", shared=None, thens=clamps, by_router=True)
@@ -139,6 +140,7 @@ def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
         windows=windows,
         sinks="some",
         attention_scale=source.number("attention.value_scale", *SCALE, default=0.0) or 1.0,
+        heads_read="residual",
     )
     return form, ExpertForm(scores="sigmoid", normalise=True, by_router=True)
 
@@ -156,6 +158,7 @@ def glm4moe(source: DenseFile) -> Form:
         pairing="neox",
         head_norms="each" if "blk.0.attn_q_norm.weight" in source.tensors else "none",
         norms=("attn_norm", "post_attention_norm"),
+        heads_read="normed",
     )
 
 
@@ -221,7 +224,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "grok": grok,
     "grovemoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True, adjugates=True)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
-    "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
+    "hy_v3": (Form(pairing="neox", head_norms="each", heads_read="normed"), ExpertForm(scores="sigmoid", shared=None)),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "llama": (Form(), ExpertForm(normalise=True, optional=True)),
     "maple": maple,
@@ -241,7 +244,17 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
 
 def load(file: GGUFFile) -> Transformer | MixtureTransformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    source = DenseFile(file, file.str("general.architecture"))
+    arch = file.str("general.architecture")
+    source = DenseFile(file, arch)
+    form, experts = forms(source)
+    model = build_either(source, form, experts)
+    if not form.heads_read:
+        return model
+    return replace(model, file_head=find_head(file, arch, model.ends, forms))
+
+
+def forms(source: DenseFile) -> Forms:
+    """The forms of a file."""
     found = FORMS[source.arch]
     form, experts = found if isinstance(found, tuple) else found(source)
-    return build_either(source, form if isinstance(form, Form) else form(source), experts)
+    return form if isinstance(form, Form) else form(source), experts

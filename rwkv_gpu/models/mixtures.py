@@ -1,13 +1,23 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
-from .dense import Attentions, DenseFile, Form, build
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import AnyNorm, Cache, Glu, LayerNorm, Ops, Rms, Scores, Tensor, Xielu
+from .dense import Attentions, DenseFile, Form, build, heads_after
 from .experts import SHARED, ExpertSizes, Mixture, mixture, read_experts, take_adjugates, take_mixture
-from .layered import normed
-from .transformer import Attending, FeedForward, Transformer, feed_forward
+from .heads import Head, read_head, take_head
+from .layered import Ends, FileHead, normed
+from .transformer import (
+    Attending,
+    FeedForward,
+    SelfAttention,
+    Transformer,
+    feed_forward,
+    self_attention,
+    write_keys,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,9 @@ class ExpertForm:
     router_cap: float = 0.0  # of the logits of routers; 0 is none
     adjugates: bool = False  # whether neighbouring experts share a smaller one
     dense: str | None = None  # the norm of a feed-forward that reads what attention makes, and is added to that first
+
+
+Forms = tuple[Form, ExpertForm]
 
 
 @dataclass(frozen=True)
@@ -91,25 +104,67 @@ def build_mixtures(
 
     The first layers are dense, as many as the file says, and of the rest all but each `interleave_moe_layer_step`-th.
     """
-    file, arch, hyper = source.file, source.arch, source.hyper
-    ends, attending = source.ends(form), source.attentions(form)
+    ends, attending, feed = source.ends(form), source.attentions(form), _feeds(source, form, experts)
     if attentions is not None:
         attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))
+    feeds = tuple(feed(i) for i in range(source.hyper.layers))
+    source.tensors.refuse_the_rest()
+    return MixtureTransformer(ends, tuple(source.tensors.taken), attending, form.parallel, feeds)
+
+
+def _feeds(source: DenseFile, form: Form, experts: ExpertForm) -> Callable[[int], FeedForward | Experts]:
+    """Takes the feed-forward of a layer."""
+    file, arch, hyper = source.file, source.arch, source.hyper
     if not file.int(f"{arch}.expert_shared_count", low=0, high=64, default=1):
         experts = replace(experts, shared=False)
     sizes = read_experts(file, arch, hyper.width, scores=experts.scores, normalise=experts.normalise)
     leading = file.int(f"{arch}.leading_dense_block_count", low=0, high=hyper.layers, default=0)
     step = file.int(f"{arch}.interleave_moe_layer_step", low=1, high=hyper.layers, default=1)
-    routed = [
-        f"blk.{i}.ffn_gate_inp.weight" in source.tensors if experts.by_router else i >= leading and (i + 1) % step == 0
-        for i in range(hyper.layers)
-    ]
-    feeds = tuple(
-        _take_mixture(source, form, experts, sizes, i) if there else source.feed(form, i)
-        for i, there in enumerate(routed)
-    )
-    source.tensors.refuse_the_rest()
-    return MixtureTransformer(ends, tuple(source.tensors.taken), attending, form.parallel, feeds)
+
+    def feed(i: int) -> FeedForward | Experts:
+        there = i >= leading and (i + 1) % step == 0
+        if experts.by_router:
+            there = f"blk.{i}.ffn_gate_inp.weight" in source.tensors
+        return _take_mixture(source, form, experts, sizes, i) if there else source.feed(form, i)
+
+    return feed
+
+
+@dataclass(frozen=True)
+class AttendingHead:
+    """The layer of a head: attention and a feed-forward."""
+
+    attention: SelfAttention
+    feed: FeedForward | Experts
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return (self.attention.cache,)
+
+    def write(self, g: Ops[Tensor], x: Tensor) -> None:
+        write_keys(g, self.attention, x)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = self_attention(g, self.attention, x)
+        return feed_forward(g, self.feed, x) if isinstance(self.feed, FeedForward) else expert_feed(g, self.feed, x, x)
+
+
+def find_head(file: GGUFFile, arch: str, ends: Ends, forms: Callable[[DenseFile], Forms]) -> FileHead | None:
+    """The head of a file whose layers have these forms; None if it has none, or the form knows none."""
+
+    def take() -> Head:
+        source = DenseFile(file, arch, heads=1)
+        form, experts = forms(source)
+        index = source.hyper.layers - 1
+        windows = form.windows or [source.hyper.window] * source.hyper.layers
+        ropes = form.ropes or source.ropes(source.rope(form.pairing), windows)
+        attention = source.attention(form, index, ropes[index], windows[index])
+        block = AttendingHead(attention, _feeds(source, form, experts)(index))
+        normed_rows = form.heads_read == "normed"
+        return take_head(source.tensors, index, ends, source.hyper.eps, block, normed_rows=normed_rows)
+
+    count = heads_after(file, arch)
+    return read_head(file, file.int(f"{arch}.block_count") - count, count, take)
 
 
 def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:

@@ -111,6 +111,16 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | No
     return output(g, p.output, y, x if add is None else add)
 
 
+def write_keys(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> None:
+    """Writes the keys and values of norm(x), for later rows."""
+    k, v = g.linears([x, x], [p.k, p.v], bias=p.biases[1:], norm=p.norm)
+    if p.how.head:
+        k = g.resize_heads(k, p.cache.heads, p.cache.size)
+    if p.value != p.cache.size:
+        v = g.resize_heads(v, p.cache.heads, p.cache.size)
+    g.write_keys(k, v, p.cache, p.how)
+
+
 def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tensor:
     """Multiplies each head of x by its own weights"""
     if isinstance(norm, LayerNorm):

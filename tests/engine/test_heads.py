@@ -31,7 +31,7 @@ from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
 
 DRAFTS = 4
-ON_GPU = ("qwen35",)  # the kernels of the others are in other tests of whole models
+ON_GPU = "qwen35", "mimo2"  # without and with windows; kernels of the others are in other tests of whole models
 
 
 @pytest.fixture(scope="module")

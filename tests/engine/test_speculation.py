@@ -36,7 +36,7 @@ class Known(Proposer):
             # Not the last token: a draft of it is not counted as right where a grammar ends behind it.
             draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done:-1][:most]
             wrong = self.random.random(len(draft)) < self.mistakes
-            drafts[sequence] = [token ^ int(bad) for token, bad in zip(draft, wrong, strict=True)]
+            drafts[sequence] = [abs(token - int(bad)) for token, bad in zip(draft, wrong, strict=True)]
         return drafts
 
 

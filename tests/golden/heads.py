@@ -17,6 +17,9 @@ from rwkv_gpu.gguf.planes import dequantise_rows
 HERE = Path(__file__).resolve().parent
 
 
+FEED = "ffn_gate", "ffn_up", "ffn_down"
+
+
 @dataclass(frozen=True)
 class Headed:
     """A tiny model and how its heads differ from its last block."""
@@ -25,7 +28,8 @@ class Headed:
     template: int = -1  # the block whose shapes the head has, from the end
     heads: int = 1
     own_output: bool = False  # whether heads have a norm and an output matrix
-    renamed: dict[str, str] = field(default_factory=dict)  # tensors of the template, "" for those that it lacks
+    lacks: tuple[str, ...] = ()  # start of the names of tensors of the template that heads lack
+    added: dict[str, str] = field(default_factory=dict)  # more tensors, and those whose shapes they have
     keys: dict[str, Any] = field(default_factory=dict)
 
 
@@ -34,6 +38,19 @@ HEADED = {
     "qwen35moe": Headed("tiny-qwen35moe", own_output=True),
     "qwen3next": Headed("tiny-qwen3next"),
     "deepseek2": Headed("tiny-deepseek2"),
+    "bailingmoe3": Headed("tiny-bailingmoe3", added={"layer_output_norm": "output_norm"}),
+    "glm4moe": Headed("tiny-glm4moe", own_output=True),
+    "hy_v3": Headed("tiny-hy_v3"),
+    "mimo2": Headed("tiny-mimo2", lacks=(*FEED, "exp_probs"), added={name: f"blk.0.{name}" for name in FEED}),
+    "nemotron_h_moe": Headed(
+        "tiny-nemotron_h_moe",
+        added={
+            **{name: f"blk.2.{name}" for name in ("attn_q", "attn_k", "attn_v", "attn_output")},
+            **dict.fromkeys(("post_attention_norm", "nextn.shared_head_norm"), "output_norm"),
+        },
+        keys={"attention.head_count_kv": [0, 0, 2, 0, 0, 2], "feed_forward_length": [0, 64, 0, 0, 64, 64]},
+    ),
+    "step35": Headed("tiny-step35", heads=3),
 }
 
 
@@ -94,8 +111,9 @@ def _heads(file: GGUFFile, how: Headed, layers: int) -> dict[str, np.ndarray]:
         shapes = {}
         for name, info in file.tensors.items():
             short = name.removeprefix(f"blk.{template}.")
-            if short != name and how.renamed.get(short, short):
-                shapes[how.renamed.get(short, short)] = info.shape
+            if short != name and not short.startswith(how.lacks):
+                shapes[short] = info.shape
+        shapes |= {f"{name}.weight": file.tensors[f"{of}.weight"].shape for name, of in how.added.items()}
         shapes |= {"nextn.enorm.weight": (width,), "nextn.hnorm.weight": (width,)}
         shapes["nextn.eh_proj.weight"] = width, 2 * width
         if how.own_output:

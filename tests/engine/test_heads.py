@@ -26,6 +26,7 @@ from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, Flag
 from tests.cases import slow_unless
 from tests.engine.test_engine import drive, ids_of, tokens
 from tests.engine.test_speculation import Known, answers, asked, speculator
+from tests.gguf.parts import take_apart
 from tests.golden.heads import HEADED, write_headed
 from tests.golden_files import OWN
 from tests.test_own_golden import RMS, rms
@@ -168,3 +169,11 @@ def test_a_text_that_continues_from_a_prefix_or_without_its_middle_is_drafted_al
         results.append([tokens(drive(engine)[number]) for number in map(engine.add, requests)])
     assert results[0] == results[1]
     assert all(len(answer) == 40 for answer in results[0])
+
+
+def test_a_file_that_leaves_its_heads_to_another_is_a_model_without_heads(tmp_path):
+    parts = take_apart(write_headed(tmp_path / "whole.gguf", "step35").read_bytes())
+    parts.tensors = [one for one in parts.tensors if not one.name.startswith((b"blk.5.", b"blk.6.", b"blk.7."))]
+    (tmp_path / "model.gguf").write_bytes(parts.built())
+    with GGUFFile.open(tmp_path / "model.gguf") as file:
+        assert load_model(file).file_head is None

@@ -1,6 +1,7 @@
 """`models`, and short names in every command. A local server plays the hub, and a catalogue of one model its models."""
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
-from rwkv_gpu.cli import model_name, models
+from rwkv_gpu.cli import folders, models
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.serve import by_path, served
 from rwkv_gpu.llm.catalogue import packaged
@@ -122,8 +123,9 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
             isatty = staticmethod(lambda: True)
 
         stderr = stdin
+        platform = sys.platform
 
-    monkeypatch.setattr(model_name, "sys", Terminal)
+    monkeypatch.setattr(folders, "sys", Terminal)
     result = run("info", "tiny:1m", "--device", "cpu", input=typed)
     assert "Download hf.co/owner/name:tiny-Q4_K_M.gguf, 7.6 MiB? [Y/n]" in result.stderr
     assert result.exit_code == code

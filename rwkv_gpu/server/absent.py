@@ -20,8 +20,7 @@ ABSENT = {
     ),
     "fine-tuning is not supported": ("/v1/fine_tuning/{rest:path}",),
     "there is no moderation model": ("/v1/moderations",),
-    "files are not stored here; send their text": ("/v1/files", "/v1/files/{rest:path}", "/v1/uploads"),
-    "batches are not taken over HTTP; use `rwkv-gpu batch`": ("/v1/batches", "/v1/batches/{rest:path}"),
+    "uploads in parts are not supported; send the file to /v1/files": ("/v1/uploads", "/v1/uploads/{rest:path}"),
     "conversations are not stored; use /v1/chat/completions": (
         "/v1/assistants", "/v1/threads", "/v1/threads/{rest:path}", "/v1/conversations", "/v1/vector_stores",
     ),

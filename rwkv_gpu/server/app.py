@@ -7,7 +7,20 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import absent, anthropic, llama_server, management, ollama, openai, operations, page, rerank, responses
+from . import (
+    absent,
+    anthropic,
+    batches,
+    llama_server,
+    management,
+    message_batches,
+    ollama,
+    openai,
+    operations,
+    page,
+    rerank,
+    responses,
+)
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -20,6 +33,8 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     openai.routes,
     responses.routes,
     anthropic.routes,
+    batches.routes,
+    message_batches.routes,
     ollama.routes,
     management.routes,
     llama_server.routes,

@@ -37,6 +37,7 @@ class Call:
     release_time_limit: Callable[[], None] = lambda: None  # lets it take any time
     detached: bool = False  # whether it continues without its connection
     owner: bytes = b""  # digest of its API key
+    background: bool = False  # a line of a batch, which waits for other requests
     at_end: list[Callable[[], None]] = field(default_factory=list)  # callbacks that free what the request holds
 
     @property

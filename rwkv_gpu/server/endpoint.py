@@ -11,6 +11,7 @@ from .body import Receive
 from .call import STREAM_HEADERS, Call, Family, Response, Scope, Send, Stream, Whole, send_error, send_whole, start_of
 from .errors import ApiError, api_error
 from .fields import check_serving
+from .multipart import parse_form
 from .service import Service
 from .streams import Recording
 
@@ -20,11 +21,14 @@ Handler = Callable[[Service, Call], Awaitable[Response]]
 class Endpoint:
     """A handler as an ASGI application: reads the body, and cancels the handler if the client disconnects."""
 
-    def __init__(self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False) -> None:
+    def __init__(
+        self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False, takes_form: bool = False
+    ) -> None:
         self._service = service
         self._family = family
         self._handler = handler
         self._takes_body = takes_body
+        self._takes_form = takes_form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["rwkv_gpu.call"]
@@ -34,7 +38,9 @@ class Endpoint:
                 call.body, call.body_bytes = await body.read_json(receive, call.headers, most)
                 check_serving(call.body)
             else:
-                await body.read(receive, call.headers, self._service.config.max_body)
+                sent = await body.read(receive, call.headers, self._service.config.max_body)
+                if self._takes_form:
+                    call.body = {**parse_form(sent, call.headers.get(b"content-type", b""))}
         except body.Disconnected:
             call.notes["outcome"] = "disconnected"
             return

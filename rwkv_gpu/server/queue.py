@@ -10,6 +10,7 @@ from .errors import ApiError
 # A request's due time is its arrival plus one second per TOKENS_PER_SECOND prompt tokens. So short prompts overtake
 # long ones, and only requests that arrive within a few seconds overtake a long one.
 TOKENS_PER_SECOND = 1000
+BACKGROUND_DELAY = 3600.0  # seconds by which a line of a batch lets later requests overtake it
 SLOWEST_RETRY = 60.0  # maximum seconds that a client is asked to wait
 RECENT = 0.1  # weight of the last request in the mean duration of a request
 
@@ -22,6 +23,7 @@ class Ticket:
     tokens: int = 0  # prompt tokens, once known
     slots: int = 0  # number that it holds
     wanted: int = 1
+    background: bool = False  # a line of a batch: it takes no room in the queue
     turn: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
@@ -54,16 +56,20 @@ class Queue:
         """Prompt tokens of the waiting requests."""
         return self._tokens
 
-    def enter(self) -> Ticket:
+    def enter(self, background: bool = False) -> Ticket:
         """Registers a request before its prompt is processed; refuses it if the queue is full."""
-        if len(self._tickets) >= self._most + self._free or self._tokens >= self._most_tokens:
+        others = sum(not ticket.background for ticket in self._tickets)
+        if not background and (others >= self._most + self._free or self._tokens >= self._most_tokens):
             raise self._full()
-        ticket = Ticket(asyncio.get_running_loop().time())
+        ticket = Ticket(asyncio.get_running_loop().time(), background=background)
         self._tickets.add(ticket)
         return ticket
 
     async def wait(self, ticket: Ticket, tokens: int, answers: int) -> None:
         """Waits until a request with `tokens` prompt tokens and `answers` answers may run."""
+        due = ticket.arrived + tokens / TOKENS_PER_SECOND
+        if ticket.background:
+            due, tokens = due + BACKGROUND_DELAY, 0
         ticket.tokens, ticket.wanted = tokens, min(answers, self._slots)
         if not self._line and self._free >= ticket.wanted:
             self._admit(ticket)
@@ -72,7 +78,7 @@ class Queue:
             raise self._full()
         ticket.turn = asyncio.get_running_loop().create_future()
         self._tokens += tokens
-        heappush(self._line, (ticket.arrived + tokens / TOKENS_PER_SECOND, next(self._numbers), ticket))
+        heappush(self._line, (due, next(self._numbers), ticket))
         await ticket.turn
 
     def leave(self, ticket: Ticket) -> None:

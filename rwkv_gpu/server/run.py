@@ -83,6 +83,7 @@ class Runner:
     async def _drain(self) -> None:
         """Lets requests end, and stores the states of all conversations, within the drain time."""
         seconds, began = self.service.config.drain, time.monotonic()
+        self.service.batches.close()
         fields = {"requests": self.service.unfinished, "seconds": seconds}
         self.service.log.info("shutting down; a second signal ends all at once", extra={"fields": fields})
         stores = self.service.catalogue.has_store

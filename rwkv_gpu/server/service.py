@@ -24,6 +24,7 @@ from rwkv_gpu.text.budget import Exceeded, Limits
 from rwkv_gpu.text.interruption import interruptible
 
 from .answers import Answers, Inbox, News
+from .batch_jobs import Batches
 from .call import Call
 from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
@@ -31,6 +32,7 @@ from .errors import RETRY_AFTER, ApiError
 from .metrics import Metrics
 from .pulls import Pulls
 from .queue import Queue, Ticket
+from .stored_files import StoredFiles
 from .stored_responses import StoredResponses
 from .streams import Streams
 
@@ -121,6 +123,8 @@ class Service:
         self._queues: dict[ServedModel, Queue] = {}
         self.streams = Streams()
         self.responses = StoredResponses()
+        self.files = StoredFiles()
+        self.batches = Batches(self.files, config.sequences)
         self.metrics = Metrics(self._gauges)
         self.running: dict[Call, Running] = {}  # requests that hold engine slots
         self._calls: set[Call] = set()  # requests being answered
@@ -238,7 +242,7 @@ class Service:
     def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
         """Enters the queue of a model; leaves it at the end of the call."""
         queue = self.queue(self.find(call, model))
-        ticket = queue.enter()
+        ticket = queue.enter(call.background)
         call.at_end.append(lambda: queue.leave(ticket))
         return queue, ticket
 
@@ -339,6 +343,7 @@ class Service:
 
     async def close(self) -> None:
         """Stops the threads, and closes all models."""
+        self.batches.close()
         if self.pulls is not None:
             self.pulls.close()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -144,7 +144,7 @@ def test_a_path_or_a_method_that_is_not_there_is_an_error_of_the_same_shape(serv
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/v1/score"), ("POST", "/v1/audio/speech"), ("GET", "/v1/files"), ("DELETE", "/v1/fine_tuning/jobs/a")],
+    [("POST", "/v1/score"), ("POST", "/v1/audio/speech"), ("GET", "/v1/uploads"), ("DELETE", "/v1/fine_tuning/jobs/a")],
 )
 def test_what_is_not_supported_says_so(server, method, path):
     status, _, answer = server.request(method, path, {} if method == "POST" else None)

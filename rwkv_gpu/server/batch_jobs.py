@@ -1,0 +1,157 @@
+"""Batches that run: each line is a request of its own, at low priority; bounded, and by owner."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .call import Json, dumps
+from .errors import ApiError
+from .stored_files import KEPT, File, StoredFiles
+
+MOST = 256  # batches of a key that are kept
+MOST_RUNNING = 16  # batches of a key that have not ended
+MOST_LINES = 50_000
+WINDOW = 24 * 3600.0  # seconds that a batch may take
+
+Kind = Literal["succeeded", "errored", "canceled", "expired"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A request of a batch."""
+
+    custom_id: str
+    body: Json
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a line ended: its status, and the body of its response."""
+
+    kind: Kind
+    status: int = 0
+    body: Json = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Batch:
+    """A batch, and where its results go."""
+
+    id: str
+    owner: bytes
+    about: Json  # what the client said of it
+    lines: dict[str, Line]  # those without a result
+    write: Callable[["Batch", Line, Outcome], tuple[File, Json] | None]
+    files: tuple[File, ...]
+    created: float = field(default_factory=time.time)
+    counts: Counter[str] = field(default_factory=Counter)
+    unrun: Kind = "canceled"  # how the rest ends
+    cancelled_at: float | None = None
+    ended_at: float | None = None
+    fault: ApiError | None = None
+    task: asyncio.Task[None] | None = None
+    total: int = 0
+
+
+class Batches:
+    """All batches of a server. They share places for lines that run at the same time."""
+
+    def __init__(self, files: StoredFiles, places: int) -> None:
+        self._files = files
+        self._places = asyncio.Semaphore(places)
+        self._found: dict[str, Batch] = {}
+
+    def start(self, batch: Batch, answer: Callable[[Line], Awaitable[Outcome]]) -> None:
+        """Starts a batch."""
+        mine = self.list(batch.owner)
+        if sum(one.ended_at is None for one in mine) >= MOST_RUNNING:
+            raise ApiError(429, f"{MOST_RUNNING} batches of this key run; ask again later", retry_after=60)
+        if len(mine) >= MOST:
+            oldest = next(one for one in reversed(mine) if one.ended_at is not None)
+            self.delete(oldest)
+        batch.total = len(batch.lines)
+        for file in batch.files:
+            self._files.add(file)
+        self._found[batch.id] = batch
+        batch.task = asyncio.create_task(self._run(batch, answer))
+        expiry = asyncio.get_running_loop().call_later(WINDOW, self.stop, batch, "expired")
+        batch.task.add_done_callback(lambda _: (expiry.cancel(), self._end(batch)))
+
+    def get(self, id: str, owner: bytes) -> Batch:
+        """The batch with that id."""
+        found = self._found.get(id)
+        if found is None or found.owner != owner or found.created < time.time() - KEPT:
+            raise ApiError(404, f"there is no batch {id[:80]!r} here")
+        return found
+
+    def list(self, owner: bytes) -> list[Batch]:
+        """The batches of a key, latest first."""
+        for old in [one for one in self._found.values() if one.created < time.time() - KEPT]:
+            self.delete(old)
+        return [one for one in reversed(self._found.values()) if one.owner == owner]
+
+    def stop(self, batch: Batch, why: Kind = "canceled") -> None:
+        """Ends a batch: its running lines, and those that have not begun."""
+        if batch.ended_at is None and batch.cancelled_at is None and batch.task is not None:
+            batch.unrun = why
+            batch.cancelled_at = time.time()
+            batch.task.cancel()
+
+    def delete(self, batch: Batch) -> None:
+        """Removes a batch that has ended."""
+        self._found.pop(batch.id, None)
+
+    def close(self) -> None:
+        """Ends all batches."""
+        for batch in self._found.values():
+            self.stop(batch)
+
+    async def _run(self, batch: Batch, answer: Callable[[Line], Awaitable[Outcome]]) -> None:
+        running: set[asyncio.Task[None]] = set()
+
+        async def one(line: Line) -> None:
+            try:
+                self._ended(batch, line, await answer(line))
+            finally:
+                self._places.release()
+
+        try:
+            for line in [*batch.lines.values()]:
+                await self._places.acquire()
+                if batch.fault is not None:
+                    self._places.release()
+                    break
+                task = asyncio.create_task(one(line))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                await asyncio.sleep(0)  # the task has begun, so that it releases its place
+            while running:
+                await asyncio.wait(running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _ended(self, batch: Batch, line: Line, outcome: Outcome) -> None:
+        """Writes the result of a line. Without room for it the batch fails."""
+        batch.lines.pop(line.custom_id, None)
+        batch.counts[outcome.kind] += 1
+        written = batch.write(batch, line, outcome)
+        if written is None or batch.fault is not None:
+            return
+        try:
+            self._files.append(written[0], dumps(written[1]) + b"\n")
+        except ApiError as error:
+            batch.fault = error
+
+    def _end(self, batch: Batch) -> None:
+        for line in [*batch.lines.values()]:
+            self._ended(batch, line, Outcome(batch.unrun))
+        batch.ended_at = time.time()
+        for file in batch.files:
+            file.listed = bool(file.nbytes)
+            if not file.listed:
+                self._files.delete(file)

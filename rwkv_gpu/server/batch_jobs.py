@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .call import Json, dumps
-from .errors import ApiError
+from .errors import RETRY_AFTER, ApiError
 from .stored_files import KEPT, File, StoredFiles
 
 MOST = 256  # batches of a key that are kept
 MOST_RUNNING = 16  # batches of a key that have not ended
+MOST_RUNNING_OF_ALL = 64
+MOST_OF_ALL = 4096
 MOST_LINES = 50_000
 WINDOW = 24 * 3600.0  # seconds that a batch may take
 
@@ -63,12 +65,18 @@ class Batches:
         self._files = files
         self._places = asyncio.Semaphore(places)
         self._found: dict[str, Batch] = {}
+        self._closed = False
 
     def start(self, batch: Batch, answer: Callable[[Line], Awaitable[Outcome]]) -> None:
         """Starts a batch."""
-        mine = self.list(batch.owner)
-        if sum(one.ended_at is None for one in mine) >= MOST_RUNNING:
-            raise ApiError(429, f"{MOST_RUNNING} batches of this key run; ask again later", retry_after=60)
+        mine = self.listed(batch.owner)
+        if self._closed:
+            raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=RETRY_AFTER)
+        running = sum(one.ended_at is None for one in self._found.values())
+        if sum(one.ended_at is None for one in mine) >= MOST_RUNNING or running >= MOST_RUNNING_OF_ALL:
+            raise ApiError(429, f"{MOST_RUNNING} batches of a key may run; ask again later", retry_after=60)
+        if len(self._found) >= MOST_OF_ALL:
+            raise ApiError(429, f"the server keeps {MOST_OF_ALL:,} batches; ask again later", retry_after=3600)
         if len(mine) >= MOST:
             oldest = next(one for one in reversed(mine) if one.ended_at is not None)
             self.delete(oldest)
@@ -78,7 +86,8 @@ class Batches:
         self._found[batch.id] = batch
         batch.task = asyncio.create_task(self._run(batch, answer))
         expiry = asyncio.get_running_loop().call_later(WINDOW, self.stop, batch, "expired")
-        batch.task.add_done_callback(lambda _: (expiry.cancel(), self._end(batch)))
+        batch.task.add_done_callback(lambda _: expiry.cancel())
+        batch.task.add_done_callback(lambda _: self._end(batch))
 
     def get(self, id: str, owner: bytes) -> Batch:
         """The batch with that id."""
@@ -87,7 +96,7 @@ class Batches:
             raise ApiError(404, f"there is no batch {id[:80]!r} here")
         return found
 
-    def list(self, owner: bytes) -> list[Batch]:
+    def listed(self, owner: bytes) -> list[Batch]:
         """The batches of a key, latest first."""
         for old in [one for one in self._found.values() if one.created < time.time() - KEPT]:
             self.delete(old)
@@ -103,9 +112,13 @@ class Batches:
     def delete(self, batch: Batch) -> None:
         """Removes a batch that has ended."""
         self._found.pop(batch.id, None)
+        for file in batch.files:
+            if not file.listed:
+                self._files.delete(file)
 
     def close(self) -> None:
         """Ends all batches."""
+        self._closed = True
         for batch in self._found.values():
             self.stop(batch)
 
@@ -113,10 +126,7 @@ class Batches:
         running: set[asyncio.Task[None]] = set()
 
         async def one(line: Line) -> None:
-            try:
-                self._ended(batch, line, await answer(line))
-            finally:
-                self._places.release()
+            self._ended(batch, line, await answer(line))
 
         try:
             for line in [*batch.lines.values()]:
@@ -127,7 +137,7 @@ class Batches:
                 task = asyncio.create_task(one(line))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                await asyncio.sleep(0)  # the task has begun, so that it releases its place
+                task.add_done_callback(lambda _: self._places.release())
             while running:
                 await asyncio.wait(running)
         finally:
@@ -152,6 +162,6 @@ class Batches:
             self._ended(batch, line, Outcome(batch.unrun))
         batch.ended_at = time.time()
         for file in batch.files:
-            file.listed = bool(file.nbytes)
-            if not file.listed:
+            file.listed = file.purpose == "batch_output"
+            if not file.nbytes:
                 self._files.delete(file)

@@ -55,7 +55,7 @@ async def answer_line(service: Service, owner: bytes, family: Family, handler: H
             raise
         task.uncancel()
         return _failed(family, call.ended, call)
-    except Exception as error:  # noqa: BLE001  becomes the result of the line
+    except Exception as error:
         known = api_error(error)
         if known.status == 500 and known is not error:
             service.log.exception("unexpected error", extra={"fields": {"request_id": call.id}})

@@ -56,7 +56,7 @@ async def upload(service: Service, call: Call) -> Response:
 async def files(service: Service, call: Call) -> Response:
     """Lists files."""
     purpose = call.query.get("purpose")
-    found = [one for one in service.files.list(call.owner) if purpose in (None, one.purpose)]
+    found = [one for one in service.files.listed(call.owner) if purpose in (None, one.purpose)]
     return Whole(page([described(one) for one in found], call))
 
 
@@ -153,7 +153,7 @@ def _write(batch: Batch, line: Line, outcome: Outcome) -> tuple[File, Json] | No
 
 async def batches(service: Service, call: Call) -> Response:
     """Lists batches."""
-    found = [shape(one) for one in service.batches.list(call.owner) if one.id.startswith("batch_")]
+    found = [shape(one) for one in service.batches.listed(call.owner) if one.id.startswith("batch_")]
     return Whole(page(found, call))
 
 

@@ -54,7 +54,7 @@ def _write(batch: Batch, line: Line, outcome: Outcome) -> tuple[File, Json]:
 
 async def listed(service: Service, call: Call) -> Response:
     """Lists batches."""
-    found = [shape(one) for one in service.batches.list(call.owner) if one.id.startswith("msgbatch_")]
+    found = [shape(one) for one in service.batches.listed(call.owner) if one.id.startswith("msgbatch_")]
     whole = page(found, call)
     del whole["object"]
     return Whole(whole)
@@ -93,7 +93,6 @@ async def remove(service: Service, call: Call) -> Response:
     if found.ended_at is None:
         raise ApiError(409, "the batch runs; cancel it before you delete it")
     service.batches.delete(found)
-    service.files.delete(found.files[0])
     return Whole({"id": found.id, "type": "message_batch_deleted"})
 
 

@@ -10,6 +10,7 @@ from .errors import ApiError
 
 MOST = 1024  # files of a key
 MOST_BYTES = 64 << 20  # of the files of a key
+MOST_OF_ALL = 16384
 MOST_BYTES_OF_ALL = 256 << 20
 KEPT = 7 * 24 * 3600  # seconds until a file is removed
 
@@ -43,8 +44,8 @@ class StoredFiles:
     def add(self, file: File, content: bytes = b"") -> File:
         """Stores a file; refuses it if there is no room."""
         self._expire()
-        if len(self._of(file.owner)) >= MOST:
-            raise ApiError(413, f"this key has {MOST:,} files; delete some", code="no_room")
+        if len(self._of(file.owner)) >= MOST or len(self._found) >= MOST_OF_ALL:
+            raise ApiError(413, f"a key may have {MOST:,} files, all {MOST_OF_ALL:,}; delete some", code="no_room")
         self._found[file.id] = file
         try:
             self.append(file, content)
@@ -70,7 +71,7 @@ class StoredFiles:
             raise ApiError(404 if param is None else 400, f"there is no file {id[:80]!r} here", param=param)
         return found
 
-    def list(self, owner: bytes) -> list[File]:
+    def listed(self, owner: bytes) -> list[File]:
         """The files of a key, latest first."""
         self._expire()
         return [file for file in reversed(self._of(owner)) if file.listed]
@@ -78,11 +79,12 @@ class StoredFiles:
     def delete(self, file: File) -> None:
         """Removes a file."""
         self._found.pop(file.id, None)
+        file.pieces, file.nbytes = [], 0  # a batch may still refer to it
 
-    def _of(self, owner: bytes) -> "list[File]":
+    def _of(self, owner: bytes) -> list[File]:
         return [file for file in self._found.values() if file.owner == owner]
 
     def _expire(self) -> None:
         before = self._clock() - KEPT
         for file in [one for one in self._found.values() if one.created < before]:
-            del self._found[file.id]
+            self.delete(file)

@@ -81,8 +81,12 @@ class Batches:
             oldest = next(one for one in reversed(mine) if one.ended_at is not None)
             self.delete(oldest)
         batch.total = len(batch.lines)
-        for file in batch.files:
-            self._files.add(file)
+        try:
+            for file in batch.files:
+                self._files.add(file)
+        except ApiError:
+            self.delete(batch)
+            raise
         self._found[batch.id] = batch
         batch.task = asyncio.create_task(self._run(batch, answer))
         expiry = asyncio.get_running_loop().call_later(WINDOW, self.stop, batch, "expired")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rwkv_gpu.server import stored_files
+from rwkv_gpu.server import batch_jobs, stored_files
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.multipart import Upload, parse_form
 from rwkv_gpu.server.queue import Queue
@@ -72,7 +72,7 @@ def test_a_batch_answers_each_line_as_its_route_does(server):
 
 
 def test_a_batch_of_messages_answers_as_messages_do(server):
-    requests = [{"custom_id": "a", "params": CHAT}, {"custom_id": "b", "params": {**CHAT, "max_tokens": 0}}]
+    requests = [{"custom_id": "a", "params": CHAT}, {"custom_id": "b", "params": {**CHAT, "messages": 3}}]
     batch = server.post("/v1/messages/batches", {"requests": requests})
     found = ended(server, f"/v1/messages/batches/{batch['id']}")
     assert found["processing_status"] == "ended"
@@ -129,13 +129,32 @@ def test_keys_are_apart_and_cancelling_ends_what_runs():
         until(lambda: server.service.running)
 
 
+def test_what_has_not_ended_in_time_expires_and_full_files_fail_the_batch(server, monkeypatch):
+    file = uploaded(server, line("a", {**CHAT, "max_tokens": 100_000, "ignore_eos": True}))
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_jobs, "WINDOW", 0.0)
+        late = server.post("/v1/batches", {**CREATE, "input_file_id": file})["id"]
+    until(lambda: server.get(f"/v1/batches/{late}")["expired_at"])
+    found = server.get(f"/v1/batches/{late}")
+    assert found["status"] == "expired" and found["request_counts"]["failed"] == 1
+    assert lines_in(server, found["error_file_id"])["a"]["error"]["code"] == "batch_expired"
+    file = uploaded(server, line("a", CHAT))
+    with monkeypatch.context() as patched:
+        patched.setattr(stored_files, "MOST_BYTES", sum(one.nbytes for one in server.service.files._found.values()))
+        full = server.post("/v1/batches", {**CREATE, "input_file_id": file})["id"]
+        until(lambda: server.get(f"/v1/batches/{full}")["failed_at"])
+    found = server.get(f"/v1/batches/{full}")
+    assert (found["status"], found["errors"]["data"][0]["code"]) == ("failed", "no_room")
+
+
 @pytest.mark.parametrize(
     "body",
     [
         b"", b"x", b"--XX", b"--XX--", form(b"x")[:-8], form(b"x")[:-4], form(b"x") + b"more", b"pre" + form(b"x"),
         FILE + b"a\r\n" + FILE + b"b\r\n--XX--", b"--XX\r\nA: " + b"b" * 5000 + b"\r\n\r\n\r\n--XX--",
         b"--XX\r\n\r\nx\r\n--XX--", b'--XX\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\r\n--XX--',
-        b"".join(b'--XX\r\nContent-Disposition: form-data; name="%d"\r\n\r\n\r\n' % one for one in range(40)) + b"--XX--",
+        b"".join(b'--XX\r\nContent-Disposition: form-data; name="%d"\r\n\r\n\r\n' % one for one in range(40))
+        + b"--XX--",
     ],
 )  # fmt: skip
 def test_hostile_forms_are_refused(server, body):

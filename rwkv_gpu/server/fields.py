@@ -126,11 +126,10 @@ _OLLAMA_IGNORED = {
 }
 OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED})
 OLLAMA_GENERATE = Fields(
-    _OLLAMA | {"prompt", "system", "raw"},
+    _OLLAMA | {"prompt", "system", "raw", "images"},
     {**COMMON_IGNORED, **_OLLAMA_IGNORED},
     {
         "suffix": "infilling is at /infill; leave it out",
-        "images": "only text is understood; leave it out",
         "template": "templates come with the model; use raw for a prompt of your own",
     },
 )
@@ -153,7 +152,7 @@ LLAMA_COMPLETION = Fields(
     | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
     | {"mirostat", "dry_penalty_last_n"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {"image_data": "only text is understood; leave it out"},
+    {"image_data": "images go with messages; use /v1/chat/completions"},
 )
 LLAMA_INFILL = Fields(
     SAMPLING

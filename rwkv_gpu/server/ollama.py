@@ -158,7 +158,7 @@ async def chat(service: Service, call: Call) -> Response:
     name = _name(service, call, fields)
     if not fields.get("messages"):
         return await _load(service, call, name, {"message": {"role": "assistant", "content": ""}})
-    messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"]))]
+    messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"], "messages"))]
     asked = {**_settings(call, fields), "messages": messages}
     if fields.get("tools"):
         asked["tools"] = fields["tools"]
@@ -178,7 +178,10 @@ async def generate(service: Service, call: Call) -> Response:
     asked, raw = _settings(call, fields), fields.get("raw", False)
     if not isinstance(raw, bool):
         raise ApiError(400, f"raw is {raw!r}; it must be true or false", param="raw")
+    images = _list(fields.get("images") or [], "images")
     if raw:
+        if images:
+            raise ApiError(400, "images need the chat template, which raw leaves out; give one of them", param="images")
         asked.setdefault("max_tokens", LONGEST)
         think = asked.pop("think", None)
         if think:
@@ -186,7 +189,7 @@ async def generate(service: Service, call: Call) -> Response:
         return await _answer(
             service, call, fields, name, lambda llm, **more: llm.prepare_completion(prompt, **asked, **more), _text_line
         )
-    messages = [{"role": "user", "content": prompt}]
+    messages: list[Json] = [{"role": "user", "content": prompt, **({"images": images} if images else {})}]
     if fields.get("system"):
         messages.insert(0, {"role": "system", "content": fields["system"]})
     return await _answer(
@@ -232,9 +235,9 @@ async def _load(service: Service, call: Call, name: str | None, reply: Json) -> 
     return Whole({"model": served.name, "created_at": _now(), **reply, "done": True, "done_reason": reason})
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ApiError(400, f"messages is {shown(value)}; it must be a list", param="messages")
+        raise ApiError(400, f"{name} is {shown(value)}; it must be a list", param=name)
     return value
 
 
@@ -244,7 +247,7 @@ def _message(message: Any, where: str) -> Json:
         raise ApiError(400, f"{where} is {shown(message)}; it must be an object", param="messages")
     found = {"role": message.get("role"), "content": message.get("content", "")}
     if message.get("images"):
-        found["images"] = _list(message["images"])
+        found["images"] = _list(message["images"], "images")
     return found | {ours: message[name] for name, ours in OF_MESSAGES.items() if message.get(name)}
 
 

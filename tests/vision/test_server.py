@@ -54,6 +54,10 @@ def test_forms_of_all_apis_give_one_answer(server):
     ollama = {"messages": [{"role": "user", "content": "hello", "images": [DATA]}], "stream": False}
     found = server.post("/api/chat", {**ollama, "options": {"temperature": 0, "num_predict": 6}})
     assert found["message"]["content"] == answer
+    one = {"prompt": "hello", "images": [DATA], "stream": False, "options": {"temperature": 0, "num_predict": 6}}
+    assert server.post("/api/generate", one)["response"] == answer
+    status, _, reply = server.request("POST", "/api/generate", {**one, "raw": True})
+    assert status == 400 and "leaves out" in reply["error"]
 
 
 def test_models_and_props_say_that_it_sees(server):

@@ -24,8 +24,8 @@ from .jobs import Job, Work
 T = TypeVar("T")
 GATHERING = 0.01  # maximum seconds that a step waits for requests that arrive together
 MOST_REQUESTS = 4096  # running and waiting requests
-# Windows cannot interrupt a wait without timeout; on other systems a signal does.
-PATIENCE = 0.1 if os.name == "nt" else None
+# Seconds of one wait. Windows cannot interrupt a wait; elsewhere a signal does, unless it comes just before the wait.
+PATIENCE = 0.1 if os.name == "nt" else 0.5
 
 
 class Listener(Protocol):
@@ -180,7 +180,10 @@ class Driver:
         """
         done = self.begin(pieces)
         try:
-            return wait(lambda patience: done.result(patience))
+            while not done.done():
+                with suppress(TimeoutError):
+                    done.exception(PATIENCE)
+            return done.result()
         except BaseException:
             done.cancel()
             raise
@@ -347,10 +350,8 @@ class Driver:
         self._engine.close()
 
 
-def wait(get: Callable[[float | None], T]) -> T:
-    """Returns the result of `get`, called again while it raises TimeoutError or Empty."""
+def wait(items: "SimpleQueue[T]") -> T:
+    """Returns the next item of a queue; a signal interrupts it."""
     while True:
-        try:
-            return get(PATIENCE)
-        except (TimeoutError, Empty):
-            continue
+        with suppress(Empty):
+            return items.get(timeout=PATIENCE)

@@ -121,7 +121,7 @@ class Generation(Reading):
         while self._reason == "running":
             try:
                 self._driver.check_process()
-                event = self._take(wait(lambda patience: self._items.get(timeout=patience)))
+                event = self._take(wait(self._items))
             except BaseException:
                 self.close()
                 raise

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from queue import Empty
 
 import pytest
 
@@ -14,7 +15,7 @@ from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling import Sampled
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.errors import BadInput, Closed, DeviceLost, QueueFull
-from rwkv_gpu.llm.driver import Driver
+from rwkv_gpu.llm.driver import Driver, wait
 from rwkv_gpu.llm.generation import Generation
 from rwkv_gpu.llm.reader import Ends, Reader
 from rwkv_gpu.text.stream import Detokenizer
@@ -211,6 +212,29 @@ def test_an_interrupt_reaches_who_waits_for_work_and_closes_it(driven):
     with pytest.raises(KeyboardInterrupt):
         driver.work(endless)
     assert ended.wait(PATIENCE)
+
+
+def test_a_wait_looks_up_at_times_since_a_signal_just_before_it_does_not_end_it():
+    waits = []
+
+    class Items:
+        def get(self, *, timeout):
+            waits.append(timeout)
+            if len(waits) < 3:
+                raise Empty
+            return "item"
+
+    assert wait(Items()) == "item"
+    assert len(waits) == 3 and all(0 < seconds <= 1 for seconds in waits)
+
+
+def test_work_that_raises_a_timeout_ends(driven):
+    def late(_):
+        yield
+        raise TimeoutError("late")
+
+    with pytest.raises(TimeoutError, match="late"):
+        driven(Alphabet()).work(late)
 
 
 def test_work_lets_others_have_their_steps(driven):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,7 @@ def command(
     file = None if session is None else SessionFile(session)
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
+        nullcontext() if file is None else closing(file),
         source(commands, color=screen.color, question=question) as asks,
         load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **loading) as llm,
     ):

@@ -61,6 +61,14 @@ def test_a_session_goes_on_from_one_run_to_the_next(tmp_path):
         assert chat.settings["max_tokens"] == 12
 
 
+def test_a_chat_that_cannot_begin_leaves_no_lock(tmp_path):
+    path = tmp_path / "talk"
+    path.write_text("no chat")
+    for model in (MODEL, "nowhere.gguf"):
+        assert run(model, "--session", path, stdin="a").exit_code == 2
+        assert [one.name for one in tmp_path.iterdir()] == ["talk"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "says"),
     [

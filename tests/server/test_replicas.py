@@ -62,9 +62,13 @@ class ServedReplicas(Served):
     def kill(self, number: int) -> None:
         self.runner.supervisor.processes[number].kill()  # type: ignore[attr-defined]
 
-    def states(self) -> set[Path]:
-        """The files of the store that replicas share."""
-        return {*self.store.rglob("*")}
+    def wait_stored(self, *messages: str) -> None:
+        """Waits until the store finds a beginning of a conversation: the state first, then the list that names it."""
+        with rwkv_gpu.load(MODEL, device="cpu", sequences=2, chunk_size=64, store=str(self.store)) as llm:
+            roles = ("user", "assistant")
+            chat = [{"role": roles[n % 2], "content": text} for n, text in enumerate(messages)]
+            ids = llm.apply_chat_template(chat)
+            until(lambda: (found := llm.states.find(ids)) is not None and len(found[0]) > 0.8 * len(ids))
 
     def wait_ready(self) -> None:
         until(lambda: all(one.is_ready for one in self.replicas))
@@ -157,10 +161,10 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
 
 def test_a_conversation_whose_replica_is_killed_goes_on_elsewhere_with_its_state(server):
     server.wait_ready()
-    messages, before = ["a first question, " * 20], server.states()
+    messages = ["a first question, " * 20]
     number, answer = server.chat(*messages)
     messages += [answer["choices"][0]["message"]["content"], "and a second one"]
-    until(lambda: server.states() > before)  # the state is written when a turn has ended
+    server.wait_stored(*messages)
     server.kill(number)
     other, answer = server.chat(*messages)
     assert other != number

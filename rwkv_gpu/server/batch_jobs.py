@@ -93,18 +93,18 @@ class Batches:
         batch.task.add_done_callback(lambda _: expiry.cancel())
         batch.task.add_done_callback(lambda _: self._end(batch))
 
-    def get(self, id: str, owner: bytes) -> Batch:
-        """The batch with that id."""
-        found = self._found.get(id)
+    def get(self, id: str, owner: bytes, prefix: str) -> Batch:
+        """The batch with that id, of the API whose ids have this prefix."""
+        found = self._found.get(id) if id.startswith(prefix) else None
         if found is None or found.owner != owner or found.created < time.time() - KEPT:
             raise ApiError(404, f"there is no batch {id[:80]!r} here")
         return found
 
-    def listed(self, owner: bytes) -> list[Batch]:
-        """The batches of a key, latest first."""
+    def listed(self, owner: bytes, prefix: str = "") -> list[Batch]:
+        """The batches of a key, latest first; those whose ids have the prefix."""
         for old in [one for one in self._found.values() if one.created < time.time() - KEPT]:
             self.delete(old)
-        return [one for one in reversed(self._found.values()) if one.owner == owner]
+        return [one for one in reversed(self._found.values()) if one.owner == owner and one.id.startswith(prefix)]
 
     def stop(self, batch: Batch, why: Kind = "canceled") -> None:
         """Ends a batch: its running lines, and those that have not begun."""

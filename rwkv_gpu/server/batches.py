@@ -24,6 +24,7 @@ TARGETS: dict[str, Handler] = {
     "/v1/responses": responses.responses,
 }
 MOST_LISTED = 100
+PREFIX = "batch_"  # of ids
 
 
 def routes(service: Service) -> list[Route]:
@@ -57,7 +58,7 @@ async def files(service: Service, call: Call) -> Response:
     """Lists files."""
     purpose = call.query.get("purpose")
     found = [one for one in service.files.listed(call.owner) if purpose in (None, one.purpose)]
-    return Whole(page([described(one) for one in found], call))
+    return Whole({"object": "list", **page([described(one) for one in found], call)})
 
 
 async def file(service: Service, call: Call) -> Response:
@@ -97,7 +98,7 @@ def page(found: list[Json], call: Call) -> Json:
     rest = found[ids.index(after) + 1 :] if after is not None else found
     data = rest[: int(limit)]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": data, **ends, "has_more": len(rest) > len(data)}
+    return {"data": data, **ends, "has_more": len(rest) > len(data)}
 
 
 async def create(service: Service, call: Call) -> Response:
@@ -115,7 +116,7 @@ async def create(service: Service, call: Call) -> Response:
         raise ApiError(400, "input_file_id must be the id of a file", param="input_file_id")
     source = service.files.get(given["input_file_id"], call.owner, "input_file_id")
     lines = await service.work(lambda: _lines(source.content, target))
-    id = f"batch_{unique()}"
+    id = PREFIX + unique()
     made = [File(call.owner, f"{id}_{kind}.jsonl", "batch_output", listed=False) for kind in ("output", "error")]
     started = Batch(id, call.owner, given, lines, _write, (*made,))
     service.batches.start(started, partial(answer_line, service, call.owner, FAMILY, TARGETS[target]))
@@ -153,13 +154,12 @@ def _write(batch: Batch, line: Line, outcome: Outcome) -> tuple[File, Json] | No
 
 async def batches(service: Service, call: Call) -> Response:
     """Lists batches."""
-    found = [shape(one) for one in service.batches.listed(call.owner) if one.id.startswith("batch_")]
-    return Whole(page(found, call))
+    found = [shape(one) for one in service.batches.listed(call.owner, PREFIX)]
+    return Whole({"object": "list", **page(found, call)})
 
 
 def _named(service: Service, call: Call) -> Batch:
-    id = call.path_params["id"]
-    return service.batches.get(id if id.startswith("batch_") else "", call.owner)
+    return service.batches.get(call.path_params["id"], call.owner, PREFIX)
 
 
 async def batch(service: Service, call: Call) -> Response:

@@ -16,6 +16,8 @@ from .routes import Route, delete, get, post
 from .service import Service
 from .stored_files import File
 
+PREFIX = "msgbatch_"  # of ids
+
 
 def routes(service: Service) -> list[Route]:
     """The routes of this API."""
@@ -36,7 +38,7 @@ async def create(service: Service, call: Call) -> Response:
     if not isinstance(requests, list):
         raise ApiError(400, "requests must be a list of objects with custom_id and params", param="requests")
     call.ignored += sorted(name[:80] for name in call.body.keys() - {"requests"})
-    id = f"msgbatch_{unique(24)}"
+    id = PREFIX + unique(24)
     output = File(call.owner, f"{id}_results.jsonl", "batch_results", listed=False)
     started = Batch(id, call.owner, {}, lines_of(requests, "params"), _write, (output,))
     service.batches.start(started, partial(answer_line, service, call.owner, FAMILY, messages))
@@ -54,15 +56,11 @@ def _write(batch: Batch, line: Line, outcome: Outcome) -> tuple[File, Json]:
 
 async def listed(service: Service, call: Call) -> Response:
     """Lists batches."""
-    found = [shape(one) for one in service.batches.listed(call.owner) if one.id.startswith("msgbatch_")]
-    whole = page(found, call)
-    del whole["object"]
-    return Whole(whole)
+    return Whole(page([shape(one) for one in service.batches.listed(call.owner, PREFIX)], call))
 
 
 def _named(service: Service, call: Call) -> Batch:
-    id = call.path_params["id"]
-    return service.batches.get(id if id.startswith("msgbatch_") else "", call.owner)
+    return service.batches.get(call.path_params["id"], call.owner, PREFIX)
 
 
 async def batch(service: Service, call: Call) -> Response:

@@ -1,6 +1,7 @@
 """Files that clients upload, and results of batches: in memory, bounded, and by owner."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ class StoredFiles:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._found: dict[str, File] = {}
+        self._nbytes: Counter[bytes] = Counter()  # of all files, by owner
 
     def add(self, file: File, content: bytes = b"") -> File:
         """Stores a file; refuses it if there is no room."""
@@ -56,12 +58,13 @@ class StoredFiles:
 
     def append(self, file: File, piece: bytes) -> None:
         """Writes to the end of a file."""
-        mine = sum(one.nbytes for one in self._of(file.owner))
-        everything = sum(one.nbytes for one in self._found.values())
+        mine, everything = self._nbytes[file.owner], self._nbytes.total()
         if mine + len(piece) > MOST_BYTES or everything + len(piece) > MOST_BYTES_OF_ALL:
             raise ApiError(413, f"files may take {MOST_BYTES:,} bytes for each key; delete some", code="no_room")
         file.pieces.append(piece)
         file.nbytes += len(piece)
+        if file.id in self._found:
+            self._nbytes[file.owner] += len(piece)
 
     def get(self, id: str, owner: bytes, param: str | None = None) -> File:
         """The file with that id."""
@@ -78,7 +81,9 @@ class StoredFiles:
 
     def delete(self, file: File) -> None:
         """Removes a file."""
-        self._found.pop(file.id, None)
+        if self._found.pop(file.id, None) is not None:
+            self._nbytes[file.owner] -= file.nbytes
+            self._nbytes = +self._nbytes  # without owners that have no bytes
         file.pieces, file.nbytes = [], 0  # a batch may still refer to it
 
     def _of(self, owner: bytes) -> list[File]:

@@ -19,27 +19,18 @@ ROOMY = 32 << 20  # bytes of intermediates up to which they do not share memory:
 
 @dataclass(frozen=True)
 class PlacedStep:
-    """The dispatches of a step with memory for all values, and what a plan needs besides."""
+    """The dispatches of a step with memory for all values, and the other parts of its plan."""
 
+    device: Device
+    rows: int
     dispatches: Sequence[Dispatch]
     step: StepBuffer
-    outputs: Mapping[str, Output]
+    outputs: Mapping[str, Output]  # can be read after a run
     splits: Sequence[int]
 
-
-def build(
-    device: Device,
-    weights: Weights,
-    scratch: Scratch,
-    graph: Graph,
-    dispatches: Sequence[UnplacedDispatch],
-    outputs: Mapping[str, Value],
-    steps: int = 1,
-    each: Sequence[str] = (),
-) -> Plan:
-    """Builds the plan of some dispatches; `outputs` can be read after a run. The rest is as for `place_step`."""
-    placed = place_step(device, weights, scratch, graph, dispatches, outputs, steps, each)
-    return Plan(device, graph.shape.rows, placed.dispatches, placed.step, placed.outputs, placed.splits)
+    def plan(self) -> Plan:
+        """The plan that runs these dispatches."""
+        return Plan(self.device, self.rows, self.dispatches, self.step, self.outputs, self.splits)
 
 
 def place_step(
@@ -74,7 +65,7 @@ def place_step(
     places.update(own)
     placed = [_placed(device, one, places, step_buffer.uniform(one.picked)) for one in dispatches]
     readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
-    return PlacedStep(placed, step_buffer, readable, _layer_starts(dispatches))
+    return PlacedStep(device, graph.shape.rows, placed, step_buffer, readable, _layer_starts(dispatches))
 
 
 def scratch_bytes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> int:

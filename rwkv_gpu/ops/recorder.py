@@ -7,7 +7,7 @@ from ..gpu.plan import Plan, Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
 from ..kernels.tuning import Tuning
-from .build import build, scratch_bytes
+from .build import place_step, scratch_bytes
 from .dispatch import UnplacedDispatch
 from .graph import StepShape
 from .lowering import lower
@@ -77,7 +77,7 @@ class Recorder(Tracer):
     def finish(self, outputs: Mapping[str, Value], steps: int = 1, each: Sequence[str] = ()) -> Plan:
         """Builds the plan. Up to `steps` steps can share a submit; each has its own copy of the outputs in `each`."""
         dispatches = self.dispatches(outputs.values())
-        return build(self.device, self.weights, self.scratch, self.graph, dispatches, outputs, steps, each)
+        return place_step(self.device, self.weights, self.scratch, self.graph, dispatches, outputs, steps, each).plan()
 
     def scratch_bytes(self, outputs: Sequence[Value]) -> int:
         """Bytes of memory that intermediate values take."""
@@ -90,6 +90,6 @@ def finish_together(recorded: Sequence[tuple[Recorder, Mapping[str, Value]]]) ->
     for recorder, _ in recorded[:1]:
         recorder.device.pipelines.compile(one.linked for dispatches in lowered for one in dispatches)
     return [
-        build(recorder.device, recorder.weights, recorder.scratch, recorder.graph, dispatches, outputs)
+        place_step(recorder.device, recorder.weights, recorder.scratch, recorder.graph, dispatches, outputs).plan()
         for (recorder, outputs), dispatches in zip(recorded, lowered, strict=True)
     ]

@@ -3,31 +3,27 @@
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import gguf
 
 from ..errors import BadFile, BadInput, UnsupportedModel, printable
 from ..gguf.file import GGUFFile
-from ..gguf.formats import FORMATS, Format
+from ..gguf.formats import Format
 from ..gguf.header import Described, Value, aligned, write_header
-from ..gguf.mixes import FLOATS, Mix, formats_of, mix_of
+from ..gguf.mixes import BY_NAME, FLOATS, Mix, formats_of, mix_of
 from ..gguf.quantise import quantise_rows
+from ..gguf.requantise import CHUNK, Progress, type_keys, write_model
 from ..gguf.scan import TensorInfo
 from ..models.registry import load_model
-from ..replace_file import replace_file
 from .checkpoint import Checkpoint, open_checkpoint
 from .planned import Plan, Planned
 from .rwkv import LAYOUTS, layout_of, plan_rwkv
 from .world import TEMPLATE
 
-BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-CHUNK = 1 << 22  # numbers that are quantised at a time
 # Matrices that stay float32, as llama.cpp has it.
 FLOAT32 = re.compile(r"_norm\.weight$|time_mix_(?:first|w[12]|decay_w[12]|lerp_fused)\.|(?<!\.weight)$")
-Progress = Callable[[int, int, str], None]
 
 
 def convert(
@@ -40,21 +36,10 @@ def convert(
     plan = _plan(checkpoint, template)
     mix = mix_of(kind or _floats(checkpoint))
     described = _described(plan.tensors, mix, _floats(checkpoint))
-    header = write_header({**_general(plan, source), **plan.metadata, **_types(mix)}, described)
+    header = write_header({**_general(plan, source), **plan.metadata, **type_keys(mix)}, described)
     _check(header, described, source)
-
-    def write(out: BinaryIO) -> None:
-        out.write(header)
-        done, total = 0, sum(one.nbytes for one in described)
-        for tensor, new in zip(plan.tensors, described, strict=True):
-            for block in _written(tensor, new.format):
-                out.write(block)
-            out.write(bytes(aligned(new.nbytes) - new.nbytes))
-            done += new.nbytes
-            if progress is not None:
-                progress(done, total, tensor.name)
-
-    replace_file(target, write=write, patience=0, private=False)
+    contents = (_written(tensor, new.format) for tensor, new in zip(plan.tensors, described, strict=True))
+    write_model(target, header, described, contents, [one.nbytes for one in described], progress)
     return {one.name: one.format for one in described}
 
 
@@ -100,10 +85,6 @@ def _general(plan: Plan, source: Path) -> dict[str, Value]:
         "general.name": printable(name) or "model",
         "general.size_label": gguf.size_label(total, total, 0, 0),
     }
-
-
-def _types(mix: Mix) -> dict[str, Value]:
-    return {"general.file_type": mix.file_type, "general.quantization_version": 2}
 
 
 def _check(header: bytes, tensors: Sequence[Described], source: Path) -> None:

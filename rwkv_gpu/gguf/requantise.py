@@ -3,7 +3,7 @@
 Metadata is copied byte by byte. Tensors are read, quantised and written some rows at a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +15,7 @@ from ..replace_file import replace_file
 from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
-from .header import Described, aligned, write_header
+from .header import Described, Value, aligned, write_header
 from .mixes import Mix, Rule, formats_of
 from .planes import dequantise_rows
 from .quantise import quantise_rows
@@ -23,6 +23,7 @@ from .scan import TensorInfo
 from .source import Source
 
 Floats = npt.NDArray[np.float32]
+Progress = Callable[[int, int, str], None]  # bytes done, all bytes, and the tensor
 CHUNK = 1 << 22  # weights at a time
 
 
@@ -31,7 +32,7 @@ def requantise(
     target: Path,
     mix: Mix,
     imatrix: Mapping[str, Floats] | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
     rules: Sequence[Rule] = (),
 ) -> dict[str, Format]:
     """The model of `source` in the formats of a mix; what each tensor has got. `target` appears when it is complete."""
@@ -45,20 +46,40 @@ def requantise(
             raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")
         described = [Described(t.name, t.shape, formats[t.name]) for t in tensors]
         header = _header(file, mix, described)
-
-        def write(out: BinaryIO) -> None:
-            out.write(header)
-            done, total = 0, sum(t.nbytes for t in tensors)
-            for tensor, new in zip(tensors, described, strict=True):
-                for block in _written(file, tensor, new.format, weights.get(tensor.name)):
-                    out.write(block)
-                out.write(bytes(aligned(new.nbytes) - new.nbytes))
-                done += tensor.nbytes
-                if progress is not None:
-                    progress(done, total, tensor.name)
-
-        replace_file(target, write=write, patience=0, private=False)
+        contents = (
+            _written(file, t, new.format, weights.get(t.name)) for t, new in zip(tensors, described, strict=True)
+        )
+        write_model(target, header, described, contents, [t.nbytes for t in tensors], progress)
     return formats
+
+
+def write_model(
+    target: Path,
+    header: bytes,
+    tensors: Sequence[Described],
+    contents: Iterable[Iterable[bytes]],
+    sizes: Sequence[int],
+    progress: Progress | None,
+) -> None:
+    """Writes a file of a header and the contents of each tensor, piece by piece. Progress counts in `sizes`."""
+
+    def write(out: BinaryIO) -> None:
+        out.write(header)
+        done = 0
+        for tensor, pieces, size in zip(tensors, contents, sizes, strict=True):
+            for piece in pieces:
+                out.write(piece)
+            out.write(bytes(aligned(tensor.nbytes) - tensor.nbytes))
+            done += size
+            if progress is not None:
+                progress(done, sum(sizes), tensor.name)
+
+    replace_file(target, write=write, patience=0, private=False)
+
+
+def type_keys(mix: Mix) -> dict[str, Value]:
+    """The metadata that states the formats of a file."""
+    return {"general.file_type": mix.file_type, "general.quantization_version": 2}
 
 
 def _written(file: GGUFFile, tensor: TensorInfo, fmt: Format, weights: Floats | None) -> Iterator[bytes]:
@@ -99,7 +120,7 @@ def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None
 
 def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
     """The header: all metadata of the source but what splits and formats say."""
-    own = {"general.file_type": mix.file_type, "general.quantization_version": 2}
+    own = type_keys(mix)
     others = (*own, "general.alignment")
     kept = [raw for key, raw in _raw_metadata(file.paths[0]) if not key.startswith("split.") and key not in others]
     return write_header(own, tensors, kept)

@@ -16,7 +16,7 @@ MOST_JSON = 64 << 20  # bytes
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors, unread, and what config.json of a folder says."""
+    """The places of all tensors, and the config.json of a folder."""
 
     path: Path
     tensors: dict[str, Stored]

@@ -29,7 +29,7 @@ FLOAT32 = re.compile(r"_norm\.weight$|time_mix_(?:first|w[12]|decay_w[12]|lerp_f
 def convert(
     source: Path, target: Path, kind: str = "", template: str = TEMPLATE, progress: Progress | None = None
 ) -> dict[str, Format]:
-    """Writes `target`; what format each tensor has got. By default floats of 16 bits, as the checkpoint has them."""
+    """Writes `target`; returns the format of each tensor. The default is the 16-bit float nearest to the checkpoint."""
     checkpoint = open_checkpoint(source)
     if target.exists() and any(target.samefile(tensor.path) for tensor in checkpoint.tensors.values()):
         raise BadInput(f"{printable(str(target))} is the checkpoint itself; give another name")
@@ -44,7 +44,7 @@ def convert(
 
 
 def _plan(checkpoint: Checkpoint, template: str) -> Plan:
-    """What to write for a checkpoint."""
+    """The contents of the file for a checkpoint."""
     path = printable(str(checkpoint.path))
     layout = layout_of(checkpoint.tensors)
     if layout is None:
@@ -58,12 +58,12 @@ def _plan(checkpoint: Checkpoint, template: str) -> Plan:
 
 
 def _floats(checkpoint: Checkpoint) -> str:
-    """The type of 16 bits that is nearest to the checkpoint's."""
+    """The 16-bit float type that is nearest to the type of the checkpoint."""
     return "BF16" if next(iter(checkpoint.tensors.values())).type == "BF16" else "F16"
 
 
 def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Described]:
-    """The format of each tensor: floats, or what the mix makes of `floats`."""
+    """Each tensor with its format: a float type, or the choice of the mix."""
     wide = BY_NAME[mix.base if mix.base in FLOATS else floats]
     infos = []
     for tensor in tensors:
@@ -76,7 +76,7 @@ def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Descri
 
 
 def _general(plan: Plan, source: Path) -> dict[str, Value]:
-    """What the model is: its name is that of the file or folder."""
+    """General metadata. The name of the model is that of the file or folder."""
     total = sum(math.prod(tensor.shape) for tensor in plan.tensors)
     name = source.name if source.is_dir() else source.stem
     return {

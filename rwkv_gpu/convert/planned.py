@@ -1,4 +1,4 @@
-"""A tensor that a conversion will write: its sources, and how its numbers follow from theirs."""
+"""Tensors that a conversion will write: their sources, and the operations on these."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ RESHAPES: dict[str, Reshape] = {
 
 @dataclass(frozen=True)
 class Planned:
-    """A tensor: its name and shape in the file, and where its numbers come from. Several sources are stacked."""
+    """A tensor with its name and shape in the file, and its sources. Several sources are stacked."""
 
     name: str
     shape: tuple[int, ...]

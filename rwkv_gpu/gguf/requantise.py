@@ -35,7 +35,7 @@ def requantise(
     progress: Progress | None = None,
     rules: Sequence[Rule] = (),
 ) -> dict[str, Format]:
-    """The model of `source` in the formats of a mix; what each tensor has got. `target` appears when it is complete."""
+    """Writes the model of `source` in the formats of a mix, and returns these. `target` appears when it is complete."""
     with GGUFFile.open(source) as file:
         if any(target.exists() and path.samefile(target) for path in file.paths):
             raise BadInput(f"{target} is the model itself; give another name")
@@ -119,7 +119,7 @@ def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None
 
 
 def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
-    """The header: all metadata of the source but what splits and formats say."""
+    """The header: all metadata of the source, except about splits and formats."""
     own = type_keys(mix)
     others = (*own, "general.alignment")
     kept = [raw for key, raw in _raw_metadata(file.paths[0]) if not key.startswith("split.") and key not in others]

@@ -1,4 +1,4 @@
-"""A tensor of a checkpoint: where its numbers are in a file. They are read when they are needed."""
+"""Tensors of checkpoints by their place in a file. Their numbers are read only when needed."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of numbers of a type, at a byte of a file. Whoever makes one has checked it against the file's size."""
+    """The type, shape and place of a tensor in a file. The place was checked against the size of the file."""
 
     path: Path
     offset: int
@@ -24,7 +24,7 @@ class Stored:
 
     @property
     def count(self) -> int:
-        """How many numbers it has."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
     def read(self) -> Floats:

@@ -36,7 +36,7 @@ class Opened:
     vision: Vision | None = None
 
     def least_rows(self, slots: int) -> int:
-        """Rows that a step of so many sequences must have, for images that are read as a whole."""
+        """The least rows of a step with this number of sequences, so that an image can be read as a whole."""
         return 0 if self.vision is None else self.vision.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:

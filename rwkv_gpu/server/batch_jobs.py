@@ -40,11 +40,11 @@ class Outcome:
 
 @dataclass(eq=False)
 class Batch:
-    """A batch, and where its results go."""
+    """A batch with the files of its results."""
 
     id: str
     owner: bytes
-    about: Json  # what the client said of it
+    about: Json  # fields of the client's request
     lines: dict[str, Line]  # those without a result
     write: Callable[["Batch", Line, Outcome], tuple[File, Json] | None]
     files: tuple[File, ...]

@@ -48,7 +48,7 @@ class Pull:
 
 
 class Pulls:
-    """The downloads of a server, into the folder of a hub, which may hold at most so many bytes."""
+    """The downloads of a server into the folder of a hub, whose size is limited."""
 
     def __init__(self, hub: Hub, most_bytes: int) -> None:
         self.hub = hub

@@ -1376,7 +1376,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
 
 
 def vocabulary(writer: gguf.GGUFWriter, arch: str, count: int) -> None:
-    """So many tokens: the bytes, a few letters and words, and unused ones."""
+    """A vocabulary of this size: the bytes, a few letters and words, and unused tokens."""
     words = ["a", "b", "c", "the", " the", " a", "ing", "er", "\n\n", "hello", " world", "user"]
     if arch == "rwkv7":
         tokens = ["<s>", *(f"\\x{n:02x}" for n in range(256)), *(repr(word)[1:-1] for word in words)]

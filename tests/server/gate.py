@@ -10,7 +10,7 @@ from tests.server.serving import Served
 
 
 class Gate:
-    """Counts the steps of an engine, and lets so many of them go on."""
+    """Counts the steps of an engine, and lets a given number of them run."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -30,11 +30,11 @@ class Gate:
         return found
 
     def let(self, steps: int) -> None:
-        """Lets so many steps go whenever they come."""
+        """Allows this number of further steps, and returns at once."""
         self._allowed.release(steps)
 
     def allow(self, steps: int) -> None:
-        """Lets so many steps go, and waits until they are done."""
+        """Allows this number of further steps, and waits until they are done."""
         wanted = self.steps + steps
         self.let(steps)
         until(lambda: self.steps >= wanted and (self._shut or not self._engine.busy))

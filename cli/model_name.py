@@ -104,7 +104,7 @@ def remember(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
 
 
 catalogue_option = _remembered(
-    "catalogue", "--catalogue", metavar="FILE|URL", help="Further short names of models, in TOML."
+    "catalogue", "--catalogue", metavar="FILE|URL", help="Additional short names of models, in TOML."
 )
 
 

@@ -91,31 +91,31 @@ def _loading(*flags: str, **more: Any) -> Callable[[Command], Command]:
 PLACEMENT = {
     "gpu_layers": _loading(
         "-ngl", "--gpu-layers", "--n-gpu-layers", type=gpu_layers, metavar="N|auto|all",
-        help="Layers on the GPU, the last ones; the output counts as one. The GPU reads the others from main memory. "
+        help="Number of last layers on the GPU; the output counts as one. The GPU reads the others from main memory. "
         "Default: as many as fit.",
     ),
     "cpu_moe": _loading(
         "-cmoe", "--cpu-moe", is_flag=True,
-        help="Keep the experts of all layers in main memory, and those that were used last on the GPU.",
+        help="Keep the experts of all layers in main memory; the GPU caches recently used ones.",
     ),
     "n_cpu_moe": _loading(
         "-ncmoe", "--n-cpu-moe", type=click.IntRange(0), default=0, metavar="N",
-        help="The same for the experts of the first N layers.",
+        help="Keep only the experts of the first N layers in main memory.",
     ),
     "gpu_memory": _loading(
         "--gpu-memory", type=size, metavar="SIZE",
-        help="GPU memory that the model may take, such as 8G. Default: what is free.",
+        help="Limit of GPU memory for the model, such as 8G. Default: the free memory.",
     ),
 }  # fmt: skip
 LOADING = {
     "device": _loading(
         "--device", default="auto", show_default=True, metavar="auto|cpu|INDEX|NAME",
-        help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. Several, such as 0,1 or "
-        "all, run one model together; with `serve` and `batch` each has a copy, unless --split is given.",
+        help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. Several devices, such as "
+        "0,1 or all, share one model; in `serve` and `batch`, each has a copy unless --split is given.",
     ),
     "split": _loading(
         "--split", "--tensor-split", "-ts", metavar="N,N...|auto",
-        help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by memory and speed.",
+        help="Split one model over several devices: shares of the layers, such as 3,1, or auto by memory and speed.",
     ),
     "context": _loading(
         "-c", "--context", "--ctx-size", type=click.IntRange(0), metavar="N",
@@ -133,53 +133,53 @@ LOADING = {
     ),
     "matrix_units": _loading(
         "--matrix-units", type=click.Choice(CHOICES), default="auto", show_default=True,
-        help="Use the GPU's matrix units: auto where a test of the driver finds them correct.",
+        help="Use the GPU's matrix units; auto uses them if a test of the driver succeeds.",
     ),
     "lookup": _loading(
         "--lookup", is_flag=True,
-        help="Draft tokens from what followed the same words earlier in the text; answers stay the same.",
+        help="Draft tokens by prompt lookup: the tokens that followed the same words earlier. Answers stay the same.",
     ),
     "draft": _loading(
         "-md", "--draft", "--model-draft", metavar="MODEL.gguf", type=ModelName(),
-        help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
+        help="Draft model: a small model with the same vocabulary. Answers stay the same.",
     ),
     "no_draft": _loading(
         "--no-draft", is_flag=True,
-        help="Do not draft by the model's own heads, which some files have; answers stay the same.",
+        help="Do not use the model's own draft heads, which some files have.",
     ),
     "draft_tokens": _loading(
         "--draft-tokens", "--draft-max", type=click.IntRange(1, 15), metavar="N",
         show_default="15, 7 with a recurrent state, 3 by a model's own head",
-        help="Most tokens of a draft, which one step verifies.",
+        help="Maximum number of drafted tokens that one step verifies.",
     ),
     "context_shift": _loading(
         "--context-shift", type=click.IntRange(0), is_flag=False, flag_value=0, metavar="[KEEP]",
-        help="Go on when the context is full: keep the first KEEP tokens and drop half of the others; a chat leaves "
-        "out its oldest turns.",
+        help="When the context is full, keep the first KEEP tokens, drop half of the others, and continue. A chat "
+        "drops its oldest turns.",
     ),
     "lora": _loading(
         "--lora", multiple=True, type=adapter, metavar="FILE[:SCALE]",
-        help="LoRA adapter in a GGUF file. Can be repeated; a request to the server may scale each by its name.",
+        help="LoRA adapter in a GGUF file. Can be repeated; requests to the server may set scales by name.",
     ),
     "initial_state": _loading(
         "--initial-state", type=FileName(), metavar="FILE",
-        help="Tuned state that every text begins with, for RNNs: GGUF, .pth of torch.save, or .st of web-rwkv.",
+        help="Tuned initial state of an RNN: GGUF, .pth (torch.save) or .st (web-rwkv).",
     ),
     "rope_scaling": _loading(
         "--rope-scaling", type=click.Choice(["yarn", "linear", "none"]),
-        help="How positions are scaled. Default: as the file says; a --context beyond the trained one takes yarn.",
+        help="RoPE scaling. Default: as in the file, or yarn if --context exceeds the trained context.",
     ),
     "rope_scale": _loading(
         "--rope-scale", type=float, metavar="X",
-        help="Factor by which rope scaling expands the context. Default: the file's, or as --context needs.",
+        help="Factor of RoPE scaling. Default: as in the file, or the factor that --context requires.",
     ),
     "yarn_orig_ctx": _loading(
         "--yarn-orig-ctx", type=int, metavar="N",
-        help="Context of the model before YaRN. Default: the file's, or the trained context.",
+        help="Context of the model before YaRN. Default: as in the file, or the trained context.",
     ),
     "mmproj": _loading(
         "-mm", "--mmproj", type=FileName(), metavar="FILE", callback=remember,
-        help="Projector (mmproj-*.gguf) for images. Default: one next to the model that fits it.",
+        help="Projector (mmproj-*.gguf) for images. Default: a matching file next to the model.",
     ),
     "no_mmproj": _loading("--no-mmproj", is_flag=True, callback=remember, help="Load no projector."),
     "override_kv": _loading(
@@ -197,12 +197,12 @@ SHARED = {
     ),
     "repeats": click.option(
         "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
-        help="Times that each measurement is repeated.",
+        help="Number of repetitions of each measurement.",
     ),
     "system": click.option("-sys", "--system", "--system-prompt", metavar="TEXT", help="System prompt."),
     "images": click.option(
         "--image", "images", multiple=True, type=FileName(), metavar="FILE",
-        help="Image that goes with the (first) message. Can be repeated.",
+        help="Image for the (first) message. Can be repeated.",
     ),
     "template": click.option(
         "--template", "--chat-template", metavar="NAME|FILE",

@@ -33,7 +33,9 @@ from .sizes import sized
 @click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
 @naming_options
 @shared("synthetic")
-@click.option("--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Rows of the step.")
+@click.option(
+    "--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, metavar="N", help="Rows of the step."
+)
 @click.option(
     "--prefill", is_flag=True, help="All rows are of one sequence. Default: each is of a sequence of its own."
 )

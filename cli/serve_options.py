@@ -37,11 +37,11 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--config", type=click.Path(dir_okay=False), metavar="FILE", is_eager=True, expose_value=False,
         envvar=["RWKV_GPU_CONFIG"], callback=lambda ctx, _, path: _read_config(ctx, path),
-        help="TOML file with options under the same names, and `models`. The command line and the environment win.",
+        help="TOML file of options by name, and `models`. The environment and the command line override it.",
     ),
     _models(
         "--models-dir", type=click.Path(exists=True, file_okay=False), metavar="DIR",
-        help="Serve all GGUF files in this folder, too. They are loaded at their first use.",
+        help="Also serve all GGUF files in this folder. Each is loaded at its first use.",
     ),
     _models(
         "-a", "--alias", multiple=True, metavar="NAME=MODEL",
@@ -49,84 +49,87 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     _models(
         "--max-models", type=click.IntRange(1), metavar="N",
-        help="Models that are loaded at a time. Default: as many as fit in memory.",
+        help="Maximum number of loaded models. Default: as many as fit in memory.",
     ),
     _models(
         "--strict-model-names", is_flag=True,
-        help="Answer an unknown model name with 404. Otherwise a server of one model takes any name.",
+        help="Answer an unknown model name with 404. By default, a server of one model accepts any name.",
     ),
     _models(
         "--keep-alive", type=Seconds(0), metavar="SECONDS",
-        help="Unload a model that had no requests for so long. Default: only when memory is short.",
+        help="Unload a model after this time without requests. Default: only when memory is short.",
     ),
     _models(
         "--warmup/--no-warmup", default=True, show_default=True,
-        help="Prepare a loaded model for requests of all sizes while it is idle. Without "
-        "this, the first of each size waits.",
+        help="Prepare a loaded model for batches of all sizes while it is idle. Otherwise "
+        "the first batch of each size takes longer.",
     ),
     _models(
         "--store", metavar="DIR|URL",
-        help="Keep the states of conversations here, so that other servers, and this one after a restart, go on with "
-        "them: a directory, valkey://HOST:PORT, or any URL of fsspec, such as s3://BUCKET/STATES.",
+        help="Store for the states of conversations, so that other servers, and this one after a restart, can continue "
+        "them: a directory, valkey://HOST:PORT, or a URL of fsspec, such as s3://BUCKET/STATES.",
     ),
     _models(
         "--store-key-file", metavar="FILE",
-        help="Secret of the store, the same for all who use it. Default: a file in the directory.",
+        help="Secret of the store, the same for all its servers. Default: a file in the directory.",
     ),
     _network(
-        "--host", default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
+        "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is all addresses."
     ),
     _network(
-        "--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
-        help="Port; 0 takes a free one.",
+        "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, metavar="N",
+        help="Port; 0 chooses a free port.",
     ),
     _network(
-        "--api-key", multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
+        "--api-key", multiple=True, metavar="KEY", help="API key that clients must send. Can be repeated."
     ),
-    _network("--api-key-file", metavar="FILE", help="File of keys, one a line; others cannot see it."),
+    _network(
+        "--api-key-file", metavar="FILE",
+        help="File of API keys, one on each line. Unlike --api-key, it is hidden from other users.",
+    ),
     _network(
         "--admin-key", multiple=True, metavar="KEY",
         help="Key of clients that may load, unload, download and delete models. Can be repeated.",
     ),
-    _network("--admin-key-file", metavar="FILE", help="File of such keys, one a line."),
+    _network("--admin-key-file", metavar="FILE", help="File of admin keys, one on each line."),
     _models(
         "--max-disk", type=size, default="100G", show_default=True, metavar="SIZE",
-        help="Most bytes in the folder of `rwkv-gpu pull` for a download by a client with an admin key.",
+        help="Size limit of the folder of `rwkv-gpu pull` for downloads by clients with an admin key.",
     ),
-    _network("--insecure", is_flag=True, help="Let other machines use the server without a key."),
+    _network("--insecure", is_flag=True, help="Allow other machines to use the server without a key."),
     _network("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
     _network("--tls-key", metavar="FILE", help="Private key of the certificate (PEM)."),
     _network(
         "--allowed-hosts", multiple=True, metavar="NAME",
-        help="Host name that clients may call the server by, besides localhost and addresses; *.example.com, or *. "
-        "Can be repeated.",
+        help="Accepted host name of the server, in addition to localhost and IP addresses; *.example.com, or * for "
+        "any. Can be repeated.",
     ),
     _network(
         "--cors", multiple=True, metavar="ORIGIN",
-        help="Origin whose web pages may call, such as https://example.com; * is any. Can be repeated.",
+        help="Origin whose web pages may call the server, such as https://example.com; * is any. Can be repeated.",
     ),
-    _network("--root-path", default="", metavar="PATH", help="Path under which a proxy serves this."),
+    _network("--root-path", default="", metavar="PATH", help="Path under which a proxy serves this server."),
     _requests(
-        "-np", "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True,
-        help="Answers that a model generates at the same time; other requests wait.",
-    ),
-    _requests(
-        "--max-queue", type=click.IntRange(0), default=256, show_default=True,
-        help="Requests that may wait for a model; more get 429.",
+        "-np", "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True, metavar="N",
+        help="Requests that a model runs at the same time; others wait.",
     ),
     _requests(
-        "--max-queue-tokens", type=click.IntRange(1), default=1 << 20, show_default=True,
-        help="Prompt tokens of requests that may wait for a model.",
+        "--max-queue", type=click.IntRange(0), default=256, show_default=True, metavar="N",
+        help="Maximum number of requests that wait for a model; further ones get 429.",
+    ),
+    _requests(
+        "--max-queue-tokens", type=click.IntRange(1), default=1 << 20, show_default=True, metavar="N",
+        help="Maximum number of prompt tokens of the requests that wait for a model.",
     ),
     _requests(
         "--max-body", type=click.IntRange(1), default=10 << 20, show_default=True, metavar="BYTES",
-        help="Largest body of a request.",
+        help="Maximum size of a request body.",
     ),
-    _seconds("--timeout", default=600.0, help="Time that a request may take, waiting included."),
-    _seconds("--drain", default=30.0, help="Time that running requests have to end after SIGTERM or Ctrl-C."),
+    _seconds("--timeout", default=600.0, help="Time limit of a request, including waiting."),
+    _seconds("--drain", default=30.0, help="Time for running requests to finish after SIGTERM or Ctrl-C."),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-                 help="Form of the log lines on standard error."),
-    click.option("--log-prompts", is_flag=True, help="Log the text of prompts, too."),
+                 help="Format of log lines, on standard error."),
+    click.option("--log-prompts", is_flag=True, help="Also log the text of prompts."),
 )  # fmt: skip
 
 

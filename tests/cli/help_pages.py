@@ -1,92 +1,133 @@
-"""The page docs/cli.md: the --help of every command. `python -m tests.cli.help_pages > docs/cli.md` writes it."""
+"""The page docs/cli.md, from the --help of every command. `python -m tests.cli.help_pages > docs/cli.md` writes it."""
 
+import inspect
 import re
-import textwrap
 from collections import Counter
 
-from click.testing import CliRunner
+import click
 
 from rwkv_gpu.cli.commands import COMMANDS, cli
 
-WIDTH = 110
 HEAD = """\
 # The command line
 
-The model is a GGUF file, or `builtin`: the small model in the package, and the default of every command but `tune`.
-It is the first argument, or comes by `-m`. Where free text can follow, the first argument is the model if it ends in
-`.gguf`, is `builtin` or is a path that exists.
+This page is the reference of all commands, written from their `--help`. [The chat](chat.md), [models](models.md) and
+[the server](server.md) explain how to use them.
 
-Results go to standard output. Statistics, progress and errors go to standard error; progress is shown in a terminal
-only. An answer that was cut off, by `--max-tokens` or by a full context, is reported on standard error, and as
-`"finish_reason": "length"` in JSON.
+- **Model.** The model is the first argument, or `-m`: a GGUF file, a [name](models.md#get-a-model), or `builtin`, the
+  small model in the package and the default of every command except `tune`. Where text can follow, the first argument
+  is the model if it ends in `.gguf`, is `builtin` or is an existing path.
+- **Output.** Results go to standard output; statistics, progress and errors go to standard error. An answer that
+  `--max-tokens` or a full context cut off is reported there, and in JSON as `"finish_reason": "length"`.
+- **Environment.** Every option can be set in the environment: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE` in all
+  commands. If an option has different meanings, its row names the variable. The command line has priority.
+  `RWKV_GPU_CACHE` is the folder of cached results.
 
-Every option can be set in the environment: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE`. A name means the same in all
-commands; an option that means something else in one command shows a name of its own, such as `RWKV_GPU_BENCH_PROMPT`.
-The command line comes first. `RWKV_GPU_CACHE` is the folder of cached results, such as those of `tune`.
-
-| exit code | |
+| exit code | meaning |
 |---|---|
 | 0 | success |
-| 1 | the answer is no: `fit` found that a model does not fit, or a line of `batch` has an error |
-| 2 | bad input (a value, a file, an option), or output that cannot be written: one line on standard error |
-| 3 | the device: none of that name, not enough memory, wrong results |
-| 129, 130, 143 | ended by SIGHUP, by Ctrl-C, by SIGTERM (128 + the number of the signal) |
-| 141 | the reader of a pipe went away, as `head` does |
-
-This page is made from the `--help` of each command.
+| 1 | "no": `fit` found that the model does not fit, or a line of `batch` has an error |
+| 2 | a wrong value, file or option, or output that cannot be written |
+| 3 | a device error: unknown name, not enough memory, wrong results |
+| 129, 130, 143 | ended by SIGHUP, Ctrl-C or SIGTERM |
+| 141 | the reader of the output pipe closed it |
 """
+
+SHARED = """\
+Options that have the same meaning and default in several commands. Each command below names those that it accepts.
+All commands have `--help`.
+"""
+Row = tuple[str, str, str]  # group, names and meaning of an option
 
 
 def page() -> str:
-    """The whole page. Options that several commands share have a section of their own."""
-    helps = {name: _help(name) for name in sorted(COMMANDS) if name != "run"}
-    counts = Counter(row for groups in helps.values() for group in groups[1:] for row in _rows(group))
-    several = {row: text for groups in helps.values() for group in groups[1:] for row, text in _rows(group).items()}
-    shared = [(heading, several[heading, words]) for (heading, words), count in counts.items() if count > 1]
-    parts = [HEAD, _section("rwkv-gpu", _text()), _section("Options of several commands", _listed(shared))]
-    for name, (usage, *groups) in helps.items():
-        rows = {row: text for group in groups for row, text in _rows(group).items()}
-        own = [(heading, text) for (heading, words), text in rows.items() if counts[heading, words] == 1]
-        names = ", ".join(_long_name(text) for row, text in rows.items() if counts[row] > 1)
-        also = textwrap.fill(f"Also, of several commands: {names}", WIDTH - 4, break_on_hyphens=False)
-        parts.append(_section(f"rwkv-gpu {name}", "\n\n".join([usage, *([_listed(own)] if own else []), also])))
-    parts.append(_section("rwkv-gpu run", "The same as rwkv-gpu chat."))
-    return "\n".join(parts)
+    """The whole page. Options with the same text in several commands are listed once, in a table for each group."""
+    commands = {name: command for name in sorted(COMMANDS) if (command := _command(name)) and name != "run"}
+    rows = {name: _rows(command) for name, command in commands.items()}
+    counts = Counter(row for listed in rows.values() for row in listed)
+    shared: dict[str, list[Row]] = {}
+    for row in dict.fromkeys(row for listed in rows.values() for row in listed if counts[row] > 1):
+        shared.setdefault(row[0], []).append(row)
+    index = [(f"[{name}](#rwkv-gpu-{name})", _escaped(short)) for name, short in sorted(COMMANDS.items())]
+    parts = [HEAD, f"## Commands\n\n{_table('command', index)}", f"## Shared options\n\n{SHARED}"]
+    parts += [f"### {group} options\n\n{_listed(listed)}" for group, listed in shared.items()]
+    for name, command in commands.items():
+        own = [row for row in rows[name] if counts[row] == 1]
+        parts.append(f"## rwkv-gpu {name}\n\n    {_usage(name, command)}\n\n{_text(command)}\n")
+        parts += [_listed(own)] if own else []
+        parts += [f"Also: {also}.\n"] if (also := _also(rows[name], shared)) else []
+    return "\n".join([*parts, "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`.\n"])
 
 
-def _text(*arguments: str) -> str:
-    return CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=WIDTH).output.rstrip()
+def groups_of(section: str) -> list[str]:
+    """The titles of the groups of shared options that the section of a command names."""
+    return re.findall(r"\[([\w ]+)\]\(#[\w-]+-options\)", section)
 
 
-def _help(name: str) -> list[str]:
-    """The help of a command: its usage and text, then each group of options under its heading."""
-    return re.split(r"\n\n(?=\w[\w ]*:\n  -)", _text(name))
+def _command(name: str) -> click.Command:
+    command: click.Command | None = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
 
 
-def _rows(group: str) -> dict[tuple[str, str], str]:
-    """The options of a group by its heading and their words."""
-    heading, _, rows = group.partition("\n")
-    split = [row.rstrip() for row in re.split(r"\n(?=  -|\n)", rows) if row.startswith("  -")]
-    return {(heading, " ".join(row.split())): row for row in split}
+def _usage(name: str, command: click.Command) -> str:
+    return " ".join(["rwkv-gpu", name, *command.collect_usage_pieces(click.Context(command))])
 
 
-def _listed(rows: list[tuple[str, str]]) -> str:
-    """Rows under their headings."""
-    groups: dict[str, list[str]] = {}
-    for heading, row in rows:
-        groups.setdefault(heading, []).append(row)
-    return "\n\n".join("\n".join([heading, *texts]) for heading, texts in groups.items())
+def _text(command: click.Command) -> str:
+    """The help of a command: its first paragraph, then the others as one."""
+    first, _, rest = inspect.cleandoc(command.help or "").partition("\n\n")
+    return "\n\n".join(_escaped(" ".join(part.split())) for part in (first, rest) if part)
 
 
-def _long_name(row: str) -> str:
-    """The long name of an option: --max-tokens"""
-    found = re.search(r"--[\w-]+", row)
-    assert found is not None
-    return found[0]
+def _rows(command: click.Command) -> list[Row]:
+    ctx = click.Context(command)
+    options = [
+        param for param in command.get_params(ctx) if isinstance(param, click.Option) and "--help" not in param.opts
+    ]
+    records = [(getattr(param, "group", "General"), param.get_help_record(ctx)) for param in options]
+    return [(group, *record) for group, record in records if record is not None]
 
 
-def _section(title: str, text: str) -> str:
-    return f"## {title}\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines())
+def _sentence(meaning: str) -> str:
+    """A meaning with its default in parentheses: Port. (default: 8080)"""
+    return re.sub(r"  \[(.*)\]$", r" (\1)", meaning)
+
+
+def _listed(rows: list[Row]) -> str:
+    return _table("option", [(_code(names), _escaped(_sentence(meaning))) for _, names, meaning in rows])
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> str:
+    return "\n".join([f"| {title} | |", "|---|---|", *(f"| {left} | {right} |" for left, right in rows), ""])
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", r"\|")
+
+
+def _escaped(text: str) -> str:
+    """Markdown that shows a text as it is, except for code in backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if at % 2 else re.sub(r"([|<*\[\]])", r"\\\1", part) for at, part in enumerate(parts))
+
+
+def _also(rows: list[Row], shared: dict[str, list[Row]]) -> str:
+    """The shared options of a command: whole groups, groups with exceptions, or single options."""
+    texts = []
+    for group, listed in shared.items():
+        has, lacks = [row for row in listed if row in rows], [row for row in listed if row not in rows]
+        link = f"[{group}](#{group.lower().replace(' ', '-')}-options)"
+        if has and len(lacks) <= len(has):
+            texts.append(link + (f" except {_names(lacks)}" if lacks else ""))
+        elif has:
+            texts.append(f"{_names(has)} ({link})")
+    return "; ".join(texts)
+
+
+def _names(rows: list[Row]) -> str:
+    found = [re.search(r"--[\w-]+", names) for _, names, _ in rows]
+    return ", ".join(f"`{name[0]}`" for name in found if name is not None)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from rwkv_gpu.server.fields import (
     RESPONSES,
     SAMPLING,
     SERVING,
-    Fields,
 )
 
 KINDS = {
@@ -35,39 +34,55 @@ KINDS = {
 }
 
 
-HEAD = "| field | status | reason |", "|---|---|---|"
+def code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
-def row(names: Iterable[str], status: str, why: str = "") -> str:
-    return f"| {', '.join(f'`{name}`' for name in sorted(names))} | {status} | {why} |"
+def honoured() -> list[str]:
+    """One row for each route, without the fields that all routes have in common."""
+    rows = []
+    for path, fields in KINDS.items():
+        assert fields.ignored.items() >= COMMON_IGNORED.items()
+        settings = fields.honoured >= SAMPLING
+        names = code(fields.honoured - SAMPLING if settings else fields.honoured)
+        rows.append(f"| {path} | {names}{', and every [sampling setting](#sampling-settings)' if settings else ''} |")
+    return rows
 
 
-def ignored(reasons: Mapping[str, str]) -> list[str]:
-    """One row for each reason."""
-    return [
-        row([name for name in reasons if reasons[name] == why], "ignored", why)
-        for why in sorted(set(reasons.values()), key=list(reasons.values()).index)
-    ]
-
-
-def table(path: str, fields: Fields) -> str:
-    """The table of one route, without what all routes have in common."""
-    assert fields.ignored.items() >= COMMON_IGNORED.items()
-    shared = fields.honoured & SAMPLING if fields.honoured >= SAMPLING else frozenset()
-    rows = [row(fields.honoured - shared, "honoured")]
-    if shared:
-        rows.append("| every [sampling setting](#sampling-settings) | honoured | |")
-    rows += ignored({name: why for name, why in fields.ignored.items() if name not in COMMON_IGNORED})
-    rows += [row([name], "refused", why) for name, why in sorted(fields.refused.items())]
-    return "\n".join([f"**{path}**", "", *HEAD, *rows])
+def others() -> list[str]:
+    """The fields that are ignored or refused. Fields with the same reason and routes share a row."""
+    kinds: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {"all of these routes": (COMMON_IGNORED, {})}
+    kinds |= {path: (fields.ignored, fields.refused) for path, fields in KINDS.items()}
+    paths: dict[tuple[str, str], list[str]] = {}
+    for path, (ignored, refused) in kinds.items():
+        for what, reasons in ("ignored", ignored), ("refused", refused):
+            for name, why in reasons.items():
+                if path not in KINDS or name not in COMMON_IGNORED:
+                    paths.setdefault((f"{what}: {why}", name), []).append(path)
+    rows: dict[tuple[str, str], list[str]] = {}
+    for (what, name), where in paths.items():
+        rows.setdefault((what, ", ".join(where)), []).append(name)
+    return [f"| {code(names)} | {where} | {what} |" for (what, where), names in rows.items()]
 
 
 def tables() -> str:
     """All of them."""
-    common = "\n".join(["**All of these routes**", "", *HEAD, row(SERVING, "honoured"), *ignored(COMMON_IGNORED)])
-    settings = ", ".join(f"`{name}`" for name in sorted(SAMPLING))
-    own = [table(path, fields) for path, fields in KINDS.items()]
-    return "\n\n".join([common, *own, "### Sampling settings", f"{settings}."])
+    return "\n".join(
+        [
+            "| route | honoured fields |",
+            "|---|---|",
+            f"| all of these routes | {code(SERVING)} |",
+            *honoured(),
+            "",
+            "| field | routes | what happens |",
+            "|---|---|---|",
+            *others(),
+            "",
+            "### Sampling settings",
+            "",
+            f"{code(SAMPLING)}.",
+        ]
+    )
 
 
 if __name__ == "__main__":

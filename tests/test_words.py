@@ -8,7 +8,6 @@ from pathlib import Path
 from tests.cases import each
 
 ROOT = Path(__file__).resolve().parent.parent
-# The notes on speed are a laboratory's book, and the changelog says what was.
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 CODE = sorted([*(ROOT / "cli").rglob("*.py"), *(ROOT / "rwkv_gpu").rglob("*.py")])
 PRIVATE = re.compile(
@@ -38,7 +37,7 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@each("page", [p for p in PAGES if p.name != "notes-on-speed.md"])
+@each("page", PAGES)
 def test_pages_have_no_private_words(page):
     text = re.sub(r"<!--.*?-->|```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert not [line for line in text.splitlines() if PRIVATE.search(line)]

@@ -37,6 +37,15 @@ SHARED = """\
 Options that have the same meaning and default in several commands. Each command below names those that it accepts.
 All commands have `--help`.
 """
+PURPOSES = {
+    "Use a model": "chat run generate batch serve embed",
+    "Get a model": "models pull list rm download",
+    "Write a model": "convert quantize export",
+    "Examine a model": "info fit tokenize perplexity",
+    "Examine a device": "devices doctor bench profile plan tune",
+    "Shell": "completion",
+}
+
 Row = tuple[str, str, str]  # group, names and meaning of an option
 
 
@@ -48,8 +57,7 @@ def page() -> str:
     shared: dict[str, list[Row]] = {}
     for row in dict.fromkeys(row for listed in rows.values() for row in listed if counts[row] > 1):
         shared.setdefault(row[0], []).append(row)
-    index = [(f"[{name}](#rwkv-gpu-{name})", _escaped(short)) for name, short in sorted(COMMANDS.items())]
-    parts = [HEAD, f"## Commands\n\n{_table('command', index)}", f"## Shared options\n\n{SHARED}"]
+    parts = [HEAD, f"## Commands\n\n{_index()}", f"## Shared options\n\n{SHARED}"]
     parts += [f"### {group} options\n\n{_listed(listed)}" for group, listed in shared.items()]
     for name, command in commands.items():
         own = [row for row in rows[name] if counts[row] == 1]
@@ -87,6 +95,16 @@ def _rows(command: click.Command) -> list[Row]:
     ]
     records = [(getattr(param, "group", "General"), param.get_help_record(ctx)) for param in options]
     return [(group, *record) for group, record in records if record is not None]
+
+
+def _index() -> str:
+    """A table of all commands by purpose."""
+    named = [name for names in PURPOSES.values() for name in names.split()]
+    assert sorted(named) == sorted(COMMANDS), "name each command in PURPOSES"
+    rows = [
+        (title, ", ".join(f"[{name}](#rwkv-gpu-{name})" for name in names.split())) for title, names in PURPOSES.items()
+    ]
+    return _table("purpose", rows)
 
 
 def _sentence(meaning: str) -> str:

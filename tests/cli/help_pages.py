@@ -1,6 +1,5 @@
 """The page docs/cli.md, from the --help of every command. `python -m tests.cli.help_pages > docs/cli.md` writes it."""
 
-import inspect
 import re
 from collections import Counter
 
@@ -83,9 +82,8 @@ def _usage(name: str, command: click.Command) -> str:
 
 
 def _text(command: click.Command) -> str:
-    """The help of a command: its first paragraph, then the others as one."""
-    first, _, rest = inspect.cleandoc(command.help or "").partition("\n\n")
-    return "\n\n".join(_escaped(" ".join(part.split())) for part in (first, rest) if part)
+    """The help of a command as one paragraph."""
+    return _escaped(" ".join((command.help or "").split()))
 
 
 def _rows(command: click.Command) -> list[Row]:

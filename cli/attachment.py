@@ -2,14 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
-from rwkv_gpu.errors import BadInput, MissingExtra, printable
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.text.pdf import BEGINNING, pages_of
 
 from .texts import as_text
 
 MOST_BYTES = 64 << 20
-PDF = b"%PDF-"
 
 
 def message_part(name: str, text: str) -> str:
@@ -30,37 +29,12 @@ def file_text(path: Path) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    if not data.startswith(PDF) and b"\0" in data:
+    if not data.startswith(BEGINNING) and b"\0" in data:
         raise BadInput(f"{path} is no text; give a text, source code or PDF")
-    text = _pdf_text(path) if data.startswith(PDF) else as_text(data, str(path)).removeprefix("\ufeff")
+    if data.startswith(BEGINNING):
+        text = "\n\n".join(pages_of(data, str(path)).pages)
+    else:
+        text = as_text(data, str(path)).removeprefix("\ufeff")
     if not text.strip():
-        raise BadInput(f"{path} has no text{'; are its pages scanned?' if data.startswith(PDF) else ''}")
+        raise BadInput(f"{path} has no text{'; are its pages scanned?' if data.startswith(BEGINNING) else ''}")
     return text
-
-
-def _pdf_text(path: Path) -> str:
-    """The text of all pages."""
-    pypdf = _pypdf()
-    damaged = (pypdf.errors.PyPdfError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
-               AssertionError, NotImplementedError, RecursionError, OSError)  # fmt: skip
-    try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise BadInput(f"{path} needs a password; save it without one first")
-        return "\n\n".join(page.extract_text() for page in reader.pages)
-    except pypdf.errors.DependencyError:
-        raise BadInput(f"{path} is encrypted; save it without encryption first") from None
-    except damaged as error:
-        raise BadInput(f"{path}: cannot be read as PDF: {printable(str(error))}") from None
-
-
-def _pypdf() -> Any:
-    import logging
-
-    try:
-        import pypdf
-        import pypdf.errors
-    except ImportError:
-        raise MissingExtra.of("PDF files need pypdf", "pdf") from None
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it reports what it repairs
-    return pypdf

@@ -11,6 +11,7 @@ from . import (
     absent,
     anthropic,
     batches,
+    documents,
     llama_server,
     management,
     message_batches,
@@ -39,6 +40,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     management.routes,
     llama_server.routes,
     rerank.routes,
+    documents.routes,
     operations.routes,
     absent.routes,
 )

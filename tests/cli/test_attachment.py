@@ -11,25 +11,7 @@ from rwkv_gpu.cli.conversation import Conversation
 from rwkv_gpu.cli.screen import Screen
 from rwkv_gpu.errors import BadInput, MissingExtra
 from tests.cli.fake_chat import FakeChat, FakeLLM
-
-
-def pdf(text: str) -> bytes:
-    """A PDF of one page with a line of text."""
-    content = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET".encode()
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-    ]
-    data, offsets = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        offsets.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    end = b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
-    return data + b"xref\n0 5\n0000000000 65535 f \n" + table + end
+from tests.pdf_files import pdf
 
 
 @pytest.fixture

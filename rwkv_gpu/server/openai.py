@@ -80,7 +80,8 @@ def _described(served: ServedModel) -> Json:
     found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # as llama-server and its router have it
     if served.llm is not None:
         takes = ["text", *["image"] * (served.llm.sight is not None)]
-        found["architecture"] = {"input_modalities": takes, "output_modalities": ["text"]}
+        gives = "embeddings" if served.llm.info.encoder else "text"
+        found["architecture"] = {"input_modalities": takes, "output_modalities": [gives]}
     return found
 
 

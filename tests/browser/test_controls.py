@@ -10,7 +10,7 @@ from tests.browser.conftest import LAST, answers, ask, ask_without_end
 
 FIELDS = (
     "System message", "Temperature", "Top-p", "Top-k", "Min-p", "Repetition penalty", "Presence penalty",
-    "Frequency penalty", "Maximum tokens", "Seed", "JSON schema",
+    "Frequency penalty", "Maximum tokens", "Seed", "JSON schema", "Long documents",
 )  # fmt: skip
 
 

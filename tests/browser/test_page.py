@@ -217,7 +217,7 @@ def test_a_second_tab_takes_over_an_answer_when_the_first_is_closed(make_page):
     expect(second.locator(f"{LAST} >> .markdown >> nth=0")).to_contain_text(re.compile("fox|owl"))
     second.click("#send")
     expect(second.locator("#send")).to_have_text("Send")
-    assert re.fullmatch(r'\["(fox|owl)"(,\s*"(fox|owl)")*[^\]]*', text_of(second))
+    assert re.fullmatch(r'\["(fox|owl)("(,\s*"(fox|owl)")*[^\]]*)?', text_of(second))
 
 
 def test_versions_of_questions_and_answers(page):
@@ -282,9 +282,7 @@ def test_settings_reach_the_request_and_a_schema_is_checked(page):
 
 def test_documents_that_are_no_text_are_refused_by_name(page):
     documents = [
-        ("paper.pdf", b"%PDF-1.7\n1 0 obj <</Type /Catalog>>", "a PDF"),
-        ("renamed.txt", b"\n%PDF-1.4\nplain to its end", "a PDF"),
-        ("large.pdf", b"%PDF-1.7\n" + b"a" * (3 << 20), "a PDF"),
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old office document"),
         ("letter.docx", b"PK\x03\x04 and so on", "an archive or an office document"),
         ("note.rtf", rb"{\rtf1\ansi plain}", "an RTF document"),
     ]

@@ -21,7 +21,7 @@ def test_the_page_is_small_and_loads_nothing_else(server):
     status, headers, content = server.request("GET", "/")
     text = content.decode()
     assert status == 200 and headers["content-type"].startswith("text/html")
-    assert len(content) <= 150 * 1024
+    assert len(content) <= 200 * 1024
     assert re.findall(r"(?:src|href)=\"?([^\"> ]+)", text.split("<script>")[0]) == ["favicon.svg", "#text"]
     assert server.request("GET", "/favicon.svg")[0] == 200
 

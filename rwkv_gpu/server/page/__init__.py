@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # In this order: each file uses those before it.
-SCRIPTS = "dom", "highlight", "math", "markdown", "store", "api", "render", "dialogs", "panel", "app"
+SCRIPTS = "dom", "highlight", "math", "markdown", "store", "api", "documents", "render", "dialogs", "panel", "app"
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ const local = (path) => path.slice(1); // below the page, wherever a proxy has p
 const getKey = () => sessionStorage.getItem("key");
 
 async function request(path, { method = "GET", body, signal } = {}) {
-  const headers = { ...(getKey() && { Authorization: `Bearer ${getKey()}` }), ...(body && { "Content-Type": "application/json" }) };
+  const form = body instanceof FormData;
+  const headers = { ...(getKey() && { Authorization: `Bearer ${getKey()}` }), ...(body && !form && { "Content-Type": "application/json" }) };
   let response;
   try {
-    response = await fetch(local(path), { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+    response = await fetch(local(path), { method, headers, body: form ? body : body && JSON.stringify(body), signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The server cannot be reached.", 0);

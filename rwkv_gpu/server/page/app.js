@@ -1,8 +1,9 @@
 // The page: the list of conversations, the one in view, and running answers, which continue while another is in view.
 const SAVE_EVERY = 1000; // milliseconds while an answer streams
-const DOCUMENTS = [["%PDF-", "a PDF"], ["PK\u0003\u0004", "an archive or an office document"], ["{\\rtf", "an RTF document"]]; // by their first characters
+const DOCUMENTS = [["\ufffd\ufffd\u0011", "an old office document"], ["PK\u0003\u0004", "an archive or an office document"], ["{\\rtf", "an RTF document"]]; // by their first characters
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
+const LARGEST_PDF = 10 * 1023 * 1024; // with the form around it, a body that servers take by default
 const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
 
 const store = new Store();
@@ -193,6 +194,8 @@ const actions = {
       save(state.current);
     }
   },
+  passages: (node) => passagesOf(pathTo(state.current, node.id)),
+  sources: (node) => state.current.nodes[node.parent]?.passages ?? [],
   drawn() {
     if (state.follow) toEnd();
   },
@@ -202,7 +205,7 @@ const actions = {
 
 function bodyFor(conversation, parent, continued) {
   const { settings } = conversation;
-  const messages = pathTo(conversation, parent).map((node) => ({ role: node.role, content: fullText(node) }));
+  const messages = pathTo(conversation, parent).map((node) => ({ role: node.role, content: fullText(node, settings.documents === "whole") }));
   if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
   const body = { messages, stream: true, stream_options: { include_usage: true }, resumable: true, return_progress: true };
   if (continued) {
@@ -219,11 +222,14 @@ function bodyFor(conversation, parent, continued) {
 
 // Requests an answer to a message: a new one next to existing answers, or the rest of one.
 function answer(conversation, parent, continued = null) {
-  const body = bodyFor(conversation, parent, continued);
   const node = continued ?? addNode(conversation, parent, "assistant", "", { thinking: "" });
   Object.assign(node, { error: undefined, finish: undefined, stats: undefined, stream: { id: null, at: 0 } });
   save(conversation);
-  follow(conversation, node, body);
+  follow(conversation, node, async (waiting, signal) => {
+    const cited = conversation.settings.documents !== "whole" && attachmentsOf(pathTo(conversation, parent)).length;
+    if (cited) await choosePassages(conversation, conversation.nodes[parent], state.props.model?.context, waiting, signal);
+    return bodyFor(conversation, parent, continued);
+  });
 }
 
 // Continues an answer whose page was closed. Only one tab does; another takes over when that one is closed.
@@ -245,7 +251,9 @@ function interrupted(conversation, node, why) {
   save(conversation);
 }
 
-async function follow(conversation, node, body) {
+// Streams an answer into its message. `wanted` is the body, or a function that prepares it; null resumes a stream.
+async function follow(conversation, node, wanted) {
+  let body = wanted;
   const controller = new AbortController();
   running.set(node.id, { controller, conversation, node });
   const view = () => (conversation.id === state.current.id ? views.get(node.id) : null);
@@ -270,8 +278,10 @@ async function follow(conversation, node, body) {
     if (node.stream.id && navigator.locks) navigator.locks.request(`stream-${node.stream.id}`, () => new Promise((free) => (running.get(node.id) ? (running.get(node.id).free = free) : free())));
   };
   const waiting = (text) => ((node.waiting = text), changed());
-  const loading = showLoading(body?.model, () => !node.progress && !timing.first, waiting);
+  const loading = showLoading(conversation.model, () => !node.progress && !timing.first, waiting);
   try {
+    if (typeof wanted === "function") body = await wanted(waiting, controller.signal);
+    controller.signal.throwIfAborted();
     await streamAnswer({
       body, stream: node.stream, signal: controller.signal, begun, waiting,
       take: (chunk) => (taken(node, chunk, timing), changed()),
@@ -383,6 +393,7 @@ function send() {
   if (here.length) return here.forEach((one) => stop(one.node.id));
   const text = byId("text").value;
   if (!text.trim() && !state.attachments.length) return;
+  if (state.attachments.some((file) => file.reading)) return say("A document is still being read.");
   const conversation = state.current;
   if (!Object.keys(conversation.nodes).length) {
     const title = (text.trim() || state.attachments[0].name).split("\n")[0].slice(0, 60);
@@ -405,7 +416,7 @@ function resizeText() {
 }
 
 function drawAttached() {
-  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: "chip" }, `${file.name} · ${number(file.text.length)} characters`,
+  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: "chip" }, `${file.name} · ${file.reading ? "reading …" : `${number(file.text.length)} characters`}`,
     el("button", { type: "button", class: "quiet", "aria-label": `Remove ${file.name}`, onclick: () => (state.attachments.splice(n, 1), drawAttached()) }, "✕"))));
 }
 
@@ -417,8 +428,14 @@ async function attach(files) {
       notice(`${file.name} is ${kind[1]}, which this page cannot read. Save it as text, and attach that.`);
       continue;
     }
-    if (file.size > LARGEST_FILE) {
-      notice(`${file.name} has ${bytes(file.size)}; at most ${bytes(LARGEST_FILE)} can be attached.`);
+    const isPdf = head.startsWith("%PDF-");
+    const most = isPdf ? LARGEST_PDF : LARGEST_FILE;
+    if (file.size > most) {
+      notice(`${file.name} has ${bytes(file.size)}; at most ${bytes(most)} can be attached.`);
+      continue;
+    }
+    if (isPdf) {
+      await attachPdf(file);
       continue;
     }
     const text = await file.text();
@@ -426,6 +443,22 @@ async function attach(files) {
     else state.attachments.push({ name: file.name, text });
   }
   drawAttached();
+}
+
+async function attachPdf(file) {
+  const waiting = { name: file.name, text: "", reading: true };
+  state.attachments.push(waiting);
+  drawAttached();
+  try {
+    const { text, starts, rest } = await readPdf(file);
+    const at = state.attachments.indexOf(waiting);
+    if (at < 0) return; // removed meanwhile
+    state.attachments[at] = { name: file.name, text, starts };
+    if (rest) notice(`${file.name} is long: its last ${number(rest)} pages were not read.`);
+  } catch (error) {
+    state.attachments = state.attachments.filter((one) => one !== waiting);
+    notice(error.message);
+  }
 }
 
 // --- the sidebar, keys, and the start ---

@@ -31,6 +31,8 @@ function settingsDialog(conversation, canThink, saved) {
   schema.value = settings.schema ?? "";
   const thinking = el("select", {}, [["", "As the model does by itself"], ["on", "Think first"], ["off", "Do not think"]].map(([value, label]) => el("option", { value }, label)));
   thinking.value = settings.thinking ?? "";
+  const documents = el("select", { name: "documents" }, [["", "Passages that match the question"], ["whole", "The whole text"]].map(([value, label]) => el("option", { value }, label)));
+  documents.value = settings.documents ?? "";
   const inputs = SETTINGS.map(([name, , , limits]) => el("input", { type: "number", name, placeholder: "default", value: settings[name], ...limits }));
   const problem = el("div", { class: "failed", role: "alert", hidden: true });
   const form = el("form", { method: "dialog" },
@@ -38,9 +40,10 @@ function settingsDialog(conversation, canThink, saved) {
     canThink && field("Thinking", "Whether the model reasons before it answers.", thinking),
     SETTINGS.map(([, label, help], n) => field(label, help, inputs[n], () => (inputs[n].value = ""))),
     field("JSON schema", "Answers are JSON that matches this schema.", schema, () => (schema.value = "")),
+    field("Long documents", "What the model reads of attached files that are long.", documents, () => (documents.value = "")),
     problem,
     el("div", { class: "actions" },
-      el("button", { type: "button", class: "left", onclick: () => (form.reset(), [system, schema, ...inputs].forEach((input) => (input.value = "")), (thinking.value = "")) }, "Reset all"),
+      el("button", { type: "button", class: "left", onclick: () => (form.reset(), [system, schema, ...inputs].forEach((input) => (input.value = "")), (thinking.value = documents.value = "")) }, "Reset all"),
       el("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
       el("button", { class: "primary" }, "Save")),
   );
@@ -54,7 +57,7 @@ function settingsDialog(conversation, canThink, saved) {
       return;
     }
     conversation.system = system.value;
-    conversation.settings = { schema: schema.value.trim() || undefined, thinking: thinking.value || undefined };
+    conversation.settings = { schema: schema.value.trim() || undefined, thinking: thinking.value || undefined, documents: documents.value || undefined };
     for (const input of inputs) if (input.value !== "") conversation.settings[input.name] = Number(input.value);
     saved();
   });

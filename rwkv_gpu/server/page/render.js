@@ -1,6 +1,7 @@
 // Messages on the screen. Each has a view that is updated in place, so that nothing flickers while text streams.
 class MarkdownView {
-  constructor() {
+  constructor(finish = () => {}) {
+    this.finish = finish; // changes a rendered piece
     this.node = el("div", { class: "markdown" });
     this.sources = [];
   }
@@ -11,7 +12,11 @@ class MarkdownView {
     let same = 0;
     while (same < sources.length && sources[same] === this.sources[same]) same++;
     while (this.node.childNodes.length > same) this.node.lastChild.remove();
-    for (const source of sources.slice(same)) this.node.append(el("div", {}, markdown(source)));
+    for (const source of sources.slice(same)) {
+      const piece = el("div", {}, markdown(source));
+      this.finish(piece);
+      this.node.append(piece);
+    }
     this.sources = sources;
   }
 }
@@ -53,10 +58,18 @@ function statsText(stats) {
   return parts.join(" · ");
 }
 
+// A file of a message. Its text may be long, and is drawn when it is opened.
+function fileView(file) {
+  const details = el("details", { class: "file" }, el("summary", {}, `${file.name} (${number(file.text.length)} characters${file.inPassages ? ", in passages" : ""})`));
+  details.addEventListener("toggle", () => details.querySelector("pre") ?? details.append(el("pre", {}, file.text)));
+  return details;
+}
+
 class MessageView {
   constructor(node, actions, running) {
     this.actions = actions;
-    this.text = new MarkdownView();
+    this.message = node;
+    this.text = this.answerView();
     this.thought = new MarkdownView();
     this.who = el("div", { class: "who" }, node.role === "user" ? "You" : "Model");
     this.body = el("div", { class: "body" });
@@ -64,6 +77,13 @@ class MessageView {
     this.node = el("article", { class: node.role, "data-id": node.id, "aria-label": node.role === "user" ? "Your message" : "Answer" }, this.who, this.body, this.bar);
     this.drawing = new Drawing(() => this.draw());
     this.update(node, running);
+  }
+
+  answerView() {
+    return new MarkdownView((piece) => {
+      const passages = this.actions.passages(this.message); // chosen before the answer begins
+      if (passages.length) linkCitations(piece, passages);
+    });
   }
 
   update(node, running) {
@@ -82,8 +102,7 @@ class MessageView {
   draw() {
     const node = this.message;
     if (node.role === "user") {
-      const files = (node.attachments ?? []).map((file) => el("details", { class: "file" }, el("summary", {}, `${file.name} (${number(file.text.length)} characters)`), el("pre", {}, file.text)));
-      this.body.replaceChildren(...files, el("div", { class: "plain", dir: "auto" }, node.content));
+      this.body.replaceChildren(...(node.attachments ?? []).map(fileView), el("div", { class: "plain", dir: "auto" }, node.content));
       return;
     }
     if (!this.parts) {
@@ -99,7 +118,16 @@ class MessageView {
     this.parts.failed.hidden = !node.error;
     this.parts.failed.textContent = node.error ?? "";
     this.drawHint(node);
+    this.drawSources();
     this.actions.drawn();
+  }
+
+  // The passages that were chosen for the question.
+  drawSources() {
+    const passages = this.actions.sources(this.message);
+    if (this.parts.sources || !passages.length) return;
+    this.parts.sources = el("div", { class: "sources", role: "group", "aria-label": "Sources" }, "Sources: ", passages.map((one) => citation(one, `[${one.number}] ${placeOf(one)}`)));
+    this.body.append(this.parts.sources);
   }
 
   drawThought(node) {
@@ -184,7 +212,7 @@ class MessageView {
   restore() {
     this.editing = false;
     this.parts = this.toolsShown = null;
-    this.text = new MarkdownView();
+    this.text = this.answerView();
     this.thought = new MarkdownView();
     this.body.replaceChildren();
     this.update(this.message, this.running);

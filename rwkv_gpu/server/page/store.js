@@ -101,7 +101,8 @@ function imported(data) {
       fresh.nodes[ids[node.id]] = {
         id: ids[node.id], parent: ids[node.parent] ?? null, role: node.role, content: asText(node.content), thinking: asText(node.thinking),
         thinkingSeconds: Number(node.thinkingSeconds) || 0, created: Number(node.created) || Date.now(),
-        attachments: listOf(node.attachments, (file) => ({ name: asText(file?.name), text: asText(file?.text) })),
+        attachments: listOf(node.attachments, importedFile),
+        passages: node.passages && listOf(node.passages, importedPassage),
         tools: node.tools && listOf(node.tools, (tool) => ({ name: asText(tool?.name), arguments: asText(tool?.arguments) })),
       };
     }
@@ -111,6 +112,15 @@ function imported(data) {
   });
 }
 
+const importedFile = (file) => ({
+  name: asText(file?.name), text: asText(file?.text), inPassages: file?.inPassages === true,
+  starts: Array.isArray(file?.starts) && file.starts.every(Number.isSafeInteger) ? file.starts : undefined,
+});
+const importedPassage = (one) => ({
+  number: Number(one?.number) || 0, file: asText(one?.file), text: asText(one?.text), start: Number(one?.start) || 0,
+  page: Number.isSafeInteger(one?.page) ? one.page : null,
+});
+
 const asText = (value) => (typeof value === "string" ? value : "");
 const listOf = (value, read) => (Array.isArray(value) ? value : []).map(read);
 
@@ -119,6 +129,7 @@ function checkedSettings(given) {
   for (const [name] of SETTINGS) if (Number.isFinite(given[name])) settings[name] = given[name];
   if (["on", "off"].includes(given.thinking)) settings.thinking = given.thinking;
   if (asText(given.schema)) JSON.parse(settings.schema = given.schema);
+  if (given.documents === "whole") settings.documents = "whole";
   return settings;
 }
 
@@ -131,16 +142,21 @@ function cyclic(conversation, node) {
 function asMarkdown(conversation) {
   const parts = [`# ${conversation.title}`];
   if (conversation.system) parts.push(`**System**\n\n${conversation.system}`);
-  for (const node of pathTo(conversation, conversation.leaf)) parts.push(`**${node.role === "user" ? "You" : "Model"}**\n\n${fullText(node)}`);
+  for (const node of pathTo(conversation, conversation.leaf)) parts.push(`**${node.role === "user" ? "You" : "Model"}**\n\n${fullText(node, conversation.settings.documents === "whole")}`);
   return `${parts.join("\n\n")}\n`;
 }
 
-// A message in the form for the model: attachments first, each in a fence that its text cannot close.
-function fullText(node) {
-  const files = (node.attachments ?? []).map((file) => {
-    const longest = (file.text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);
-    const fence = "`".repeat(longest + 1);
-    return `${file.name}:\n${fence}\n${file.text}\n${fence}\n\n`;
-  });
-  return files.join("") + node.content;
+// A message in the form for the model: attachments first, or passages of long ones.
+function fullText(node, whole) {
+  const files = (node.attachments ?? []).filter((file) => whole || !file.inPassages).map((file) => inFence(file.name, file.text));
+  const passages = (whole ? [] : (node.passages ?? [])).map((one) => inFence(`[${one.number}] ${placeOf(one)}`, one.text));
+  if (passages.length) passages.unshift(`Passages of the attached documents. Cite the passages that you use by their numbers, such as [${node.passages[0].number}].\n\n`);
+  return [...files, ...passages].join("") + node.content;
+}
+
+// A text in a fence that it cannot close.
+function inFence(name, text) {
+  const longest = (text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);
+  const fence = "`".repeat(longest + 1);
+  return `${name}:\n${fence}\n${text}\n${fence}\n\n`;
 }

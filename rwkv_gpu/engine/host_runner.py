@@ -24,6 +24,7 @@ from ..ops.sampling import Drawing
 from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheOptions
 from .cache.kv import HostKVCache
+from .forks import computing
 from .parameters import parameters_of
 from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
 from .step_result import CompletedStep, PendingStep, SampledRow, SamplingInputs, StepResult
@@ -111,7 +112,7 @@ class HostRunner(PartRunner):
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
         g = with_media(adapted(reference), batch.given, whole=batch.whole)
         # Infinite or NaN values are detected in the logits, so numpy need not warn of them.
-        with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
+        with computing(), self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
                 return self._part.run(reference, function, batch.ids, arrived, adapted)
             return getattr(self.model, function)(g, batch.ids), {}

@@ -62,3 +62,40 @@ def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on(device):
     *refused, parent = run.stdout.splitlines()
     assert [line.split()[0] for line in refused] == parent.split()[1:]
     assert all("get_context('spawn')" in line for line in refused)
+
+
+FORKS = """
+import faulthandler, os, sys, threading
+import rwkv_gpu
+
+models = [rwkv_gpu.load(sys.argv[1], device="cpu", sequences=1) for _ in range(3)]
+over = threading.Event()
+steps = [0] * len(models)
+
+def ask(number):
+    while not over.is_set():
+        models[number].generate("The sea " * 20, max_tokens=1)
+        steps[number] += 1
+
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(models))]
+for thread in threads:
+    thread.start()
+faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+for _ in range(20):
+    if not (child := os.fork()):
+        os._exit(0)
+    os.waitpid(child, 0)
+over.set()
+for thread in threads:
+    thread.join()
+assert all(steps), steps
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_forks_while_several_models_compute_in_numpy():
+    """OpenBLAS hangs in a fork while threads multiply, so it waits for their steps."""
+    program = [sys.executable, "-c", FORKS, str(OWN / "tiny-rwkv7.gguf"), str(PATIENCE)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert run.returncode == 0, run.stderr

@@ -2,10 +2,11 @@
 
     python -m tests.server.soak [--seconds 3600] [--warm-up 300] [--warm-up-requests 8000] [--clients 16] [--pause 0.5]
 
-The server runs in this process and the clients in another one, so that the memory measured is the server's. Prints how
-requests ended, and ends with 1 where a page, a state, a slot, a file descriptor or a thread is missing, memory has
-grown by 2%, a greedy stream had another text, or a request ended in a way that its kind does not know. Each minute it
-prints the memory, and how many requests had come.
+The server runs in this process and the clients in another one, so that the memory measured is the server's. One of its
+models computes infinite numbers, one loses its device every few hundred steps, and the process is forked each few
+seconds (`soak_faults.py`). Prints how requests ended, and ends with 1 where a page, a state, a slot, a file descriptor
+or a thread is missing, memory has grown by 2%, a greedy stream had another text, or a request ended in a way that its
+kind does not know. Each minute it prints memory, descriptors and threads, and how many requests had come.
 """
 
 import argparse
@@ -15,18 +16,23 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.server.catalogue import ServedModel
-from tests.process import PATIENCE, resident
+from tests.process import PATIENCE, descriptors, resident
 from tests.server.gate import until
 from tests.server.serving import LLAMA, MODEL, Served, serving
+from tests.server.soak_faults import LOST, OVERFLOWING, Forks, Losses, faulty_models
 from tests.soak import PREFIXES, Standing
 
 READ_EACH = 60.0  # seconds
+FORK_EACH = 20.0  # seconds
 MOST_GROWTH = 0.02  # of resident memory, from the end of the warm-up to the end
 BROKEN_OFF = 0.1  # of all requests, at a random moment
 HI = [{"role": "user", "content": "Hi"}]
@@ -66,6 +72,11 @@ KINDS = {
     "refused": Kind("/v1/completions", {"prompt": "a", "temperature": -1}, (400, 429)),
     "unknown model": Kind("/v1/completions", {"model": "none", "prompt": "a"}, (404,)),
     "no prompt": Kind("/v1/completions", {}, (400, 429)),
+    "bad numbers": Kind("/v1/completions", {"model": OVERFLOWING, "prompt": "a"}, (500, 429)),
+    "bad numbers, streamed": Kind("/v1/completions", {"model": OVERFLOWING, "prompt": "a", **STREAM}, (200, 500, 429)),
+    "bad embedding": Kind("/v1/embeddings", {"model": OVERFLOWING, "input": ["a sea"]}, (500, 429)),
+    "lost device": Kind("/v1/completions", {"model": LOST, "prompt": "a", "max_tokens": 20}, (200, 503, 429)),
+    "lost device, streamed": Kind("/v1/completions", {"model": LOST, "prompt": "a", **STREAM}, (200, 503, 429)),
     "metrics": Kind("/metrics", None, (200,)),
     "slots": Kind("/slots", None, (200,)),
     "health": Kind("/health", None, (200,)),
@@ -139,39 +150,56 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
                 break
             except subprocess.TimeoutExpired:
                 requests = server.service.metrics.requests.total()
-                print(f"{resident() / 1e6:8.1f} MB after {requests:,} requests", flush=True)
+                taken = f"{resident() / 1e6:8.1f} MB, {descriptors()} descriptors, {threading.active_count()} threads"
+                print(f"{taken} after {requests:,} requests", flush=True)
     assert asking.returncode == 0
     until(lambda: not server.service._calls)  # a head that was cut waits for its rest
     return Counter(json.loads(found))
 
 
 def standing(server: Served) -> list[Standing]:
-    """What all models hold when nobody asks."""
-    models = [model.llm for model in server.service.catalogue.models if model.llm is not None]
-    return [Standing.of(llm) for llm in models]
+    """What all models hold when nobody asks, and the one whose device was lost is loaded again."""
+    models = server.service.catalogue.models
+    until(lambda: all(model.llm is not None for model in models))
+    return [Standing.of(model.llm) for model in models if model.llm is not None]
 
 
 def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
     """How requests ended, what is wrong afterwards, and how much memory has grown."""
-    models = ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA))
-    with serving(*models, catalogue={"own_process": True}, max_queue=8) as server:
-        server.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1})
-        end, ended = time.monotonic() + options.seconds, Counter[str]()
-        # Caches that are bounded fill with the first thousands of requests, which a busy machine takes long for.
-        for round in itertools.count():
-            ended += clients_of(server, options, options.warm_up, options.seed + round)
-            left = end - time.monotonic()
-            if server.service.metrics.requests.total() >= options.warm_up_requests or left < options.seconds / 2:
-                break
-        before = standing(server)
-        ended += clients_of(server, options, left, options.seed - 1)
+    losses, models = Losses(options.seed), (ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA)))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(
+            *models, *faulty_models(Path(folder)), load=losses.load, catalogue={"own_process": True}, max_queue=8
+        ) as server,
+    ):
+        for model in server.service.catalogue.models:
+            server.request("POST", "/v1/completions", {"model": model.name, "prompt": "a", "max_tokens": 1})
+        forks = Forks(server)
+        with forks.each(min(FORK_EACH, options.seconds / 4)):
+            ended, before = soaked(server, options)
         after = standing(server)
         wrong = [line for one, was in zip(after, before, strict=True) for line in one.lost(was)]
         queues = server.service._queues.values()
         if any(queue.running or queue.waiting for queue in queues) or server.service.running:
             wrong.append("slots or requests are left")
+    ended += forks.ended + Counter({"devices lost": losses.count})
     growth = after[0].resident / max(1, before[0].resident) - 1  # where the system tells of memory
     return ended, wrong + sorted(how for how in ended if "WRONG" in how), growth
+
+
+def soaked(server: Served, options: argparse.Namespace) -> tuple[Counter[str], list[Standing]]:
+    """How requests ended, and what the models held after the warm-up."""
+    end, ended = time.monotonic() + options.seconds, Counter[str]()
+    # Caches that are bounded fill with the first thousands of requests, which a busy machine takes long for.
+    for round in itertools.count():
+        ended += clients_of(server, options, options.warm_up, options.seed + round)
+        left = end - time.monotonic()
+        if server.service.metrics.requests.total() >= options.warm_up_requests or left < options.seconds / 2:
+            break
+    before = standing(server)
+    ended += clients_of(server, options, left, options.seed - 1)
+    return ended, before
 
 
 def main() -> None:

@@ -8,26 +8,22 @@ from typing import Any
 
 import click
 
-from rwkv_gpu import LLM, Settings
-from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import CHAT_DEFAULTS
 
 from . import slash
 from .bars import checking_bar
+from .chat_model import ChatModel
+from .chat_stats import model_line
 from .conversation import Conversation
 from .keyboard import Piped, Source, source
-from .load_model import load_model
 from .options import loading_options, model_arguments, shared
 from .page import Page
 from .repl import Repl
 from .sampling import chosen, sampling_options
 from .screen import Screen
 from .session_file import SessionFile
-from .sizes import context_text
 from .texts import as_text, read_text, template_text
-
-FOR_BUILTIN: Settings = {"temperature": 0.6}  # a small model needs a lower temperature
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
@@ -54,7 +50,6 @@ def command(
     """
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)
-    defaults: Settings = {**CHAT_DEFAULTS, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
     context_shift = loading["context_shift"] is not None
     chat_options = ChatOptions(system, template, think, context_shift, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)
@@ -63,9 +58,11 @@ def command(
     with (
         nullcontext() if file is None else closing(file),
         source(commands, color=screen.color, question=question) as asks,
-        load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **loading) as llm,
+        closing(
+            ChatModel(model, screen, ctx.obj, {**loading, "sequences": 2}, warm=not isinstance(asks, Piped))
+        ) as chat_model,
     ):
-        conversation = begin(llm, screen, asks, file, defaults, chat_options)
+        conversation = begin(chat_model, screen, asks, file, chat_options)
         for image in images:
             conversation.add_image(image)
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
@@ -90,9 +87,10 @@ class ChatOptions:
 
 
 def begin(
-    llm: LLM, screen: Screen, asks: Source, file: SessionFile | None, defaults: Settings, options: ChatOptions
+    model: ChatModel, screen: Screen, asks: Source, file: SessionFile | None, options: ChatOptions
 ) -> Conversation:
     """Loads the chat of the session file, or starts a new one. Command line options apply to the current branch."""
+    llm, defaults = model.llm, model.defaults
     if file is not None:
         llm.model_file.start()
     if file is not None and file.exists:
@@ -100,7 +98,7 @@ def begin(
             branches, at = file.load(llm)
     else:
         branches, at = [llm.chat(template=options.template, **defaults)], 0
-    conversation = Conversation(llm, screen, asks, branches, at, file, defaults)
+    conversation = Conversation(llm, screen, asks, branches, at, file, defaults, model=model)
     chat = conversation.chat
     chat.settings = {**chat.settings, **options.settings}  # type: ignore[typeddict-item]
     if options.context_shift:
@@ -117,12 +115,8 @@ def begin(
 
 
 def _greet(conversation: Conversation) -> None:
-    info, screen = conversation.llm.info, conversation.screen
-    size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
-    context = f"context {context_text(info.context, info.trained_context)}"
-    screen.note(
-        f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {context}"
-    )
+    screen = conversation.screen
+    screen.note(model_line(conversation.llm.info))
     screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
     branches = len(conversation.branches)
     if branches > 1:

@@ -6,8 +6,16 @@ from typing import Any
 
 from rwkv_gpu import Completion, Stats
 from rwkv_gpu.llm.completion import FORMS
+from rwkv_gpu.llm.info import Info
 
 from .sizes import context_text
+
+
+def model_line(info: Info) -> str:
+    """A model in a line: name · llama 8B Q4_K_M · device · context 8,192 tokens"""
+    size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
+    context = f"context {context_text(info.context, info.trained_context)}"
+    return f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {context}"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from rwkv_gpu.llm.images import BLIND, Image
 
 from . import sampling
 from .attachment import file_text, message_part
+from .chat_model import ChatModel, with_model
 from .chat_stats import Totals, context_line
 from .keyboard import Source
 from .screen import Screen
@@ -36,6 +37,7 @@ class Conversation:
     defaults: Settings = field(default_factory=lambda: Settings())
     shows_stats: bool = True
     totals: Totals = field(default_factory=Totals)
+    model: ChatModel | None = None  # None in a chat that keeps its model
 
     images: list[Image] = field(default_factory=list)  # of the next message
     files: list[str] = field(default_factory=list)  # the same, as parts of its text
@@ -127,9 +129,9 @@ class Conversation:
         self._kept = self._content()
 
     def _content(self) -> object:
-        """The contents of a session file, for detecting changes."""
+        """The contents of a session file, for detecting changes. It belongs to a model."""
         chats = [([*chat.messages], {**chat.settings}, chat.think, chat.template.source) for chat in self.branches]
-        return self.at, chats
+        return self.at, chats, None if self.model is None else self.model.path
 
     # ------------------------------------------------------------ branches
 
@@ -153,7 +155,7 @@ class Conversation:
         """Adds an image to the next message."""
         if self.llm.sight is None:
             raise BadInput(BLIND)
-        image = self.llm.sight.image(expanded(name))
+        image = self.llm.sight.keeping.image(expanded(name))
         self.images.append(image)
         return image
 
@@ -191,6 +193,31 @@ class Conversation:
             else:
                 mark = "> " if message["role"] == "user" else f"{message['role']}: "
                 self.screen.note(mark + message["content"], "bold")
+
+    def change_model(self, name: str) -> bool:
+        """Goes on with another model, which reads the chat again; False if it is the same one."""
+        if self.model is None:
+            raise BadInput("this chat has one model")
+        before = self.model.defaults
+        try:
+            own = any(chat.has_own_template for chat in self.branches)
+            changed = self.model.change(name, lambda question, _: self._agrees(question), own_template=own)
+        finally:
+            if self.model.llm is not self.llm:
+                self._go_on_with(self.model, before)
+        return changed
+
+    def _agrees(self, question: str) -> bool:
+        if self.source.choose(f"{question} [Y/n] ") in ("", "y", "yes"):
+            return True
+        raise BadInput("nothing was downloaded; the model stays")
+
+    def _go_on_with(self, model: ChatModel, before: Settings) -> None:
+        self.llm, self.defaults = model.llm, model.defaults
+        self.branches = [with_model(chat, model, before) for chat in self.branches]
+        self.images = [] if self.llm.sight is None else [*map(self.llm.sight.again, self.images)]
+        if self.session is not None:
+            self.llm.model_file.start()
 
     # ------------------------------------------------------------ settings
 

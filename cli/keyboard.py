@@ -15,6 +15,7 @@ from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, qu
 from .texts import read_text
 
 if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -35,6 +36,9 @@ class Source(Protocol):
     def ask(self, mark: str, default: str = "") -> str:
         """Returns the next message; `default` is offered for editing."""
 
+    def choose(self, question: str) -> str:
+        """Returns the answer to a question of the program, in lower case; it is no message."""
+
     def discard(self) -> None:
         """Drops all input since the last message. Any thread may call it."""
 
@@ -54,6 +58,9 @@ class Piped:
         if not text.strip():
             raise BadInput("standard input is empty; pipe a question into the chat, or run it in a terminal")
         return text.strip("\n")
+
+    def choose(self, question: str) -> str:  # noqa: ARG002
+        raise EOFError
 
     def discard(self) -> None:
         pass
@@ -80,6 +87,9 @@ class Dumb:
             return unblocked(text)
         finally:
             self._background.start()
+
+    def choose(self, question: str) -> str:
+        return self.ask(question).strip().lower()
 
     def discard(self) -> None:
         self._bursts.drop()
@@ -158,13 +168,22 @@ class Editor:
         self._start()
 
     def ask(self, mark: str, default: str = "") -> str:
+        return unblocked(self._prompted(self._session, mark, default))
+
+    def choose(self, question: str) -> str:
+        from prompt_toolkit import PromptSession
+
+        typed = self._keys.input if self._keys else None
+        session: PromptSession[str] = PromptSession(key_bindings=_bindings(), input=typed)  # with a history of its own
+        return self._prompted(session, question, "").strip().lower()
+
+    def _prompted(self, session: "PromptSession[str]", mark: str, default: str) -> str:
         if self._keys is not None:
             self._keys.give()
         try:
-            text = self._session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False)
+            return session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False)
         finally:
             self._start()
-        return unblocked(text)
 
     def discard(self) -> None:
         if self._keys is not None:
@@ -276,7 +295,7 @@ def completions(typed: str, commands: Sequence[str]) -> list[str]:
     name, spaced, path = typed.partition(" ")
     if not spaced:
         return [command for command in commands if command.startswith(name)]
-    if name.rstrip("!") not in ("/save", "/load", "/file", "/image"):
+    if name.rstrip("!") not in ("/save", "/load", "/file", "/image", "/model"):
         return []
     folder, start = os.path.split(path)
     try:

@@ -1,6 +1,6 @@
 """Loads a model for a command, with a progress bar."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rwkv_gpu
@@ -19,14 +19,18 @@ REAL_MODEL = "rwkv-gpu run qwen3.5:4b (`rwkv-gpu models` lists more)"
 WARM = 32  # tokens of a prompt whose kernels also serve longer ones
 
 
-def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any) -> "rwkv_gpu.LLM":
+def load_model(
+    model: str, screen: Screen, *, warm: bool = False, on_progress: Callable[[], None] = lambda: None, **loading: Any
+) -> "rwkv_gpu.LLM":
     """Loads the model with the given options. With `warm`, a GPU compiles shaders now instead of at the first question.
 
-    So the first answer comes without delay, and its displayed speed does not include compilation.
+    So the first answer comes without delay, and its displayed speed does not include compilation. `on_progress` is
+    called again and again; what it raises ends the loading.
     """
     with loading_bar(screen) as bar:
 
         def progress(done: int, total: int) -> None:
+            on_progress()
             if done < total:
                 bar.update(done, total, "uploading weights")
             else:

@@ -44,10 +44,10 @@ class ModelName(FileName):
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
 
     @staticmethod
-    def path(name: str | None) -> str | None:
+    def path(name: str | None, agree: Callable[[str, str], bool] = agreed) -> str | None:
         """The file with that name. A checkpoint is converted once. A model on the hub is pulled if missing.
 
-        One with a short name is pulled after a question.
+        One with a short name is pulled after a question, which `agree` asks.
         """
         if name == BUILTIN:
             return str(builtin_model())
@@ -56,7 +56,7 @@ class ModelName(FileName):
         here = hub()
         found = here.locate(name)
         if isinstance(found, str):
-            return pull(found) if is_hub_name(name) else offer(name, found)
+            return pull(found) if is_hub_name(name) else offer(name, found, agree)
         if found is None and not is_path(name):
             raise here.unknown(name)
         if found is None:
@@ -80,13 +80,13 @@ class AdapterName(FileName):
         return pull(name) if found is None else str(found)
 
 
-def offer(name: str, hub_name: str) -> str:
-    """Pulls a model if the user agrees: with --yes, or when asked on a terminal."""
+def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
+    """Pulls a model if the user agrees: with --yes, or when asked."""
     entry = hub().names.entry(name)
     size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
     what = f"{hub_name}{size}"
     refusal = f"{name} is not here ({what}): `rwkv-gpu pull {name}` downloads it, and so does -y"
-    if not agreed(f"{name} is not here. Download {what}?", refusal):
+    if not agree(f"{name} is not here. Download {what}?", refusal):
         raise click.exceptions.Exit(1)
     click.echo(f"rwkv-gpu: downloading {what}", err=True)
     return pull(hub_name)

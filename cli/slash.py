@@ -7,6 +7,7 @@ from functools import partial
 
 from rwkv_gpu.errors import BadInput
 
+from .chat_stats import model_line
 from .clipboard import copy
 from .conversation import Ask, Conversation
 from .sizes import context_text
@@ -141,12 +142,29 @@ def show(conversation: Conversation, _: str) -> None:
     context = context_text(conversation.llm.context, info.trained_context)
     lines = [
         f"model    {info.name or info.architecture}: {info.architecture}, {info.parameters / 1e9:.3g} B, {info.format}",
+        *([] if conversation.model is None else [f"file     {conversation.model.path}"]),
         f"device   {info.device}, context {context}",
         f"system   {chat.system or 'none; /system TEXT sets one'}",
         *(f"{name} {value}" for name, value in chat.settings.items()),
     ]
     for line in lines:
         conversation.screen.note(f"  {line}", "")
+
+
+def change_model(conversation: Conversation, name: str) -> None:
+    """Goes on with another model, and says what it will read."""
+    if not name:
+        raise BadInput("name a model: /model qwen3.5:4b; `rwkv-gpu models` and `rwkv-gpu list` have names")
+    images = len(conversation.images) + conversation.chat.images
+    if not conversation.change_model(name):
+        conversation.screen.note("that is the model of this chat already")
+        return
+    llm, chat = conversation.llm, conversation.chat
+    conversation.screen.note(model_line(llm.info))
+    if images and llm.sight is None:
+        conversation.screen.note(f"it sees no images: {images} of this chat are left out while it answers")
+    if chat.messages:
+        conversation.screen.note(f"it reads this chat with your next question: {chat.tokens:,} tokens")
 
 
 def set_value(conversation: Conversation, rest: str) -> None:
@@ -219,6 +237,7 @@ COMMANDS = {
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
+    "model": Slash("NAME", "Go on with another model, which reads this chat again.", change_model),
     "show": Slash("", "Show the model, the system prompt and the settings.", show),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
     "think": Slash("[on|off|auto]", "Whether the model thinks before it answers.", think),

@@ -27,6 +27,7 @@ from .transcript import Transcript
 from .validate import one_of, truth
 
 R = TypeVar("R", bound=Reading)
+OF_A_MODEL = ("logit_bias", "stop_ids", "lora")  # settings with token ids or adapters of one model
 Truncate = Literal["left"]
 
 
@@ -91,10 +92,23 @@ class Chat:
         """The chat template."""
         return self._format.template
 
+    @property
+    def has_own_template(self) -> bool:
+        """True if the chat template is the model's own."""
+        try:
+            return self.template.source == self._llm.chat_format.template.source
+        except (BadInput, BadTemplate):  # the model has none
+            return False
+
     def use_template(self, template: str | ChatTemplate | None) -> None:
         """Uses another template from the next question on: a name, a jinja2 source, or None for the model's own."""
         self._stop_reading()
         self._format = self._llm.chat_format_of(template)
+
+    @property
+    def images(self) -> int:
+        """Number of images in the messages."""
+        return sum(len(message.images) for message in self._messages)
 
     @property
     def can_think(self) -> bool:
@@ -197,6 +211,23 @@ class Chat:
         other._transcript = self._transcript
         return other
 
+    def with_model(self, llm: Backend) -> "Chat":
+        """Returns a copy that goes on with another model, which reads all messages again.
+
+        The copy has that model's own chat template, unless this chat uses another one than its model's. A model without
+        a projector reads messages without their images. Settings that name token ids or adapters are left out.
+        """
+        self._stop_reading()
+        chat_format = llm.chat_format_of(None if self.has_own_template else self.template.source)
+        same = _identity(llm, chat_format) == _identity(self._llm, self._format)
+        messages = self._messages if same else tuple(one.for_model(chat_format.sight) for one in self._messages)
+        left_out = () if same else OF_A_MODEL
+        settings: Any = {name: value for name, value in self.settings.items() if name not in left_out}
+        other = Chat(llm, chat_format, messages=messages, think=self.think, truncate=self.truncate, settings=settings)
+        if same:
+            other._transcript, other._first = self._transcript, self._first
+        return other
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the chat and the model's state to a file, for `llm.load_chat`. If this fails, the old file stays.
 
@@ -219,7 +250,9 @@ class Chat:
         raise BadInput("the chat has no question yet; ask one first")
 
     def _asked(self, messages: Sequence[Message]) -> ChatPrompt:
-        return self._format.prompt([message.for_template() for message in messages], [self._transcript], self.think)
+        sees = self._format.sight is not None
+        texts = [message.for_template(sees=sees) for message in messages]
+        return self._format.prompt(texts, [self._transcript], self.think)
 
     def _prompt(self, messages: tuple[Message, ...], answer: int) -> ChatPrompt:
         """Returns the prompt for these messages; with `truncate`, drops the oldest turns if they leave too little room.
@@ -340,6 +373,12 @@ class Chat:
         return chat
 
 
+def _identity(llm: Backend, chat_format: ChatFormat) -> tuple[str, bytes]:
+    """What tells a model and its projector from others."""
+    sight = chat_format.sight
+    return llm.model_file.fingerprint, b"" if sight is None else sight.vision.identity
+
+
 def save_chats(
     path: str | os.PathLike[str],
     chats: Sequence[Chat],
@@ -382,7 +421,7 @@ def messages_of(messages: Sequence[Mapping[str, object]], sight: Sight | None = 
 def _checked(messages: Sequence[Mapping[str, object]], sight: Sight | None = None) -> tuple[Message, ...]:
     if not messages:
         return ()
-    texts, images = marked(messages, sight)
+    texts, images = marked(messages, None if sight is None else sight.keeping)
     found = []
     for m in check_messages(texts):
         content = joined(m["content"])

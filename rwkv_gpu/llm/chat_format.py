@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..text.template import ChatTemplate
 from ..text.thinking import Opened, marks_of, opened
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
-from .images import Image, Images, Sight, marked, spans_of, without_marks
+from .images import Image, Images, Sight, mark_of, marked, spans_of, without_marks
 from .reader import Ends, Reader
 from .tools import Tools, describe_tools
 from .transcript import Transcript, as_bytes, as_text
@@ -57,10 +57,21 @@ class Message:
         message = {"role": self.role, "content": without_marks(self.content) if self.images else self.content}
         return {**message, "reasoning": self.reasoning} if self.reasoning else message
 
-    def for_template(self) -> dict[str, Any]:
-        """The form for chat templates."""
+    def for_template(self, *, sees: bool = True) -> dict[str, Any]:
+        """The form for chat templates; without images for a model that sees none."""
+        if self.images and not sees:
+            return {"role": self.role, "content": without_marks(self.content)}
         message = {"role": self.role, "content": self.content if self.raw is None else self.raw}
         return {**message, "images": self.images} if self.images else message
+
+    def for_model(self, sight: Sight | None) -> "Message":
+        """The same message for another model: an answer without its marks, and images as that model sees them."""
+        if sight is None or not self.images:
+            return replace(self, raw=None)
+        images, content = tuple(map(sight.again, self.images)), self.content
+        for old, new in zip(self.images, images, strict=True):
+            content = content.replace(mark_of(old), mark_of(new))
+        return replace(self, content=content, raw=None, images=images)
 
 
 @dataclass(frozen=True)

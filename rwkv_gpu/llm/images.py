@@ -7,7 +7,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.media import Span, image_ids
@@ -66,13 +66,26 @@ class MarkedTokenizer:
 
 @dataclass(frozen=True)
 class Sight:
-    """The images of a model with a projector."""
+    """The images of a model with a projector. With `keeps`, an image has its picture, for another model."""
 
     vision: Vision
+    keeps: bool = False
+
+    @property
+    def keeping(self) -> "Sight":
+        """The same, whose images have their pictures."""
+        return replace(self, keeps=True)
 
     def image(self, source: Any, where: str = "the image") -> Image:
         """Decodes and resizes an image: a path, bytes, an array or a PIL image."""
-        return source if isinstance(source, Image) else prepare(self.vision, picture_of(source, where))
+        if isinstance(source, Image):
+            return source
+        picture = picture_of(source, where)
+        return replace(prepare(self.vision, picture), picture=picture if self.keeps else None)
+
+    def again(self, image: Image) -> Image:
+        """An image that another model has seen, as this one sees it."""
+        return self.keeping.image(image.tiles[-1] if image.picture is None else image.picture)
 
     def tokenizer(self, tokenizer: Tokenizer, images: Images) -> Tokenizer:
         """A tokenizer for texts with marks of these images."""

@@ -43,6 +43,7 @@ class Image:
     advance: int  # positions that it takes there
     columns: int  # rows of a line, if positions are those of a plane; else 0
     identity: bytes  # digest of its pixels, its preparation and the projector
+    picture: Picture | None = None  # before it was resized, if another model may see it later
 
 
 def prepare(vision: Vision, picture: Picture) -> Image:

@@ -272,3 +272,34 @@ def test_a_chat_with_a_logits_processor_is_saved_without_it(tmp_path):
 def test_messages_in_place_of_the_system_prompt_are_refused_with_where_they_go(rnn):
     with pytest.raises(BadInput, match=r"system is of type list.*chat\(messages=...\).*chat_batch"):
         rnn.chat([{"role": "user", "content": "hi"}])
+
+
+def test_another_model_goes_on_as_with_a_chat_of_these_messages(chat, rnn):
+    chat.send("Hi", stop=["nothing"])
+    chat.settings = {**chat.settings, "logit_bias": {1: 2.0}}
+    moved = chat.with_model(rnn)
+    assert moved.messages == chat.messages
+    assert "logit_bias" not in moved.settings
+    fresh = rnn.chat(template=chat.template.source, messages=chat.messages, temperature=0, max_tokens=6)
+    assert moved.send("And?").tokens == fresh.send("And?").tokens
+    assert len(chat.messages) == 3  # the chat itself stays
+
+
+def test_the_same_model_loaded_again_keeps_the_ids(rnn):
+    chat = rnn.chat(template="chatml", temperature=0, max_tokens=6)
+    chat.send("Hi")
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as again:
+        assert chat.with_model(again)._transcript == chat._transcript
+
+
+def test_a_chat_takes_the_own_template_of_another_model_unless_it_has_another():
+    with (
+        rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as first,
+        rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as other,
+        rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as without,
+    ):
+        assert first.chat().has_own_template
+        assert first.chat().with_model(other).template is other.chat_format.template
+        assert first.chat(template="zephyr").with_model(other).template.source != other.chat_format.template.source
+        with pytest.raises(BadTemplate):
+            first.chat().with_model(without)

@@ -140,3 +140,25 @@ def test_a_projector_is_found_next_to_its_model_unless_none_is_wanted(tmp_path):
     for mmproj, sees in ((None, True), (False, False), (tmp_path / "mmproj-gemma3.gguf", True)):
         with rwkv_gpu.load(tmp_path / "model.gguf", device="cpu", context=128, mmproj=mmproj) as llm:
             assert (llm.sight is not None) == sees
+
+
+def test_a_chat_with_images_goes_on_with_models_that_see_and_with_one_that_does_not(llm, tmp_path):
+    other = "qwen3vl" if llm.info.architecture == "gemma3" else "gemma3"
+    shutil.copy(OWN / f"{MODELS[other][0]}.gguf", tmp_path / "model.gguf")
+    shutil.copy(OWN / "vision" / f"{other}.gguf", tmp_path / "mmproj-model.gguf")
+    chat = chat_of(llm)
+    chat.send("hello", images=[image(40, 24)])
+    with (
+        rwkv_gpu.load(tmp_path / "model.gguf", device="cpu", context=512) as sees,
+        rwkv_gpu.load(tmp_path / "model.gguf", device="cpu", context=512, mmproj=False) as blind,
+    ):
+        texts = [{"role": one["role"], "content": one["content"]} for one in chat.messages]
+        seen = [{**texts[0], "images": [png(image(40, 24))]}, texts[1]]
+        fresh = sees.chat(template=TEMPLATE, messages=seen, temperature=0, max_tokens=6)
+        expected = fresh.send("and?").tokens
+        assert chat.with_model(sees).send("and?").tokens == expected
+        unseeing = chat.with_model(blind)
+        assert unseeing.images == 1
+        assert unseeing.with_model(sees).send("and?").tokens == expected  # it was not lost meanwhile
+        alone = blind.chat(template=TEMPLATE, messages=texts, temperature=0, max_tokens=6)
+        assert unseeing.send("and?").tokens == alone.send("and?").tokens

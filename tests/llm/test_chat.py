@@ -274,14 +274,15 @@ def test_messages_in_place_of_the_system_prompt_are_refused_with_where_they_go(r
         rnn.chat([{"role": "user", "content": "hi"}])
 
 
-def test_another_model_goes_on_as_with_a_chat_of_these_messages(chat, rnn):
+def test_another_model_goes_on_as_with_a_chat_of_these_messages(chat):
     chat.send("Hi", stop=["nothing"])
     chat.settings = {**chat.settings, "logit_bias": {1: 2.0}}
-    moved = chat.with_model(rnn)
-    assert moved.messages == chat.messages
-    assert "logit_bias" not in moved.settings
-    fresh = rnn.chat(template=chat.template.source, messages=chat.messages, temperature=0, max_tokens=6)
-    assert moved.send("And?").tokens == fresh.send("And?").tokens
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as other:
+        moved = chat.with_model(other)
+        assert moved.messages == chat.messages
+        assert "logit_bias" not in moved.settings
+        fresh = other.chat(template=chat.template.source, messages=chat.messages, temperature=0, max_tokens=6)
+        assert moved.send("And?").tokens == fresh.send("And?").tokens
     assert len(chat.messages) == 3  # the chat itself stays
 
 

@@ -25,6 +25,7 @@ from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
 from .serve_options import checked_file, keys_of, serving_options, store_of
+from .servers import announced
 from .texts import template_text
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     ctx.obj.on_signal = runner.signal
     host, port = listener.getsockname()[:2]
     scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
-    runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {scheme}://{shown}:{port}/v1", err=True))
+    url = f"{scheme}://{shown}:{port}"
+    with announced(url, port, setup.names, ", ".join(devices)):
+        runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {url}/v1", err=True))
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,18 @@ class Setup:
         """The settings of the server."""
         return config_of(self.keys, self.options)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names and aliases of the models."""
+        models = served(self.models, self.folder, self.options["alias"])
+        files = [] if self.folder is None else [f"{self.folder}/"]
+        return (*(name for model in models for name in (model.name, *model.aliases)), *files)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of further models."""
+        return None if self.options["models_dir"] is None else Path(self.options["models_dir"])
+
     def service(self, device: str) -> "Service":
         """The models on a device, not loaded yet."""
         from rwkv_gpu.server.catalogue import Catalogue
@@ -106,12 +121,11 @@ class Setup:
         from rwkv_gpu.server.service import Service
 
         options = self.options
-        folder = None if options["models_dir"] is None else Path(options["models_dir"])
         pulls = Pulls(hub(), options["max_disk"]) if self.config.admin_keys else None
         catalogue = Catalogue(
-            served(self.models, folder, options["alias"]),
+            served(self.models, self.folder, options["alias"]),
             loader({**self.loading, "device": device}, options["template"]),
-            folder=folder,
+            folder=self.folder,
             store=None if pulls is None else pulls.hub.store,
             most_loaded=options["max_models"],
             keep_alive=options["keep_alive"],

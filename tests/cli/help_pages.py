@@ -37,7 +37,7 @@ Options that have the same meaning and default in several commands. Each command
 All commands have `--help`.
 """
 PURPOSES = {
-    "Use a model": "chat run generate batch serve embed",
+    "Use a model": "chat run generate batch serve ps stop embed",
     "Get a model": "models pull list rm download",
     "Write a model": "convert quantize export",
     "Examine a model": "info fit tokenize perplexity",

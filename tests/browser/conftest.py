@@ -71,7 +71,9 @@ def wrong() -> Iterator[list[str]]:
 @pytest.fixture
 def context(browser: Browser, base_url: str, controls: Controls, wrong: list[str]) -> Iterator[BrowserContext]:
     """A browser profile."""
-    context = browser.new_context(viewport={"width": 1100, "height": 760}, base_url=base_url)
+    viewport = {"width": 1100, "height": 760}
+    # Requests of a service worker would not pass the routes of tests.
+    context = browser.new_context(viewport=viewport, base_url=base_url, service_workers="block")
     context.set_default_timeout(PATIENCE)
     context.add_init_script(path=Path(__file__).with_name("controls.js"))
     context.expose_function("reportViolation", lambda text: wrong.append(text))

@@ -47,7 +47,7 @@ def test_thinking_is_set_where_a_model_can(page):
     bodies = answers(page, "ok")
     page.evaluate("state.props.model.can_think = true")
     page.click("#settings-button")
-    page.select_option("dialog select", "off")
+    page.select_option("select[name=thinking]", "off")
     page.click("dialog button.primary")
     ask(page, "go")
     assert bodies[0]["chat_template_kwargs"] == {"enable_thinking": False}

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 
 import pytest
@@ -22,14 +23,32 @@ def test_the_page_is_small_and_loads_nothing_else(server):
     text = content.decode()
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert len(content) <= 200 * 1024
-    assert re.findall(r"(?:src|href)=\"?([^\"> ]+)", text.split("<script>")[0]) == ["favicon.svg", "#text"]
+    assert re.findall(r"(?:src|href)=\"?([^\"> ]+)", text.split("<script>")[0]) == [
+        "favicon.svg", "manifest.webmanifest", "#text",
+    ]  # fmt: skip
     assert server.request("GET", "/favicon.svg")[0] == 200
+
+
+def test_the_page_can_be_installed(server):
+    _, headers, content = server.request("GET", "/manifest.webmanifest")
+    manifest = json.loads(content)
+    assert headers["content-type"] == "application/manifest+json"
+    assert (manifest["start_url"], manifest["display"]) == ("./", "standalone")  # below any path
+    for icon in manifest["icons"]:
+        status, headers, image = server.request("GET", f"/{icon['src']}")
+        assert (status, headers["content-type"]) == (200, icon["type"])
+        if icon["type"] == "image/png":
+            size = "x".join(str(int.from_bytes(image[at : at + 4], "big")) for at in (16, 20))
+            assert image.startswith(b"\x89PNG") and size == icon["sizes"]
+    status, headers, _ = server.request("GET", "/sw.js")
+    assert (status, headers["content-type"], headers["cache-control"]) == (200, "text/javascript", "no-cache")
 
 
 def test_the_policy_allows_this_script_and_style_alone(server):
     _, headers, content = server.request("GET", "/")
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
+    assert policy["img-src"] == "'self' data:"
     for tag in ("script", "style"):
         [inline] = re.findall(rf"<{tag}>(.*?)</{tag}>", content.decode(), re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()

@@ -10,7 +10,23 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # In this order: each file uses those before it.
-SCRIPTS = "dom", "highlight", "math", "markdown", "store", "api", "documents", "render", "dialogs", "panel", "app"
+MEDIA_TYPES = {".webmanifest": b"application/manifest+json", ".js": b"text/javascript", ".png": b"image/png"}
+SCRIPTS = (
+    "dom",
+    "highlight",
+    "math",
+    "markdown",
+    "store",
+    "imports",
+    "api",
+    "documents",
+    "render",
+    "dialogs",
+    "settings",
+    "models",
+    "panel",
+    "app",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,9 @@ def assemble() -> Page:
         f"script-src '{_digest(script)}'",
         f"style-src '{_digest(style)}'",
         "connect-src 'self'",
-        "img-src 'self'",
+        "img-src 'self' data:",
+        "manifest-src 'self'",
+        "worker-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -49,9 +67,13 @@ def assemble() -> Page:
     return Page(html.encode(), "; ".join(policy))
 
 
-def icon() -> bytes:
-    """The favicon, as SVG."""
-    return _read("favicon.svg").encode()
+def files() -> dict[str, tuple[bytes, bytes]]:
+    """Contents and media types, by path, of what browsers need to show an icon and to install the page."""
+    found = {"/favicon.svg": ((HERE / "favicon.svg").read_bytes(), b"image/svg+xml")}
+    for path in sorted((HERE / "installed").iterdir()):
+        if path.suffix in MEDIA_TYPES:
+            found[f"/{path.name}"] = path.read_bytes(), MEDIA_TYPES[path.suffix]
+    return found
 
 
 def _read(name: str) -> str:

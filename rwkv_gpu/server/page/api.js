@@ -12,9 +12,9 @@ class ApiError extends Error {
 const local = (path) => path.slice(1); // below the page, wherever a proxy has put it
 const getKey = () => sessionStorage.getItem("key");
 
-async function request(path, { method = "GET", body, signal } = {}) {
+async function request(path, { method = "GET", body, signal, key = getKey() } = {}) {
   const form = body instanceof FormData;
-  const headers = { ...(getKey() && { Authorization: `Bearer ${getKey()}` }), ...(body && !form && { "Content-Type": "application/json" }) };
+  const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...(body && !form && { "Content-Type": "application/json" }) };
   let response;
   try {
     response = await fetch(local(path), { method, headers, body: form ? body : body && JSON.stringify(body), signal, cache: "no-store" });

@@ -4,6 +4,9 @@ const DOCUMENTS = [["\ufffd\ufffd\u0011", "an old office document"], ["PK\u0003\
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
 const LARGEST_PDF = 10 * 1023 * 1024; // with the form around it, a body that servers take by default
+const NAMES_CHATS = 3e8; // parameters of a model that writes titles
+const TITLE_READS = 2000; // characters of a message that it reads for them
+const TITLE_REQUEST = "Write a title for this conversation in at most six words, in its language. Write only the title.";
 const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
 
 const store = new Store();
@@ -375,7 +378,26 @@ async function ended(conversation, node, timing) {
     drawMeter();
   }
   drawList();
+  if (!node.error && node.finish === "stop") writeTitle(conversation);
   say(node.error ? "The answer failed." : node.finish === "stopped" ? "Stopped." : `Answered in ${((performance.now() - timing.began) / 1000).toFixed(1)} s.`);
+}
+
+// Has the model name a chat after its first answer. Small models keep to the question, which names it better.
+async function writeTitle(conversation) {
+  const messages = pathTo(conversation, conversation.leaf).map((node) => ({ role: node.role, content: node.content.slice(0, TITLE_READS) }));
+  if (conversation.named || !modelTitles() || messages.length !== 2 || !(state.props.model?.parameters >= NAMES_CHATS)) return;
+  messages.push({ role: "user", content: TITLE_REQUEST });
+  const body = { messages, model: conversation.model, max_tokens: 40, reasoning_effort: "none" };
+  try {
+    const { choices } = await (await request("/v1/chat/completions", { method: "POST", body })).json();
+    const title = asText(choices[0].message.content).trim().split("\n")[0].replace(/^(title: *)?["'“*#\s]*|["'”*.\s]*$/gi, "");
+    const now = loaded(conversation.id) ?? (await store.get(conversation.id));
+    if (!title || title.length > 80 || !now || now.named) return;
+    now.title = title;
+    await save(now);
+  } catch {
+    return; // the question stays its title
+  }
 }
 
 // Stops an answer, here and on the server.
@@ -475,12 +497,19 @@ function setTheme(theme) {
   byId("theme").textContent = `Theme: ${theme}`;
 }
 
+const modelTitles = () => localStorage.getItem("titles") !== "off";
+
+function setTitles(byModel) {
+  localStorage.setItem("titles", byModel ? "on" : "off");
+  byId("titles").textContent = `Titles: ${byModel ? "model" : "question"}`;
+}
+
 async function importFile(file) {
   try {
-    const found = imported(JSON.parse(await file.text()));
+    const found = await readImport(file);
     for (const conversation of found) await store.put(conversation);
     await refreshList();
-    say(`Imported ${found.length} chats.`);
+    say(`Imported ${number(found.length)} chats.`);
     if (found.length === 1) openConversation(found[0].id);
   } catch (error) {
     notice(`${file.name} cannot be imported: ${error.message}`);
@@ -512,6 +541,8 @@ function listen() {
   byId("import").addEventListener("click", () => byId("import-file").click());
   byId("import-file").addEventListener("change", () => (importFile(byId("import-file").files[0]), (byId("import-file").value = "")));
   byId("export-all").addEventListener("click", async () => download("rwkv-gpu-chats.json", JSON.stringify({ conversations: await store.all() }, null, 1), "application/json"));
+  byId("models").addEventListener("click", () => new ModelsDialog(loadModels));
+  byId("titles").addEventListener("click", () => setTitles(!modelTitles()));
   byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]));
   byId("settings-button").addEventListener("click", () => settingsDialog(state.current, state.props.model?.can_think, () => Object.keys(state.current.nodes).length && save(state.current)));
   byId("panel-button").addEventListener("click", () => panel.toggle());
@@ -628,6 +659,7 @@ async function connect() {
 
 async function start() {
   setTheme(localStorage.getItem("theme") ?? "system");
+  setTitles(modelTitles());
   listen();
   drawConversation();
   if (!(await store.open())) notice("This browser stores nothing here: chats last until the page is closed. Export what you want to keep.");
@@ -635,6 +667,7 @@ async function start() {
   const connected = connect();
   if (location.hash) await openConversation(location.hash.slice(1));
   byId("text").focus();
+  navigator.serviceWorker?.register("sw.js").catch(() => {}); // where a browser forbids it, the page works without
   await connected;
 }
 

@@ -6,7 +6,8 @@ const RULE = /^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)([^]*)$/;
 const DELIMITER = /^:?-+:?$/;
-const MATH_OPEN = /^ {0,3}(\$\$|\\\[)(.*)$/;
+const MATH_OPEN = /^ {0,3}(\$\$|\\\[|\\begin\{(?:equation|align|alignat|gather|multline|flalign)\*?\})(.*)$/;
+const LARGEST_DRAWING = 200000; // characters
 const NESTED = 12; // lists and quotations within each other
 
 // Splits the text into pieces that are rendered separately: while text streams in, only the last one changes.
@@ -40,10 +41,10 @@ function fenceAfter(open, line) {
   return math && !math[2].includes(mathEnd(math[1])) ? math[1] : null;
 }
 
-const mathEnd = (open) => (open === "$$" ? "$$" : "\\]");
+const mathEnd = (open) => (open === "$$" ? "$$" : open === "\\[" ? "\\]" : open.replace("begin", "end"));
 
 function closes(open, line) {
-  if (open === "$$" || open === "\\[") return line.includes(mathEnd(open));
+  if (open[0] === "$" || open[0] === "\\") return line.includes(mathEnd(open));
   const trimmed = line.trim();
   return trimmed.length >= open.length && [...trimmed].every((character) => character === open[0]);
 }
@@ -103,7 +104,8 @@ function codeBlock(lines, at) {
   let end = at + 1;
   while (end < lines.length && !closes(open, lines[end])) end++;
   const code = lines.slice(at + 1, end).map((line) => line.replace(indentation, "")).join("\n");
-  return [codeElement(code, language), end + 1];
+  const drawing = end < lines.length && drawn(code, language);
+  return [drawing ? el("div", {}, drawing, codeElement(code, language)) : codeElement(code, language), end + 1];
 }
 
 function codeElement(code, language) {
@@ -115,6 +117,14 @@ function codeElement(code, language) {
     el("pre", { tabindex: "0", role: "region", "aria-label": `Code: ${language || "text"}` }, el("code", {}, highlighted(code, language))),
   );
   return block;
+}
+
+// An SVG as an image: it runs no script, loads nothing, and cannot reach the page.
+function drawn(code, language) {
+  if (!["svg", "xml", "html"].includes(language.toLowerCase()) || !/^\s*(<\?xml[^>]*>\s*)?<svg[\s>]/.test(code) || code.length > LARGEST_DRAWING) return null;
+  const source = /<svg[^>]*\sxmlns=/.test(code) ? code : code.replace("<svg", `<svg xmlns="${SVG}"`);
+  const image = el("img", { class: "drawing", alt: "Drawing", src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(source)}`, onerror: () => image.remove() });
+  return image;
 }
 
 async function copied(button, text) {
@@ -148,7 +158,8 @@ function mathBlock(lines, at) {
   const text = parts.join("\n");
   const cut = text.indexOf(close);
   const after = cut < 0 ? "" : text.slice(cut + close.length).trim();
-  const node = el("div", { class: "math" }, mathml(cut < 0 ? text : text.slice(0, cut), true));
+  const inner = cut < 0 ? text : text.slice(0, cut);
+  const node = el("div", { class: "math" }, mathml(open.startsWith("\\begin") ? open + inner + close : inner, true));
   return [after ? el("div", {}, node, el("p", { dir: "auto" }, inline(after))) : node, end + 1];
 }
 

@@ -9,7 +9,7 @@ const SPACES = named({ ",": ".17em", ":": ".22em", ";": ".28em", "!": "-.17em", 
 const FONTS = named({ mathbf: 0x1d400, boldsymbol: 0x1d400, bm: 0x1d400, mathbb: 0x1d538, mathcal: 0x1d49c, mathscr: 0x1d49c, mathfrak: 0x1d504 });
 const ELSEWHERE = { 0x1d538: "CℂHℍNℕPℙQℚRℝZℤ", 0x1d49c: "BℬEℰFℱHℋIℐLℒMℳRℛ", 0x1d504: "CℭHℌIℑRℜZℨ" };
 const PLAIN = new Set(["mathrm", "text", "textrm", "textbf", "textit", "operatorname", "mathsf", "mathtt", "mbox"]);
-const STYLES = new Set(["displaystyle", "textstyle", "limits", "nolimits", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "label", "nonumber"]);
+const STYLES = new Set(["displaystyle", "textstyle", "limits", "nolimits", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "nonumber", "notag", "hline"]);
 const pairs = (text) => named(Object.fromEntries(text.split(" ").reduce((all, word, n, words) => (n % 2 ? all : [...all, [word, words[n + 1]]]), [])));
 const LETTER = pairs(LETTERS);
 const OPERATOR = pairs(OPERATORS);
@@ -99,6 +99,8 @@ function atomOf(reader, token) {
   const name = token.slice(1).replace("*", "");
   if (name in SPACES) return [m("mspace", { width: SPACES[name] })];
   if (STYLES.has(name)) return [];
+  if (name === "label") return words(reader), [];
+  if (name === "tag") return [m("mspace", { width: "2em" }), m("mtext", {}, `(${words(reader)})`)];
   if (name in LETTER) return [m("mi", {}, LETTER[name])];
   if (name in OPERATOR) return [m("mo", {}, OPERATOR[name])];
   if (name in BIGS) return [m("mo", /[∫∬∭∮]/.test(BIGS[name]) ? {} : { "data-limits": "1", movablelimits: "true" }, BIGS[name])];
@@ -148,21 +150,38 @@ function fenced(reader) {
   return m("mrow", {}, open, inner, fence(reader));
 }
 
-const BRACKETS = named({ pmatrix: "()", bmatrix: "[]", vmatrix: "||", Vmatrix: "‖‖", Bmatrix: "{}", cases: "{" });
+// Columns are aligned by classes: MathML in browsers has no attribute for that.
+function columnSide(name, columns, place) {
+  if (/align|split/.test(name)) return place % 2 ? "left" : "right";
+  if (/cases/.test(name)) return "left";
+  return { l: "left", r: "right" }[columns[place]];
+}
+
+// The additional space after a row, as in \\[4pt].
+function skipLength(reader) {
+  const found = reader.tokens.slice(reader.at, reader.at + 12).join("").match(/^\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]/);
+  for (let left = found?.[0].length ?? 0; left > 0; reader.at++) left -= reader.tokens[reader.at].length;
+}
+
+const BRACKETS = named({ pmatrix: "()", bmatrix: "[]", vmatrix: "||", Vmatrix: "‖‖", Bmatrix: "{}", cases: "{", dcases: "{" });
 
 function environment(reader) {
   const name = words(reader).replace("*", "");
-  if (name === "array" && reader.tokens[reader.at] === "{") words(reader);
+  const columns = ["array", "alignat"].includes(name) && reader.tokens[reader.at] === "{" ? words(reader).replace(/[^lcr]/g, "") : "";
   const rows = [[]];
   while (reader.at < reader.tokens.length) {
-    rows.at(-1).push(m("mtd", {}, sequence(reader, () => false)));
+    const place = rows.at(-1).length;
+    rows.at(-1).push(m("mtd", { class: columnSide(name, columns, place) }, sequence(reader, () => false)));
     const token = reader.tokens[reader.at++];
-    if (token === "\\\\") rows.push([]);
-    else if (token !== "&") break;
+    if (token === "\\\\") {
+      rows.push([]);
+      skipLength(reader);
+    } else if (token !== "&") break;
   }
+  if (rows.length > 1 && rows.at(-1).every((cell) => !cell.childNodes.length)) rows.pop(); // after a last \\
   words(reader); // what \end names
   const aligned = /align|split|gather|equation/.test(name);
-  const table = m("mtable", aligned ? { columnalign: "right left", displaystyle: "true" } : name === "cases" ? { columnalign: "left" } : {}, rows.map((cells) => m("mtr", {}, cells)));
+  const table = m("mtable", aligned ? { class: "aligned", displaystyle: "true" } : {}, rows.map((cells) => m("mtr", {}, cells)));
   const [open, close] = [...(BRACKETS[name] ?? "")];
   return [m("mrow", {}, open && m("mo", { stretchy: "true" }, open), table, close && m("mo", { stretchy: "true" }, close))];
 }

@@ -55,7 +55,7 @@ class Store {
 
 function newConversation() {
   const now = Date.now();
-  return { id: newId(), title: "New chat", named: false, pinned: false, created: now, updated: now, system: "", settings: {}, nodes: {}, leaf: null };
+  return { id: newId(), title: "New chat", named: false, pinned: false, created: now, updated: now, ...defaults(), nodes: {}, leaf: null };
 }
 
 function addNode(conversation, parent, role, content, more = {}) {
@@ -86,57 +86,6 @@ function removeBranch(conversation, id) {
   for (const one of gone) delete conversation.nodes[one];
   const siblings = childrenOf(conversation, parent);
   if (gone.includes(conversation.leaf)) conversation.leaf = siblings.length ? lastLeaf(conversation, siblings.at(-1).id) : parent;
-}
-
-// An imported conversation is checked before it is stored: it may come from anywhere.
-function imported(data) {
-  const list = Array.isArray(data) ? data : Array.isArray(data?.conversations) ? data.conversations : [data];
-  return list.map((one) => {
-    if (typeof one?.nodes !== "object" || one.nodes === null) throw new Error("this file has no conversations of this page");
-    const fresh = newConversation();
-    const ids = named({});
-    const nodes = Object.values(one.nodes).filter((node) => ["user", "assistant"].includes(node?.role));
-    for (const node of nodes) ids[node.id] = newId();
-    for (const node of nodes) {
-      fresh.nodes[ids[node.id]] = {
-        id: ids[node.id], parent: ids[node.parent] ?? null, role: node.role, content: asText(node.content), thinking: asText(node.thinking),
-        thinkingSeconds: Number(node.thinkingSeconds) || 0, created: Number(node.created) || Date.now(),
-        attachments: listOf(node.attachments, importedFile),
-        passages: node.passages && listOf(node.passages, importedPassage),
-        tools: node.tools && listOf(node.tools, (tool) => ({ name: asText(tool?.name), arguments: asText(tool?.arguments) })),
-      };
-    }
-    for (const node of Object.values(fresh.nodes)) if (cyclic(fresh, node)) throw new Error("the messages of this file go in a circle");
-    fresh.leaf = ids[one.leaf] ?? lastLeaf(fresh, null);
-    return Object.assign(fresh, { title: asText(one.title) || "Imported chat", named: true, pinned: one.pinned === true, system: asText(one.system), settings: checkedSettings(one.settings ?? {}) });
-  });
-}
-
-const importedFile = (file) => ({
-  name: asText(file?.name), text: asText(file?.text), inPassages: file?.inPassages === true,
-  starts: Array.isArray(file?.starts) && file.starts.every(Number.isSafeInteger) ? file.starts : undefined,
-});
-const importedPassage = (one) => ({
-  number: Number(one?.number) || 0, file: asText(one?.file), text: asText(one?.text), start: Number(one?.start) || 0,
-  page: Number.isSafeInteger(one?.page) ? one.page : null,
-});
-
-const asText = (value) => (typeof value === "string" ? value : "");
-const listOf = (value, read) => (Array.isArray(value) ? value : []).map(read);
-
-function checkedSettings(given) {
-  const settings = {};
-  for (const [name] of SETTINGS) if (Number.isFinite(given[name])) settings[name] = given[name];
-  if (["on", "off"].includes(given.thinking)) settings.thinking = given.thinking;
-  if (asText(given.schema)) JSON.parse(settings.schema = given.schema);
-  if (given.documents === "whole") settings.documents = "whole";
-  return settings;
-}
-
-function cyclic(conversation, node) {
-  const seen = new Set();
-  for (; node && !seen.has(node.id); node = conversation.nodes[node.parent]) seen.add(node.id);
-  return Boolean(node);
 }
 
 function asMarkdown(conversation) {

@@ -12,7 +12,7 @@ from .commands import in_one_line
 from .model_name import FileName
 from .options import loading_options, shared
 from .serve import Setup
-from .serve_options import by_parameter, keys_of, serving_options, store_of
+from .serve_options import by_parameter, keys_of, prompts_of, serving_options, store_of
 
 NAME = "rwkv_gpu.ray:app"
 # Options of `rwkv-gpu serve` about listening. With Ray, its proxies listen.
@@ -40,6 +40,7 @@ def parsed(
     device = loading.pop("device")
     stores = store_of(options["store"], options["store_key_file"])
     keys = keys_of(options["api_key"], options["api_key_file"])
+    options["shared_prompts"] = prompts_of(options["shared_prompts"])
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     has_several = len(models) > 1 or options["models_dir"] is not None
     return Settings(

@@ -24,7 +24,7 @@ from .load_model import notes
 from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
-from .serve_options import checked_file, keys_of, serving_options, store_of
+from .serve_options import checked_file, keys_of, prompts_of, serving_options, store_of
 from .servers import announced
 from .texts import template_text
 
@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
         raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
-    options["admin_keys"] = admins
+    options |= {"admin_keys": admins, "shared_prompts": prompts_of(options["shared_prompts"])}
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     start_logs(options["log_format"], sys.stderr)
     runner: Runner | ReplicaRunner
@@ -124,7 +124,7 @@ class Setup:
         pulls = Pulls(hub(), options["max_disk"]) if self.config.admin_keys else None
         catalogue = Catalogue(
             served(self.models, self.folder, options["alias"]),
-            loader({**self.loading, "device": device}, options["template"]),
+            loader({**self.loading, "device": device}, options["template"], self.config.shared_prompts),
             folder=self.folder,
             store=None if pulls is None else pulls.hub.store,
             most_loaded=options["max_models"],
@@ -168,7 +168,7 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
     return ServerConfig(**given, api_keys=keys, version=rwkv_gpu.__version__)
 
 
-def loader(loading: dict[str, Any], template: str | None) -> "Load":
+def loader(loading: dict[str, Any], template: str | None, shared_prompts: tuple[str, ...] = ()) -> "Load":
     """Returns a loader that uses the options of the command line."""
     from rwkv_gpu.server.logs import SERVER
 
@@ -179,6 +179,7 @@ def loader(loading: dict[str, Any], template: str | None) -> "Load":
         llm = rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
         if source is not None:
             llm.chat_format = llm.chat_format_of(source)
+        llm.share_prompts(shared_prompts)
         for note in notes(path, llm.info, loading.get("kv", "f16")):
             log.warning(note, extra={"fields": {"path": path}})
         return llm

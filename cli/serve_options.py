@@ -88,6 +88,15 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="File of API keys, one on each line. Unlike --api-key, it is hidden from other users.",
     ),
     _network(
+        "--share-prefixes", is_flag=True,
+        help="Let clients with different keys share computed prefixes. They can then learn from times and token counts "
+        "whether another one has sent a text.",
+    ),
+    _network(
+        "--shared-prompt", "shared_prompts", multiple=True, metavar="FILE",
+        help="Text file with a system prompt whose computed prefix all keys share. Can be repeated.",
+    ),
+    _network(
         "--admin-key", multiple=True, metavar="KEY",
         help="Key of clients that may load, unload, download and delete models. Can be repeated.",
     ),
@@ -182,6 +191,15 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     if not all(key.strip() for key in found):
         raise BadInput("an API key is empty; leave it out to ask for none")
     return found
+
+
+def prompts_of(files: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of shared system prompts."""
+    texts = tuple(read_text(file).strip() for file in files)
+    for file, text in zip(files, texts, strict=True):
+        if not text:
+            raise BadInput(f"--shared-prompt {file} has no text")
+    return texts
 
 
 def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..models.registry import is_encoder, refuse_encoder
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
+from .cache.prefix_index import Key
 from .evaluation import Evaluator
 from .host_work import HostWork
 from .media import Eyes, given_rows
@@ -206,18 +207,17 @@ class Engine:
         if sequence is not None:
             self._slots.resume(sequence)
 
-    def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
+    def export(self, ids: Sequence[int] | Key) -> tuple[int, StateArrays] | None:
         """Returns the longest stored prefix of a text: its length, and its arrays by name."""
         return self._stored.export(ids)
 
-    def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
+    def restore(self, ids: Sequence[int] | Key, arrays: StateArrays) -> None:
         """Stores what `export` returned for these ids. The next request with this prefix continues from there."""
         self._stored.restore(ids, arrays)
 
-    def stored(self, ids: Sequence[int]) -> int:
+    def stored(self, ids: Sequence[int] | Key) -> int:
         """Number of prompt tokens that need not be computed."""
-        found = self.prefixes.find(ids)
-        return 0 if found is None else found[1]
+        return self._stored.length(ids)
 
     @property
     def rewinds(self) -> bool:

@@ -57,8 +57,8 @@ class Eyes(Protocol):
     def angles(self) -> "PlaneRope | None":
         """The rotation of rows with positions in a plane."""
 
-    def rows(self, image: Any) -> Mapping[str, Floats]:
-        """The rows of an image by name, [R, D] each."""
+    def rows(self, image: Any, salt: int = 0) -> Mapping[str, Floats]:
+        """The rows of an image by name, [R, D] each; those of earlier images are reused with the same salt only."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,10 @@ def image_ids(image: Image) -> list[int]:
 class Spans:
     """The images of a sequence, in order."""
 
-    def __init__(self, spans: Sequence[Span] = (), *, whole: bool = False, begun: int = 0) -> None:
+    def __init__(self, spans: Sequence[Span] = (), *, whole: bool = False, begun: int = 0, salt: int = 0) -> None:
         self.spans = [Span(span.start + begun, span.image) for span in spans]
         self._whole = whole
+        self.salt = salt  # the rows of its images are shared with sequences of the same salt
 
     def __bool__(self) -> bool:
         return bool(self.spans)
@@ -194,7 +195,7 @@ def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eye
                 given = {name: np.zeros((batch.rows, width), np.float32) for name, width in eyes.widths.items()}
                 given[TEXT] = np.ones((batch.rows, 1), np.float32)
             into, out = slice(row + first - start, row + last - start), slice(first - span.start, last - span.start)
-            for name, rows in eyes.rows(span.image).items():
+            for name, rows in eyes.rows(span.image, spans.salt).items():
                 given[name][into] = rows[out]
             given[TEXT][into] = 0
         row += end - start

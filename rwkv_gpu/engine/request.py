@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, ContextFull
+from .cache.prefix_index import PLAIN, Salt
 from .media import Span, Spans
 from .sampling import Sampled
 from .sampling_params import SamplingParams
@@ -42,6 +43,7 @@ class Request:
     keep: bool = False  # store prompt and answer, so that a continuation costs only its new tokens
     images: Sequence[Span] = ()  # in order; their ids are in the place of tokens
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which another continuation may branch off
+    salt: Salt = PLAIN  # it shares stored prefixes and images with requests of the same salt
 
     def check(self, vocabulary: int, context: int | None) -> list[int]:
         """Returns the ids as plain numbers; refuses a prompt that the model cannot take."""

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ops.sampling import FROM_SLOT
-from .cache.prefix_index import TOKEN, Key, key_of
+from .cache.prefix_index import TOKEN, Key, Salt, key_of
 from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .media import Spans
 from .request import Request, Update
@@ -44,7 +45,8 @@ class TokenSequence:
         # Prompt and answer, after placeholder tokens for what an initial state has seen.
         self.ids = [0] * begun + request.check(vocabulary, context)
         self.begun = begun
-        self.images = Spans(request.images, whole=whole_images, begun=begun)
+        self.salt = replace(request.salt, shared=begun + request.salt.shared)
+        self.images = Spans(request.images, whole=whole_images, begun=begun, salt=self.salt.number)
         self.id = 0  # carried by its updates; set when it is added to the engine
         self.request = request
         self.prompt = len(self.ids)  # tokens
@@ -109,9 +111,9 @@ class TokenSequence:
         return len(self.ids) + self.cut
 
     @property
-    def prompt_key(self) -> tuple[int, int]:
-        """Equal for sequences whose prompts produce the same pages and states."""
-        return self.prompt_hash, self.family
+    def prompt_key(self) -> tuple[int, int, Salt]:
+        """Equal for sequences whose prompts produce the same pages and states, which they may share."""
+        return self.prompt_hash, self.family, self.salt
 
     def key(self, length: int | None = None) -> Key:
         """Returns the key under which the prefix of `length` tokens is stored (all by default).
@@ -122,7 +124,8 @@ class TokenSequence:
         known = len(self._key) // TOKEN
         if known < length:
             new = self.ids[known:length]
-            self._key += key_of([token + (self.family << FAMILY) for token in new] if self.family else new)
+            new = [token + (self.family << FAMILY) for token in new] if self.family else new
+            self._key += key_of(new, self.salt, known)
         return self._key[: length * TOKEN]
 
     @property
@@ -144,6 +147,7 @@ class TokenSequence:
         start, end = self.images.cut(keep, keep + (self.context - keep + 1) // 2)
         del self.ids[start:end]
         self._key = b""
+        self.salt = replace(self.salt, shared=min(start, self.salt.shared))
         self.cut += end - start
         self.read_end = len(self.ids)
         if self.on_host:

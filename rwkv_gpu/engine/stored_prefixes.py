@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..errors import BadFile, CacheFull
 from ..ops.vocabulary import PAGE
+from .cache.prefix_index import TOKEN, Key, as_key, key_of
 from .cache.prefixes import PrefixCache
 from .cache.store import PrefixHandle
 from .runner import Runner, StateArrays
@@ -45,6 +46,8 @@ class StoredPrefixes:
         elif request.keep and not self._store.rewinds:
             marks = (mark + sequence.begun for mark in request.marks)
             sequence.boundaries = frozenset([*marks, sequence.prompt - 1])
+        if sequence.salt.shared > sequence.begun and not self._store.rewinds:
+            sequence.boundaries |= {sequence.salt.shared}
         found = self.cache.find(sequence.key()) or self.initial
         if found is not None:
             handle, length = found
@@ -56,9 +59,7 @@ class StoredPrefixes:
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
             # Two texts share this prefix, so a third may: from now on a state is stored here, a few tokens earlier,
-            # since different
-
-            # texts may begin alike by chance ("What is", "Where is").
+            # since different texts may begin alike by chance ("What is", "Where is").
             branch = self.cache.branch(sequence.key()) - BY_CHANCE
             if sequence.fed + PAGE <= branch < sequence.read_end:
                 sequence.boundaries |= {branch}
@@ -121,9 +122,14 @@ class StoredPrefixes:
 
     # ---------------------------------------------------------------- of texts
 
-    def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
+    def length(self, ids: Sequence[int] | Key) -> int:
+        """Length of the longest stored prefix of a text, without the placeholders."""
+        found = self.cache.find(key_of(self.begun) + as_key(ids))
+        return 0 if found is None else max(0, found[1] - len(self.begun))
+
+    def export(self, ids: Sequence[int] | Key) -> tuple[int, StateArrays] | None:
         """Returns the longest stored prefix of a text: its length, and its arrays by name."""
-        found = self.cache.find([*self.begun, *ids, 0])  # the last token is never matched
+        found = self.cache.find(key_of(self.begun) + as_key(ids) + key_of([0]))  # the last token is never matched
         if found is None or found[1] <= len(self.begun):
             return None
         handle, length = found
@@ -133,22 +139,23 @@ class StoredPrefixes:
         finally:
             self._store.forget(SCRATCH_SLOT)
 
-    def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
+    def restore(self, ids: Sequence[int] | Key, arrays: StateArrays) -> None:
         """Stores what `export` returned for these ids. The next request with this prefix continues from there."""
-        ids = [*self.begun, *ids]
-        fitted = self._runner.fitted(len(ids), arrays)
+        key = key_of(self.begun) + as_key(ids)
+        length = len(key) // TOKEN
+        fitted = self._runner.fitted(length, arrays)
         if fitted is None:
-            raise BadFile(f"the saved state is not one of {len(ids):,} tokens of this model")
+            raise BadFile(f"the saved state is not one of {length:,} tokens of this model")
         try:
             while True:
                 try:
-                    self._runner.write_state(SCRATCH_SLOT, len(ids), fitted)
+                    self._runner.write_state(SCRATCH_SLOT, length, fitted)
                     break
                 except CacheFull:
                     if not self.cache.evict():
                         raise
-            handle = self._store.keep(SCRATCH_SLOT, len(ids))
+            handle = self._store.keep(SCRATCH_SLOT, length)
             if handle is not None:
-                self.cache.store(ids, handle, wanted=True)
+                self.cache.store(key, handle, wanted=True)
         finally:
             self._store.forget(SCRATCH_SLOT)

@@ -1,9 +1,10 @@
 """The protocol of a loaded model for chats and replies. `LLM` implements it; it avoids an import cycle."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ..engine.cache.prefix_index import Salt
 from ..engine.request import Request
 from ..text.base import Tokenizer
 from ..text.template import ChatTemplate
@@ -18,6 +19,13 @@ from .transcript import Transcript
 R = TypeVar("R", bound=Reading)
 
 
+class Recent(NamedTuple):
+    """A transcript of an answered request, reused with the same salt only."""
+
+    salt: int
+    transcript: Transcript
+
+
 class Backend(Protocol):
     """A loaded model, as used by a chat."""
 
@@ -27,7 +35,7 @@ class Backend(Protocol):
     context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
-    _recent: deque[Transcript]  # of answered requests, so that prompts that continue them keep their ids
+    _recent: deque[Recent]  # so that prompts that continue answered requests keep their ids
 
     @property
     def has_chat_format(self) -> bool:
@@ -39,6 +47,9 @@ class Backend(Protocol):
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The chat format of another template."""
+
+    def _salt(self, cache_salt: str, ids: Sequence[int]) -> Salt:
+        """The salt of a prompt. A shared prompt at its beginning has none."""
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Submits a request, read by `reading`."""

@@ -22,6 +22,7 @@ Json = dict[str, Any]
 RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
 MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
+LONGEST_SALT = 1024  # characters of a cache salt
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class RequestFields:
     opens: bool = True  # whether the prompt opens an answer, unless it continues one
     progress: bool = False  # whether a stream reports how much of the prompt is read
     tools: Tools | None = None  # tools that the model may call
+    cache_salt: str = ""  # prefixes are shared with requests of the same salt
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
@@ -60,12 +62,12 @@ class RequestFields:
         if opens and continues:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
-        tools = Tools.read(rest)
+        tools, salt = Tools.read(rest), salt_field(rest)
         params = sampling(None, CHAT_DEFAULTS, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
-        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools)
+        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools, salt)
 
     def params_of(self, index: int) -> SamplingParams:
         """The params of one of several answers; each has its own seed."""
@@ -82,6 +84,14 @@ def common_fields(rest: dict[str, Any]) -> tuple[int, bool, str | None]:
         raise BadInput(f"stream_options is {options!r}; it must be a mapping, such as {{'include_usage': True}}")
     usage = truth("stream_options.include_usage", options.get("include_usage"))
     return answers(n), bool(usage), model
+
+
+def salt_field(rest: dict[str, Any]) -> str:
+    """Takes the cache salt out of the fields of a request."""
+    salt = rest.pop("cache_salt", "")
+    if not isinstance(salt, str) or len(salt) > LONGEST_SALT:
+        raise BadInput(f"cache_salt must be a string of at most {LONGEST_SALT:,} characters")
+    return salt
 
 
 def answers(n: Any) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
+from ..engine.cache.prefix_index import PLAIN, Salt
 from ..engine.request import Grammar, Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
@@ -85,6 +86,7 @@ class ChatPrompt:
     system_tokens: int = 0  # tokens of the system messages, if there are other messages
     begun: str = ""  # beginning of the answer, if it continues the last message
     images: Images = field(default_factory=dict)  # of the messages
+    salt: Salt = PLAIN
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
         """The assistant message made from a completion, and the transcript extended by it."""
@@ -139,6 +141,7 @@ class ChatFormat:
         opens: bool = True,
         tools: Tools | None = None,
         limits: Limits | None = None,
+        salt: int = 0,
     ) -> ChatPrompt:
         """Returns the prompt for these messages.
 
@@ -147,6 +150,7 @@ class ChatFormat:
         `think` turns reasoning on (True) or off (False); `variables` are other template variables. With `continues`,
         the last message is the beginning of the answer. Without `opens`, the prompt ends with the last message.
         `tools` are what the model may call. Raises `Exceeded` if the template takes more than `limits`.
+        System messages are remembered for prompts with the same `salt`.
         """
         messages, images = marked(messages, self.sight)
         messages = check_messages(messages)
@@ -167,7 +171,7 @@ class ChatFormat:
         tokenizer = self.tokenizer if self.sight is None else self.sight.tokenizer(self.tokenizer, images)
         transcript = nearest.prompt(tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
-        system_tokens = self._system_tokens(messages, transcript, given, chosen, limits)
+        system_tokens = self._system_tokens(messages, transcript, [given, chosen, salt], limits)
         thoughts = opened("".join(pieces).removesuffix(begun), self._marks.opening, self._marks.closing)
         repeats = not self._marks.channels
         return ChatPrompt(transcript, message_tokens, thoughts, repeats, system_tokens, begun, images)
@@ -227,15 +231,14 @@ class ChatFormat:
         self,
         messages: Sequence[Mapping[str, object]],
         transcript: Transcript,
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any],
+        given: Sequence[object],
         limits: Limits | None,
     ) -> int:
         """Tokens of the system messages, which other chats may share; 0 if they are few or cannot be rendered alone."""
         first = list(itertools.takewhile(lambda message: message.get("role") == "system", messages))
         if not first or len(first) == len(messages):
             return 0
-        alone = self._system_ids(json.dumps(plain([first, tools, variables], "the messages")), limits)
+        alone = self._system_ids(json.dumps(plain([first, *given], "the messages")), limits)
         pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(alone, transcript.ids, strict=False))
         count = sum(1 for _ in pairs)
         return count if count >= LEAST_SHARED else 0
@@ -282,11 +285,14 @@ class ChatFormat:
             elif after == "" and thoughts.closed and not prompt.begun:
                 after = thoughts.due
             left = budget(params, len(prompt.transcript.ids), self._context)
-            constraint = self.grammars.grammar(form, after=after or "", begun=prompt.begun, budget=left, wait=wait)
+            constraint = self.grammars.grammar(
+                form, after=after or "", begun=prompt.begun, budget=left, wait=wait, salt=prompt.salt.number
+            )
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = params.ending_at(ends, self.tokenizer.suppressed)
         ids, marks = prompt.transcript.ids, (prompt.system_tokens, prompt.message_tokens)
-        return Request(ids, chosen, grammar, keep=True, images=spans_of(ids, prompt.images), marks=marks)
+        images = spans_of(ids, prompt.images)
+        return Request(ids, chosen, grammar, keep=True, images=images, marks=marks, salt=prompt.salt)
 
     def reader(
         self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False
@@ -314,7 +320,7 @@ class ChatFormat:
 
 def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, limits: Limits | None) -> tuple[int, ...]:
     """Tokens of the system messages, given as JSON; none if they cannot be rendered alone."""
-    messages, tools, variables = json.loads(described)
+    messages, tools, variables, _ = json.loads(described)
     try:
         text = template.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
     except (BadInput, BadTemplate):

@@ -11,9 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
-from ..engine.cache.prefix_index import TOKEN, key_of
+from ..engine.cache.prefix_index import TOKEN, Key
 from ..engine.engine import Engine
 from ..engine.request import Update
 from ..engine.runner import StateArrays
@@ -21,7 +19,7 @@ from ..engine.sequence import TokenSequence
 from ..errors import BadFile, CacheFull, RwkvGpuError
 from .jobs import Job
 
-Found = tuple[Sequence[int], StateArrays]  # ids of a prefix, and its state
+Found = tuple[Key, StateArrays]  # key of a prefix, and its state
 MOST_TURNS = 1024  # ended turns that may be stored when the process ends
 
 
@@ -34,9 +32,7 @@ class StateExchange(Protocol):
     def patience(self, missing: int) -> float:
         """Seconds to wait for a state before these tokens are computed in parallel."""
 
-    def fetch(
-        self, ids: Sequence[int], known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]
-    ) -> None:
+    def fetch(self, text: Key, known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]) -> None:
         """Looks for a prefix longer than `known`.
 
         On another thread, `wait` gets a new patience, and `then` the result.
@@ -51,10 +47,10 @@ class StateExchange(Protocol):
         `hedged` if they were being computed.
         """
 
-    def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+    def keep(self, text: Key, state: StateArrays, beginnings: Sequence[int] = ()) -> None:
         """Stores a state in the background. It is also listed for the prefix lengths in `beginnings`."""
 
-    def lacks(self, ids: Sequence[int]) -> bool:
+    def lacks(self, text: Key) -> bool:
         """True if a state is not known to be stored."""
 
     @property
@@ -97,8 +93,8 @@ class Exchange:
         self._clock = clock  # excludes shader compilation
         self._turns: dict[int, Turn] = {}  # by request id
         self._fetches: dict[object, Fetch] = {}  # by name
-        # Ids and stored lengths of ended turns
-        self._ended: deque[tuple[bytes, tuple[int, ...]]] = deque(maxlen=MOST_TURNS)
+        # Keys and stored lengths of ended turns
+        self._ended: deque[tuple[Key, tuple[int, ...]]] = deque(maxlen=MOST_TURNS)
 
     # ---------------------------------------------------------------- from the store
 
@@ -106,9 +102,9 @@ class Exchange:
         self, name: object, sequence: TokenSequence, begin: Callable[[], None], fail: Callable[[BaseException], None]
     ) -> bool:
         """Returns True if the request waits for a state. It begins when the state arrives or takes too long."""
-        begun = sequence.begun
-        known = max(0, self._engine.stored(sequence.ids) - begun)
-        missing = len(sequence.ids) - begun - known
+        text = _text(sequence)
+        known = self._engine.stored(text)
+        missing = len(text) // TOKEN - known
         if not self._states.wants(missing):
             return False
         fetch = Fetch(sequence, time.monotonic() + self._states.patience(missing), begin, fail)
@@ -120,7 +116,7 @@ class Exchange:
         def then(found: Found | None) -> None:
             self._put(Job(lambda: self._arrived(name, found), fail))
 
-        self._states.fetch(tuple(sequence.ids[begun:]), known, then, wait)
+        self._states.fetch(text, known, then, wait)
         return True
 
     def began(self, name: object, number: int, sequence: TokenSequence) -> None:
@@ -151,9 +147,9 @@ class Exchange:
         if fetch is None:
             return
         number, sequence = fetch.number, fetch.sequence
-        computed = sequence.prompt - self._engine.unread(number) if number else self._engine.stored(sequence.ids)
+        read = sequence.prompt - sequence.begun - self._engine.unread(number)
         if found is not None:
-            saved = len(found[0]) + sequence.begun - computed
+            saved = len(found[0]) // TOKEN - (read if number else self._engine.stored(_text(sequence)))
             if saved > 0 and self._states.pays_to_restore(found, saved):
                 with suppress(BadFile, CacheFull):  # then it is computed
                     self._restore(found, number, saved)
@@ -182,21 +178,20 @@ class Exchange:
         turn = self._turns.pop(number, None)
         if turn is None:
             return
-        ids, marks = turn.sequence.ids[turn.sequence.begun :], turn.sequence.request.marks
-        lengths = (len(ids), *marks[-1:])
-        self._ended.append((key_of(ids), lengths))
-        self._keep_all(ids, lengths)
+        text, marks = _text(turn.sequence), turn.sequence.request.marks
+        lengths = (len(text) // TOKEN, *marks[-1:])
+        self._ended.append((text, lengths))
+        self._keep_all(text, lengths)
 
     def push(self, end: float) -> Generator[None, None, None]:
         """Stores all conversation states that the store lacks, most recently used first, until `end`."""
-        for key, lengths in reversed(self._ended):
-            ids = np.frombuffer(key, f">u{TOKEN}").tolist()
+        for text, lengths in reversed(self._ended):
             while self._states.is_full and time.monotonic() < end:
                 time.sleep(0.001)  # the caller has ended its requests
                 yield
             if time.monotonic() >= end:
                 return
-            self._keep_all(ids, [length for length in lengths if self._states.lacks(ids[:length])])
+            self._keep_all(text, [length for length in lengths if self._states.lacks(text[: TOKEN * length])])
             yield
 
     def forget(self, name: object, number: int) -> None:
@@ -204,17 +199,22 @@ class Exchange:
         self._fetches.pop(name, None)
         self._turns.pop(number, None)
 
-    def _keep_all(self, ids: Sequence[int], lengths: Sequence[int]) -> None:
+    def _keep_all(self, text: Key, lengths: Sequence[int]) -> None:
         """Stores states of a text at these lengths; a single one if shorter prefixes can be cut from it."""
         if self._engine.rewinds and lengths:
-            self._keep(ids[: max(lengths)], lengths)
+            self._keep(text[: TOKEN * max(lengths)], lengths)
             return
         for length in {*lengths}:
-            self._keep(ids[:length])
+            self._keep(text[: TOKEN * length])
 
-    def _keep(self, ids: Sequence[int], beginnings: Sequence[int] = ()) -> None:
+    def _keep(self, text: Key, beginnings: Sequence[int] = ()) -> None:
         with suppress(RwkvGpuError):  # a state that is not stored is recomputed later
-            found = self._engine.export(ids)
-            if found is not None and self._states.lacks(ids[: found[0]]):
+            found = self._engine.export(text)
+            if found is not None and self._states.lacks(text[: TOKEN * found[0]]):
                 shorter = [length for length in beginnings if length < found[0]]
-                self._states.keep(tuple(ids[: found[0]]), found[1], shorter)
+                self._states.keep(text[: TOKEN * found[0]], found[1], shorter)
+
+
+def _text(sequence: TokenSequence) -> Key:
+    """The key of all its tokens so far, without the placeholders of an initial state."""
+    return sequence.key()[TOKEN * sequence.begun :]

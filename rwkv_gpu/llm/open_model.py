@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from ..engine.cache.prefix_index import PLAIN, TOKEN, Key, Salt, key_of
 from ..engine.engine import Activity, Engine
 from ..engine.request import Request, check_length
 from ..engine.sampling_params import SamplingParams
@@ -20,6 +21,7 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
 from . import measures, validate
+from .backend import Recent
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .driver import MOST_REQUESTS, Driver
@@ -29,8 +31,8 @@ from .info import Info
 from .model_file import ModelFile
 from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
 from .reader import Ends, Reader
+from .shared_prompts import forms
 from .stored_states import StoredStates
-from .transcript import Transcript
 
 Prompt = str | Sequence[int]
 Prompts = Prompt | Sequence[str] | Sequence[Sequence[int]]
@@ -57,6 +59,7 @@ class Asked(NamedTuple):
     params: SamplingParams
     form: Form | None
     is_turn: bool = False  # whether the prompt is of a chat template, so that the answer ends with the turn
+    salt: Salt = PLAIN
 
 
 class OpenModel:
@@ -82,9 +85,10 @@ class OpenModel:
         self._metadata = metadata
         self._pooling = pooling or Pooling(MEAN)
         self.model_file = model_file
-        self._recent: deque[Transcript] = deque(maxlen=RECENT)
+        self._recent: deque[Recent] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, started when needed
         self.states = states  # states stored outside this process
+        self._shared: list[Key] = []  # prefixes that requests of all salts share
         self._driver = Driver(engine, max_requests, states)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
@@ -129,6 +133,10 @@ class OpenModel:
     def activity(self) -> Activity:
         """Current load of the engine; never waits for a step."""
         return self._driver.activity
+
+    def share_prompts(self, texts: Sequence[str]) -> None:
+        """Lets requests of all cache salts share the prefixes of these system prompts."""
+        self._shared = [key for text in texts for key in forms(text, self.tokenizer, lambda: self.chat_format) if key]
 
     # ------------------------------------------------------------ tokens
 
@@ -211,20 +219,27 @@ class OpenModel:
 
     # ------------------------------------------------------------ inside
 
+    def _salt(self, cache_salt: str, ids: Sequence[int]) -> Salt:
+        """The salt of a prompt. A shared prompt at its beginning has none."""
+        if not cache_salt:
+            return PLAIN
+        key = key_of(ids) if self._shared else b""
+        return Salt.of(cache_salt, max((len(one) // TOKEN for one in self._shared if key.startswith(one)), default=0))
+
     def _begin_asked(self, reading: type[R], asked: Asked, **more: Any) -> R:
         return self._read(reading, *self._request(asked, wait=waits(reading)), **more)
 
     def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
-        ids, params, shape, is_turn = asked
+        ids, params, shape, is_turn, salt = asked
         left = budget(params, len(ids), self.context)
-        grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait)
+        grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait, salt=salt.number)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         stops = params.stop
         if is_turn:
             ends |= self.chat_format.stop_ids
             stops = (*stops, *(() if shape else self.chat_format.ends))
-        request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar)
+        request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar, salt=salt)
         closes, schema = closing(self.tokenizer, shape), None if shape is None else shape.model
         return request, Reader(self.tokenizer, Ends(stops), closing=closes, schema=schema)
 

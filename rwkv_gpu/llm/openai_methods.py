@@ -187,8 +187,8 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     ]
     each = [llm._ids(one) for one in prompts]
     requests = [
-        llm._request(Asked(ids, seeded(fields.params, index), fields.form), wait=wait)
-        for ids in each
+        llm._request(Asked(ids, seeded(fields.params, index), fields.form, salt=salt), wait=wait)
+        for ids, salt in [(one, llm._salt(fields.cache_salt, one)) for one in each]
         for index in range(fields.n)
         if fields.generates
     ]

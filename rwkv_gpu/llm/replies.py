@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ..engine.cache.prefix_index import Salt
 from ..engine.engine import Engine
 from ..engine.request import Request
 from ..text.budget import Exceeded, Limits
-from .backend import Backend
+from .backend import Backend, Recent
 from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
@@ -106,13 +107,16 @@ def prepare(
         raise Exceeded("decodes images")
     chat_format = llm.chat_format
     tools = fields.tools
+    number = Salt.of(fields.cache_salt).number
+    known = [one.transcript for one in [*llm._recent] if one.salt == number]
     asked = chat_format.prompt(
-        messages, [*llm._recent], think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
-        limits=limits,
+        messages, known, think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
+        limits=limits, salt=number,
     )  # fmt: skip
     found = tools.grammar(chat_format.tool_form, llm.tokenizer, fields.form) if tools is not None else None
     shape, after = found or (fields.form, "")
     ids = asked.transcript.ids
+    asked = replace(asked, salt=llm._salt(fields.cache_salt, ids))
     Request(ids, images=spans_of(ids, asked.images)).check(llm.vocab_size, llm.context)
     requests = []
     for index in range(fields.n):
@@ -181,4 +185,4 @@ def _chunks(reply: Reply | TextReply, index: int, answer: Generation) -> Iterato
 
 
 def _remember(llm: Backend, asked: ChatPrompt, completion: Completion) -> None:
-    llm._recent.append(asked.transcript.append(llm.tokenizer, completion.tokens))
+    llm._recent.append(Recent(asked.salt.number, asked.transcript.append(llm.tokenizer, completion.tokens)))

@@ -1,8 +1,8 @@
 """Chat states in an external store, so that another process can continue a conversation.
 
-The key of a state is a digest of the model file, the layout, the tenant and the token ids. To find the longest stored
-prefix of a prompt in a few requests, the store also holds a list of lengths for each whole block of tokens. Missing,
-wrong or damaged states are recomputed.
+The key of a state is a digest of the model file, the layout, the tenant and the token ids, which contain the salt of
+their request. To find the longest stored prefix of a prompt in a few requests, the store also holds a list of lengths
+for each whole block of tokens. Missing, wrong or damaged states are recomputed.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any
 
 from ..engine import state_file
 from ..engine.cache.kv import Compact
-from ..engine.cache.prefix_index import TOKEN, key_of
+from ..engine.cache.prefix_index import TOKEN, Key, as_key
 from ..engine.runner import StateArrays
 from ..errors import BadFile, BadInput
 from ..stores import DirectoryStore, Store, StoreDown, open_store
@@ -68,7 +68,7 @@ class StoredStates:
         self._layout = layout
         self._tenant = tenant
         self._compact = compact
-        self._stored: OrderedDict[bytes, None] = OrderedDict()  # digests of ids whose states the store has
+        self._stored: OrderedDict[bytes, None] = OrderedDict()  # digests of prefixes whose states the store has
         self._down_until = 0.0
         self._fetches = 0
         self._waiting = 0  # bytes
@@ -86,9 +86,7 @@ class StoredStates:
         """Seconds to wait for a state before these tokens are computed in parallel."""
         return self.rule.patience(missing)
 
-    def fetch(
-        self, ids: Sequence[int], known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]
-    ) -> None:
+    def fetch(self, text: Key, known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]) -> None:
         """Looks for a prefix longer than `known`.
 
         On another thread, `wait` gets a new patience, and `then` the result.
@@ -101,7 +99,7 @@ class StoredStates:
                 self._fetches -= 1
             then(None if future.cancelled() or future.exception() else future.result())
 
-        self._fetching.submit(self.find, ids, known, wait).add_done_callback(done)
+        self._fetching.submit(self.find, text, known, wait).add_done_callback(done)
 
     def pays_to_restore(self, found: Found, missing: int) -> bool:
         """True if restoring a fetched state still pays, with `missing` prompt tokens not computed."""
@@ -119,14 +117,15 @@ class StoredStates:
         self.counts.tokens += saved
         self.counts.hedged += hedged
 
-    def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+    def keep(self, text: Key, state: StateArrays, beginnings: Sequence[int] = ()) -> None:
         """Stores a state in the background, if fetching it would pay. Drops it if too much is waiting.
 
         It is also listed for the prefix lengths in `beginnings`, which can be cut from it: it has keys and values only.
         """
         nbytes, compact = nbytes_of(state), False
-        if not self._pays(nbytes, len(ids)):
-            compact = self._compact is not None and self._pays(self._compact.nbytes(state), len(ids))
+        tokens = len(text) // TOKEN
+        if not self._pays(nbytes, tokens):
+            compact = self._compact is not None and self._pays(self._compact.nbytes(state), tokens)
             if not compact:
                 return
         if time.monotonic() < self._down_until:
@@ -135,16 +134,16 @@ class StoredStates:
             if self._waiting and self._waiting + nbytes > MOST_WAITING:
                 return
             self._waiting += nbytes
-        self._writing.submit(self._keep, ids, state, nbytes, compact, beginnings)
+        self._writing.submit(self._keep, text, state, nbytes, compact, beginnings)
 
     @property
     def is_full(self) -> bool:
         """True if the write queue is so full that more states may be dropped."""
         return self._waiting > MOST_WAITING // 2
 
-    def lacks(self, ids: Sequence[int]) -> bool:
+    def lacks(self, text: Key) -> bool:
         """True if a state is long enough and not known to be stored."""
-        return len(ids) >= BLOCK and sha256(key_of(ids)).digest() not in self._stored
+        return len(text) >= TOKEN * BLOCK and sha256(text).digest() not in self._stored
 
     def measured(self, tokens: int, seconds: float) -> None:
         """Records that `tokens` prompt tokens were computed in `seconds`."""
@@ -168,11 +167,14 @@ class StoredStates:
 
     # ---------------------------------------------------------------- on other threads
 
-    def find(self, ids: Sequence[int], known: int = 0, wait: Callable[[float], None] | None = None) -> Found | None:
+    def find(
+        self, ids: Sequence[int] | Key, known: int = 0, wait: Callable[[float], None] | None = None
+    ) -> Found | None:
         """Fetches the state of the longest prefix of a prompt that pays. The last token is left to be computed."""
-        prefixes = self._prefixes(ids)
+        text = as_key(ids)
+        prefixes = self._prefixes(text)
         try:
-            for length, nbytes, key in self._lengths(prefixes, known, len(ids) - 1):
+            for length, nbytes, key in self._lengths(prefixes, known, len(text) // TOKEN - 1):
                 if not self._pays(nbytes, length - known):
                     self.counts.skipped += 1
                     return None
@@ -180,25 +182,25 @@ class StoredStates:
                     wait(self.rule.waits(nbytes, length - known))
                 state = self._fetched(key or prefixes.state(length), length)
                 if state is not None:
-                    self._note(ids[:length])
-                    return ids[:length], state
+                    self._note(text[: TOKEN * length])
+                    return text[: TOKEN * length], state
         except StoreDown:
             self._rest()
         self.counts.missed += 1
         return None
 
-    def write(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+    def write(self, text: Key, state: StateArrays, beginnings: Sequence[int] = ()) -> None:
         """Stores the state of a prefix, and adds its length to the list of its block; likewise for `beginnings`."""
-        prefixes = self._prefixes(ids)
-        value = state_file.dumps(self._model.model_id(), state, {"length": len(ids)})
-        key = prefixes.state(len(ids))
+        prefixes, tokens = self._prefixes(text), len(text) // TOKEN
+        value = state_file.dumps(self._model.model_id(), state, {"length": tokens})
+        key = prefixes.state(tokens)
         try:
             began = time.monotonic()
             self._store.put(key, value)
             self.rule.stored.add(len(value), time.monotonic() - began)
-            for length in (len(ids), *beginnings):
-                self._list(prefixes, (length, len(value), "" if length == len(ids) else key))
-                self._note(ids[:length])
+            for length in (tokens, *beginnings):
+                self._list(prefixes, (length, len(value), "" if length == tokens else key))
+                self._note(text[: TOKEN * length])
             self.counts.stored += 1
         except StoreDown:
             self._rest()
@@ -209,12 +211,10 @@ class StoredStates:
         others = [one for one in _lengths(self._store.get([block])[0]) if one[0] != new[0]]
         self._store.put(block, json.dumps([new, *others][:MOST_LENGTHS]).encode())
 
-    def _keep(
-        self, ids: Sequence[int], state: StateArrays, nbytes: int, compact: bool, beginnings: Sequence[int]
-    ) -> None:
+    def _keep(self, text: Key, state: StateArrays, nbytes: int, compact: bool, beginnings: Sequence[int]) -> None:
         try:
             if not self._dropping:
-                self.write(ids, self._compact(state) if compact and self._compact is not None else state, beginnings)
+                self.write(text, self._compact(state) if compact and self._compact is not None else state, beginnings)
         finally:
             with self._written:
                 self._waiting -= nbytes
@@ -253,10 +253,10 @@ class StoredStates:
     def _pays(self, nbytes: int, tokens: int) -> bool:
         return tokens >= BLOCK and self.rule.pays(nbytes, tokens)
 
-    def _note(self, ids: Sequence[int]) -> None:
-        """Records that the store has the state of these ids."""
+    def _note(self, text: Key) -> None:
+        """Records that the store has the state of this prefix."""
         with self._written:
-            self._stored[sha256(key_of(ids)).digest()] = None
+            self._stored[sha256(text).digest()] = None
             if len(self._stored) > MOST_KNOWN:
                 self._stored.popitem(last=False)
 
@@ -264,32 +264,32 @@ class StoredStates:
         self.counts.failures += 1
         self._down_until = time.monotonic() + REST
 
-    def _prefixes(self, ids: Sequence[int]) -> "Prefixes":
+    def _prefixes(self, text: Key) -> "Prefixes":
         digest = self._model.digest()
         if digest is None:  # the file has changed: these states cannot be assigned to a model
             raise BadFile("the model's file has changed since it was loaded; load it again")
         about = (digest, self._layout, self._tenant)
-        return Prefixes(self._store, [part.encode() for part in about], key_of(ids))
+        return Prefixes(self._store, [part.encode() for part in about], text)
 
 
 class Prefixes:
     """The store keys of the prefixes of a sequence."""
 
-    def __init__(self, store: SealedStore, about: Sequence[bytes], ids: bytes) -> None:
+    def __init__(self, store: SealedStore, about: Sequence[bytes], text: Key) -> None:
         self._store = store
         self._about = about  # model, layout and tenant
-        self._ids = ids
+        self._text = text
         self._blocks = [sha256()]  # hash after each whole block
 
     def state(self, length: int) -> str:
         """The key of the state after `length` tokens."""
-        return self._store.key(b"state", *self._about, sha256(self._ids[: TOKEN * length]).digest())
+        return self._store.key(b"state", *self._about, sha256(self._text[: TOKEN * length]).digest())
 
     def block(self, length: int) -> str:
         """The key of the list of lengths for the block that begins at `length` tokens."""
         while (at := (len(self._blocks) - 1) * BLOCK) < length:
             digest = self._blocks[-1].copy()
-            digest.update(self._ids[TOKEN * at : TOKEN * (at + BLOCK)])
+            digest.update(self._text[TOKEN * at : TOKEN * (at + BLOCK)])
             self._blocks.append(digest)
         return self._store.key(b"lengths", *self._about, self._blocks[length // BLOCK].digest())
 

@@ -9,7 +9,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.grammar import Form
-from .chat_completion import Json, common_fields, settings_of, usage
+from .chat_completion import Json, common_fields, salt_field, settings_of, usage
 from .completion import Completion, Event, Settings, Stats, form, json_logprob, sampling
 from .measures import Score
 from .transcript import as_bytes
@@ -31,6 +31,7 @@ class TextFields:
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
     generates: bool = True  # False if max_tokens is 0: the prompt is only echoed
+    cache_salt: str = ""  # prefixes are shared with requests of the same salt
 
     @property
     def scores(self) -> bool:
@@ -43,7 +44,7 @@ class TextFields:
         rest = settings_of(given)
         n, in_stream, model = common_fields(rest)
         echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
-        best_of = rest.pop("best_of", n)
+        best_of, salt = rest.pop("best_of", n), salt_field(rest)
         if best_of != n:
             raise BadInput(f"best_of is {best_of!r}; it can only be what n is, {n}: all answers are returned")
         if rest.pop("suffix", None):
@@ -52,7 +53,7 @@ class TextFields:
         if not generates:
             del rest["max_tokens"]
         params = sampling(None, DEFAULTS, rest)
-        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates)
+        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates, salt)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ async def count_tokens(service: Service, call: Call) -> Response:
     asked = request_of({**fields, "max_tokens": 1})
 
     def prepare(llm: LLM) -> Prepared:
-        return llm.prepare_chat_completion(**asked)
+        return llm.prepare_chat_completion(**asked, **service.salt(call))
 
     _, llm = await service.use(call, name)
     prepared = await service.work(lambda: prepare(llm))

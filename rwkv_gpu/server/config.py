@@ -10,6 +10,8 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: tuple[str, ...] = ()  # any of them is accepted; empty requires no key
+    share_prefixes: bool = False  # whether clients with different keys share stored prefixes
+    shared_prompts: tuple[str, ...] = ()  # system prompts that they share in any case
     admin_keys: tuple[str, ...] = ()  # each may manage models; without keys, models cannot be managed
     router_key: str = ""  # authenticates the router of replicas, which reports the client's address
     allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, in addition to local ones; * allows any

@@ -7,12 +7,13 @@ from types import MappingProxyType
 from rwkv_gpu.llm.completion import ALIASES, KNOWN
 
 from .call import Call, Json
-from .errors import ApiError
+from .errors import ApiError, shown
 
 # Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
+LONGEST_SALT = 256  # characters
 MIROSTAT_TAU = 5.0  # bits
-SERVING = frozenset({"timeout", "resumable"})  # handled by the server itself, in all families
+SERVING = frozenset({"timeout", "resumable", "cache_salt"})  # handled by the server itself, in all families
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,11 @@ def check_serving(body: Json) -> None:
         raise ApiError(400, f"timeout is {timeout!r}; it must be a number of seconds above 0", param="timeout")
     if resumable is not None and not isinstance(resumable, bool):
         raise ApiError(400, f"resumable is {resumable!r}; it must be true or false", param="resumable")
+
+    salt = body.get("cache_salt")
+    if salt is not None and not (isinstance(salt, str) and 0 < len(salt) <= LONGEST_SALT):
+        why = f"cache_salt is {shown(salt)}; it must be a string of 1 to {LONGEST_SALT} characters"
+        raise ApiError(400, why, param="cache_salt")
 
 
 def switch_mirostat(asked: Json) -> None:

@@ -112,7 +112,7 @@ async def input_tokens(service: Service, call: Call) -> Response:
     messages, fields = chat_request(call)
     name, _ = model_name(fields), wants_stream(fields)
     _, llm = await service.use(call, name)
-    prepared = await service.work(lambda: llm.prepare_chat_completion(messages, **fields))
+    prepared = await service.work(lambda: llm.prepare_chat_completion(messages, **fields, **service.salt(call)))
     return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
 
 

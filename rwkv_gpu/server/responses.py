@@ -54,7 +54,7 @@ async def input_tokens(service: Service, call: Call) -> Response:
     _before(service, call, fields)
     asked = request_of(fields, call.ignored)
     _, llm = await service.use(call, name)
-    prepared = await service.work(lambda: llm.prepare_chat_completion(**asked))
+    prepared = await service.work(lambda: llm.prepare_chat_completion(**asked, **service.salt(call)))
     return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
 
 

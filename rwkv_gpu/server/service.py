@@ -25,10 +25,11 @@ from rwkv_gpu.text.interruption import interruptible
 
 from .answers import Answers, Inbox, News
 from .batch_jobs import Batches
-from .call import Call
+from .call import Call, Json
 from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
+from .keys import salt_of
 from .metrics import Metrics
 from .pulls import Pulls
 from .queue import Queue, Ticket
@@ -139,7 +140,7 @@ class Service:
         """
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
-        prepared = await self._prepared(call, partial(prepare, llm))
+        prepared = await self._prepared(call, partial(prepare, llm, **self.salt(call)))
         await self._turn(call, ticket, llm, prepared.prompts, len(prepared.requests))
         if prepared.scoring:
             prepared = prepared.scored([await self._compute(served, llm, pieces) for pieces in prepared.scoring])
@@ -183,6 +184,14 @@ class Service:
         for llm in self._begun:
             llm.wake()
         self._begun.clear()
+
+    def salt(self, call: Call) -> Json:
+        """The cache salt of a request, as an option of `prepare`: of its API key, and the one that it gives."""
+        keyed = (self.config.api_keys or self.config.admin_keys) and not self.config.share_prefixes
+        given = call.body.get("cache_salt") or ""
+        if not (keyed or given):
+            return {}
+        return {"cache_salt": salt_of(call.owner if keyed else b"", given)}
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
         """Prepares a short request at once, since a thread handover would take longer; others on a thread."""

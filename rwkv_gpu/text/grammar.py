@@ -95,11 +95,11 @@ class Grammars:
         self._pool = pool or pool_of(tokenizer, size)
 
     def grammar(
-        self, form: Form, *, after: str = "", begun: str = "", budget: int = ENDLESS, wait: bool = True
+        self, form: Form, *, after: str = "", begun: str = "", budget: int = ENDLESS, wait: bool = True, salt: int = 0
     ) -> "Grammar":
         """Returns the grammar of one answer, which is unconstrained until it contains `after`.
 
-        The answer begins with `begun`; at most `budget` tokens follow.
+        The answer begins with `begun`; at most `budget` tokens follow. Compiled forms are reused with the same salt.
 
         Raises BadGrammar for a wrong grammar: at once, or, without `wait`, when the first mask is requested.
         """
@@ -108,7 +108,7 @@ class Grammars:
         free, mark, held = begun.partition(after) if after else ("", "", begun)
         if mark or form.kind == "schema":
             held = held.lstrip()
-        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)), held.encode())
+        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)), held.encode(), salt)
         session = self._pool.session(source, budget)
         marks = "" if mark else after
         grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, marks, free, budget)

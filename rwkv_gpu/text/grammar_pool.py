@@ -56,6 +56,7 @@ class Source:
     text: str
     ends: tuple[int, ...]  # token ids
     begun: bytes = b""  # the beginning of the answer
+    salt: int = 0  # its compiled form is reused for the same salt only
 
 
 class Session:
@@ -189,7 +190,7 @@ class Helper:
             if sent is None:
                 weakref.finalize(question, self._questions.put, question.number).atexit = False
                 source = question.source
-                arguments = (source.ends, source.kind, source.text, source.begun, tokens, question.left)
+                arguments = (source.ends, source.kind, source.text, source.begun, tokens, question.left, source.salt)
                 reply = self._talk(limit, "open", question.number, *arguments)
             else:
                 reply = self._talk(limit, "accept", question.number, tokens, question.left)

@@ -109,13 +109,14 @@ class Worker:
         begun: bytes,
         tokens: tuple[int, ...],
         left: int,
+        salt: int = 0,
     ) -> Reply:
         """Compiles a grammar and starts an answer that already has a text and some tokens."""
         assert self._pieces is not None
         text = tuple(self._pieces.split(begun, frozenset(ends)))
         for white_space in (False, True) if kind == "schema" and begun else (False,):
             try:
-                matcher = self._matcher(ends, kind, source, white_space)
+                matcher = self._matcher(ends, kind, source, white_space, salt)
             except ValueError as error:
                 return f"cannot be read: {error}", b"", False, True
             if matcher.is_error():
@@ -137,8 +138,8 @@ class Worker:
         self._sessions.pop(number, None)
         return None, b"", grown(), True
 
-    def _matcher(self, ends: tuple[int, ...], kind: str, source: str, white_space: bool) -> Any:
-        key = (ends, kind, source, white_space)
+    def _matcher(self, ends: tuple[int, ...], kind: str, source: str, white_space: bool, salt: int) -> Any:
+        key = (ends, kind, source, white_space, salt)
         if key not in self._compiled:
             matcher = self._library.LLMatcher(
                 self._tokenizer(ends), self._translated(kind, source, white_space), log_level=0, limits=self._limits

@@ -81,7 +81,7 @@ class Encoder:
     def __init__(self, vision: Vision, device: Device | None) -> None:
         self.vision = vision
         self._device = device
-        self._kept: OrderedDict[bytes, Rows] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, int], Rows] = OrderedDict()
 
     @cached_property
     def _runner(self) -> PartRunner:
@@ -93,15 +93,16 @@ class Encoder:
                 return HostRunner(file, tower, chunk_size=rows, **options)
             return GpuRunner(self._device, file, tower, chunk_size=rows, **options)
 
-    def rows(self, image: Image) -> Rows:
-        """The rows of an image by name, which it remembers."""
-        found = self._kept.get(image.identity)
+    def rows(self, image: Image, salt: int = 0) -> Rows:
+        """The rows of an image by name, which it remembers for requests with the same salt."""
+        key = image.identity, salt
+        found = self._kept.get(key)
         if found is None:
             encoded = [self._encoded(image, tile) for tile in image.tiles]
             found = {name: np.concatenate([rows[name] for rows in encoded]) for name in encoded[0]}
-            self._kept[image.identity] = found
+            self._kept[key] = found
             self._release_if_short()
-        self._kept.move_to_end(image.identity)
+        self._kept.move_to_end(key)
         while len(self._kept) > 1 and sum(map(_nbytes, self._kept.values())) > MOST_KEPT:
             self._kept.popitem(last=False)
         return found

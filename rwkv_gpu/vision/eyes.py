@@ -40,9 +40,9 @@ class ModelEyes:
         vision = self.encoder.vision
         return dict.fromkeys([EMBEDDED, *map(deepstack, range(vision.deepstack))], vision.width)
 
-    def rows(self, image: Image) -> Mapping[str, npt.NDArray[np.float32]]:
-        """The rows of an image by name, [R, D] each."""
-        return self.encoder.rows(image)
+    def rows(self, image: Image, salt: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
+        """The rows of an image by name, [R, D] each; those of earlier images are reused with the same salt only."""
+        return self.encoder.rows(image, salt)
 
 
 def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope | None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rwkv_gpu.engine.cache.pager import Pager
-from rwkv_gpu.engine.cache.prefix_index import PrefixIndex, key_of, shared
+from rwkv_gpu.engine.cache.prefix_index import PLAIN, PrefixIndex, Salt, key_of, shared
 from rwkv_gpu.engine.cache.prefixes import PrefixCache, common
 from rwkv_gpu.engine.cache.states import StatePages
 from rwkv_gpu.engine.cache.store import SequenceStore
@@ -221,3 +221,16 @@ def test_thousands_of_entries_are_found_and_evicted_in_microseconds():
 
     assert sorted(seconds(lambda text=text: prefixes.find([*text, 0])) for text in texts[-99:])[50] < 1e-3
     assert sorted(seconds(prefixes.evict) for _ in range(99))[50] < 1e-3
+
+
+@given(ids=st.lists(st.integers(0, 1 << 20), min_size=1, max_size=40), first=st.integers(0, 40), data=st.data())
+def test_keys_of_two_salts_agree_on_the_tokens_without_salt_only(ids, first, data):
+    one, other = (
+        Salt.of(text, first) for text in data.draw(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+    )
+    keys = [key_of(ids, salt) for salt in (PLAIN, one, other)]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert shared(keys[a], keys[b]) == min(first, len(ids))
+    at = data.draw(st.integers(0, len(ids)))
+    assert key_of(ids[:at], one) + key_of(ids[at:], one, at) == keys[1]
+    assert Salt.of("", 3) is PLAIN

@@ -81,10 +81,10 @@ def test_answers_of_one_seed_differ_among_each_other_and_come_again(llm):
 
 def test_the_next_prompt_goes_on_with_the_ids_that_an_answer_said(llm):
     reply = llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias={"33": 100.0})  # a space each time
-    said = llm._recent[-1]
+    said = llm._recent[-1].transcript
     assert said.ids[-3:] == (33, 33, 33)
     again = [*HI, reply["choices"][0]["message"], {"role": "user", "content": "So?"}]
-    prompt = llm.chat_format.prompt(again, [*llm._recent]).transcript.ids
+    prompt = llm.chat_format.prompt(again, [said]).transcript.ids
     shared = next((i for i, (a, b) in enumerate(zip(said.ids, prompt, strict=False)) if a != b), len(said.ids))
     assert shared > len(said.ids) - 3
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
@@ -82,11 +83,12 @@ def test_another_process_goes_on_and_says_the_same(path):
 def test_what_is_stored_of_a_turn_is_all_of_it_and_its_question(rewinds):
     """In one state where a beginning can be cut off it; a recurrent model has two."""
     kept = []
-    engine = SimpleNamespace(rewinds=rewinds, export=lambda ids: (len(ids), {}))
+    engine = SimpleNamespace(rewinds=rewinds, export=lambda text: (len(text) // TOKEN, {}))
     states = SimpleNamespace(
-        lacks=lambda ids: True, keep=lambda ids, state, beginnings: kept.append((len(ids), list(beginnings)))
+        lacks=lambda text: True,
+        keep=lambda text, state, beginnings: kept.append((len(text) // TOKEN, list(beginnings))),
     )
-    Exchange(engine, states, lambda job: None, time.monotonic)._keep_all([*range(100)], (100, 60))
+    Exchange(engine, states, lambda job: None, time.monotonic)._keep_all(key_of(range(100)), (100, 60))
     assert sorted(kept) == ([(100, [60])] if rewinds else [(60, []), (100, [])])
 
 

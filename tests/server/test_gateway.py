@@ -48,8 +48,8 @@ class Recorder(Gateway[int]):
         return (sent[0]["status"], json.loads(text) if is_json else text) if sent else (0, "")
 
 
-def chat(text: str) -> bytes:
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+def chat(text: str, **more: str) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}], **more}).encode()
 
 
 def test_replicas_know_paths_below_the_prefix_where_a_proxy_mounts_the_server():
@@ -70,11 +70,13 @@ def test_a_conversation_is_known_by_its_text_or_by_the_session_and_key_of_its_cl
         (chat("a"), {"x_session_id": "s", "authorization": "one"}),
         (chat("b"), {"x_session_id": "s", "authorization": "one"}),
         (chat("a"), {"x_session_id": "s", "authorization": "two"}),
+        (chat("a"), {"authorization": "Bearer two"}),
+        (chat("a", cache_salt="s"), {}),
     ]:
         assert gateway.ask("/v1/chat/completions", body, **headers) == (0, "")
-    by_text, other_text, named, again, other_client = (tuple(one.beginnings) for one in gateway.passed)
+    by_text, other_text, named, again, other_client, *others = (tuple(one.beginnings) for one in gateway.passed)
     assert named == again
-    assert len({by_text, other_text, named, other_client}) == 4
+    assert len({by_text, other_text, named, other_client, *others}) == 6
     assert {one.model for one in gateway.passed} == {"m"}
 
 

@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine.cache.prefix_index import Salt, key_of
 from rwkv_gpu.server.call import Call
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.edge import Edge
+from rwkv_gpu.server.keys import owner_of, salt_of
 from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
 from rwkv_gpu.server.replicas.gateway import Incoming
 from rwkv_gpu.server.replicas.merged import merged_health, merged_metrics
@@ -67,8 +69,9 @@ class ServedReplicas(Served):
         with rwkv_gpu.load(MODEL, device="cpu", sequences=2, chunk_size=64, store=str(self.store)) as llm:
             roles = ("user", "assistant")
             chat = [{"role": roles[n % 2], "content": text} for n, text in enumerate(messages)]
-            ids = llm.apply_chat_template(chat)
-            until(lambda: (found := llm.states.find(ids)) is not None and len(found[0]) > 0.8 * len(ids))
+            salt = Salt.of(salt_of(owner_of({name.encode(): value.encode() for name, value in KEY.items()}), ""))
+            text = key_of(llm.apply_chat_template(chat), salt)
+            until(lambda: (found := llm.states.find(text)) is not None and len(found[0]) > 0.8 * len(text))
 
     def wait_ready(self) -> None:
         until(lambda: all(one.is_ready for one in self.replicas))

@@ -86,3 +86,18 @@ def test_a_path_in_a_request_is_never_opened(server, source):
         body = {"messages": [{"role": "user", **message}], **SETTINGS}
         status, _, reply = server.request("POST", "/v1/chat/completions", body)
         assert status == 400, reply
+
+
+def test_images_are_encoded_again_for_another_key(server, monkeypatch):
+    """Else the time to the first token would tell whether another client has sent an image."""
+    encoder, sizes = server.engine._eyes.encoder, []
+    encode = encoder._encoded
+    monkeypatch.setattr(encoder, "_encoded", lambda image, tile: sizes.append(tile.shape) or encode(image, tile))
+    data = base64.b64encode(png(image(24, 40))).decode()
+    text = {"type": "text", "text": "hello"}
+    body = openai([{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}, text])
+    counts = []
+    for salt in ("one", "one", "two"):
+        server.post("/v1/chat/completions", {**body, "cache_salt": salt})
+        counts.append(len(sizes))
+    assert counts[0] == counts[1] and counts[2] == 2 * counts[0]

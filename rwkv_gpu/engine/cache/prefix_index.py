@@ -8,18 +8,46 @@ import sys
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
 
 TOKEN = 8  # bytes of an id, including its family bits
 FIRST = 64 * TOKEN  # bytes compared first
 Key = bytes
 
 
-def key_of(ids: Sequence[int]) -> Key:
-    """Converts token ids to bytes."""
+@dataclass(frozen=True)
+class Salt:
+    """Separates prefixes: the keys of two sequences with different salts differ from the first salted token on."""
+
+    number: int = 0  # 64 bits that change each salted token; 0 changes none
+    shared: int = 0  # number of first tokens without salt
+
+    @classmethod
+    def of(cls, text: str, shared: int = 0) -> "Salt":
+        """The salt of a text; none for the empty one."""
+        digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
+        return cls(int.from_bytes(digest[:8], "big"), shared) if text else PLAIN
+
+
+PLAIN = Salt()
+
+
+def key_of(ids: Sequence[int], salt: Salt = PLAIN, start: int = 0) -> Key:
+    """Converts token ids to bytes; `start` is the place of the first one in its sequence."""
     tokens = array("Q", ids)
+    if salt.number:
+        np.frombuffer(tokens, np.uint64)[max(0, salt.shared - start) :] ^= np.uint64(salt.number)
     if sys.byteorder == "little":
         tokens.byteswap()
     return tokens.tobytes()
+
+
+def as_key(ids: Sequence[int] | Key) -> Key:
+    """Converts token ids to a key, unless they are one already."""
+    return ids if isinstance(ids, bytes) else key_of(ids)
 
 
 def shared(a: Key, b: Key) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .prefix_index import TOKEN, Key, PrefixIndex, key_of
+from .prefix_index import TOKEN, Key, PrefixIndex, as_key
 from .store import PrefixHandle, SequenceStore
 
 Ids = npt.NDArray[Any]
@@ -100,7 +100,7 @@ class PrefixCache:
 
         The last token is never matched: it must be fed.
         """
-        wanted = _key(ids)
+        wanted = as_key(ids)
         nearest = self._index.nearest(wanted)
         best, most = (self._found[nearest[0]], min(nearest[1], len(wanted) // TOKEN - 1)) if nearest else (None, 0)
         if best is not None and most < best.handle.oldest:  # a state, or window pages, of a longer text
@@ -114,12 +114,12 @@ class PrefixCache:
 
     def branch(self, ids: Sequence[int] | Key) -> int:
         """Length of the longest common prefix with any entry, even if no state exists at that length."""
-        nearest = self._index.nearest(_key(ids))
+        nearest = self._index.nearest(as_key(ids))
         return 0 if nearest is None else nearest[1]
 
     def store(self, ids: Sequence[int] | Key, handle: PrefixHandle, *, wanted: bool = False) -> None:
         """Stores a prefix; takes over the caller's references."""
-        mine = _key(ids)
+        mine = as_key(ids)
         assert handle.length == len(mine) // TOKEN
         longer = [self._found[key] for key in self._index.beginning_with(mine)]
         same = longer[:1] if self._store.rewinds or (longer and longer[0].key == mine) else []
@@ -181,7 +181,7 @@ class PrefixCache:
 
     def forget(self, ids: Sequence[int] | Key) -> None:
         """Removes all prefixes of a sequence that failed."""
-        for key in [*self._index.within(_key(ids))]:
+        for key in [*self._index.within(as_key(ids))]:
             self._forget(self._found[key])
 
     def clear(self) -> None:
@@ -225,11 +225,6 @@ class PrefixCache:
                 del self._pages[page]
                 self._held_bytes -= self._bytes_of(page[0])
         self._store.release(entry.handle)
-
-
-def _key(ids: Sequence[int] | Key) -> Key:
-    """Converts token ids to a key, unless it is one already."""
-    return ids if isinstance(ids, bytes) else key_of(ids)
 
 
 def common(a: Ids, b: Ids) -> int:

@@ -47,14 +47,16 @@ class Affinity(Generic[Name]):
             del self._replicas[beginning]
 
 
-def beginnings_of(session: str, body: Mapping[str, Any]) -> list[Beginning]:
+def beginnings_of(session: str, body: Mapping[str, Any], owner: bytes = b"") -> list[Beginning]:
     """Digests of the prefixes of a request, longest last. A session named by the client is its only prefix.
+
+    Requests of other keys (`owner`), or with another cache salt, have others.
 
     A conversation has one for each message from the first question on; the system message alone is shared by many.
     """
     if session:
         return [digest(b"", session.encode())]
-    start = digest(b"", dumps([body.get("model"), body.get("system"), body.get("instructions")]))
+    start = digest(owner, dumps([body.get(name) for name in ("cache_salt", "model", "system", "instructions")]))
     found: list[Beginning] = []
     messages = body.get("messages", body.get("input"))
     if isinstance(messages, list):

@@ -131,7 +131,7 @@ def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming
     if not isinstance(parsed, dict):
         return Incoming(scope, body, session)
     model = parsed.get("model")
-    beginnings = beginnings_of(session.decode("latin-1"), parsed)
+    beginnings = beginnings_of(session.decode("latin-1"), parsed, owner_of(headers))
     return Incoming(scope, body, session, beginnings, model if isinstance(model, str) else "")
 
 

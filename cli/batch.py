@@ -73,7 +73,7 @@ def command(
         raise BadInput(f"{source} is both the input and the output; give two files")
     lines = read_lines(source)
     screen = Screen()
-    job = Job({**GREEDY, **chosen(ctx, options)}, template, sequences)
+    job = Job(chosen(ctx, options), template, sequences)
     with Output.open(target, [name for name, _ in lines]) as output:
         left = [(name, line) for name, line in lines if name not in output.answered]
         tally = Tally()

@@ -17,7 +17,7 @@ from .sampling import line_settings
 class Job:
     """Settings shared by all lines."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # those that the user gave
     template: str | None
     sequences: int
 
@@ -29,7 +29,7 @@ def answer(llm: LLM, text: str, job: Job) -> Line:
         if ("prompt" in line) == ("messages" in line):
             raise BadInput('a line must have "prompt" or "messages", and can have settings')
         own = {name: value for name, value in line.items() if name not in ("id", "prompt", "messages")}
-        settings = {**job.settings, **line_settings(own)}
+        settings: dict[str, Any] = {**llm.default_settings(GREEDY), **job.settings, **line_settings(own)}
         sampling(None, GREEDY, settings)  # refuses unknown settings before any work
         done = _continued(llm, line["prompt"], settings) if "prompt" in line else _replied(llm, line, settings, job)
     except RwkvGpuError as error:

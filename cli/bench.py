@@ -49,7 +49,7 @@ counts = partial(counts_option, "bench")
 
 
 @click.command("bench", cls=Page, epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
-@model_arguments(default=None)
+@model_arguments(default=None, file=True)
 @shared("synthetic")
 @counts("-p", "--prompt", "--n-prompt", default="512", help="Lengths of prompts or texts, in tokens; 0 skips prompts.")
 @counts("-n", "--tokens", "--n-gen", shown=str(TOKENS), help="Tokens to generate; 0 skips generation.")

@@ -11,11 +11,13 @@ from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm.completion import CHAT_DEFAULTS
+from rwkv_gpu.llm.hub_names import SUFFIX, is_preset
+from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.models.registry import load_generator
 from rwkv_gpu.text.template import ChatTemplate
 
 from .load_model import load_model
-from .model_name import ModelName
+from .model_name import BUILTIN, ModelName
 from .screen import Screen
 from .signals import Signals
 
@@ -34,13 +36,28 @@ class ChatModel:
     def __init__(self, path: str, screen: Screen, signals: Signals, loading: Mapping[str, Any], *, warm: bool) -> None:
         self.path = path
         self._screen, self._signals, self._warm = screen, signals, warm
-        self._loading = dict(loading)
+        self.loading = dict(loading)
         self.llm = load_model(path, screen, warm=warm, **loading)
 
     @property
     def defaults(self) -> Settings:
         """The settings of a chat with this model."""
-        return defaults_of(self.path)
+        return self.llm.default_settings({**CHAT_DEFAULTS, **(FOR_BUILTIN if self._is_builtin else Settings())})
+
+    @property
+    def where(self) -> str:
+        """A line with its preset, or else its file."""
+        return f"preset   {Path(self.path).name.removesuffix(SUFFIX)}" if self.llm.preset else f"file     {self.path}"
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt of the model's preset."""
+        return None if self.llm.preset is None else self.llm.preset.system
+
+    @property
+    def _is_builtin(self) -> bool:
+        preset = self.llm.preset
+        return self.path == str(builtin_model()) if preset is None else preset.base == BUILTIN
 
     def close(self) -> None:
         """Frees the model."""
@@ -57,19 +74,19 @@ class ChatModel:
         if os.path.realpath(path) == os.path.realpath(self.path):
             return False
         _check(Path(path), own_template=own_template)
-        others = {option: value for option, value in self._loading.items() if option not in OF_A_MODEL}
-        others["mmproj"] = False if self._loading.get("mmproj") is False else None
+        others = {option: value for option, value in self.loading.items() if option not in OF_A_MODEL}
+        others["mmproj"] = False if self.loading.get("mmproj") is False else None
         self.llm.close()
         try:
             self.llm = self._load(path, others)
         except (RwkvGpuError, KeyboardInterrupt):
-            self.llm = load_model(self.path, self._screen, warm=self._warm, **self._loading)
+            self.llm = load_model(self.path, self._screen, warm=self._warm, **self.loading)
             raise
-        left_out = [option for option in OF_A_MODEL if self._loading.get(option)]
+        left_out = [option for option in OF_A_MODEL if self.loading.get(option)]
         if left_out:
             flags = ", ".join(f"--{option.replace('_', '-')}" for option in left_out)
             self._screen.note(f"without {flags}, given for the model before")
-        self.path, self._loading = path, others
+        self.path, self.loading = path, others
         return True
 
     def _load(self, path: str, loading: Mapping[str, Any]) -> LLM:
@@ -93,15 +110,15 @@ class ChatModel:
             self._signals.on_signal = before
 
 
-def defaults_of(path: str) -> Settings:
-    """The settings of a chat with the model in a file."""
-    return {**CHAT_DEFAULTS, **(FOR_BUILTIN if path == str(builtin_model()) else Settings())}
+def with_model(chat: Chat, model: ChatModel, before: Settings, system: str | None) -> Chat:
+    """The chat with a model.
 
-
-def with_model(chat: Chat, model: ChatModel, before: Settings) -> Chat:
-    """The chat with a model. Settings that were the defaults of the model `before` become those of this one."""
+    Settings and a system prompt that were the defaults of the model before become those of this one.
+    """
     settings = {name: value for name, value in chat.settings.items() if before.get(name) != value}
     chat = chat.with_model(model.llm)
+    if chat.system == system:
+        chat.system = model.system
     chat.settings = {**model.defaults, **settings}  # type: ignore[typeddict-item]
     return chat
 
@@ -110,7 +127,10 @@ def _check(path: Path, *, own_template: bool) -> None:
     """Refuses a file that is no model for chats, before the model in use is freed."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file")
-    with GGUFFile.open(path) as file:
+    preset = read_preset(path) if is_preset(path) else None
+    if preset is not None and preset.template is not None:
+        own_template = False
+    with GGUFFile.open(path if preset is None else ModelName.file(str(path)) or path) as file:
         load_generator(file)
         if own_template:
             ChatTemplate.from_metadata(file.metadata)

@@ -19,6 +19,7 @@ COMMANDS = {
     "chat": "Chat with a model, or ask one question.",
     "completion": "Print the completion script for a shell.",
     "convert": "Write a checkpoint (.pth, .st) as GGUF.",
+    "create": "Name a model with a prompt and settings.",
     "devices": "List the devices, and which one is used.",
     "doctor": "Check every kernel on a device against numpy.",
     "download": "Download a model from the Hugging Face hub.",

@@ -198,13 +198,13 @@ class Conversation:
         """Goes on with another model, which reads the chat again; False if it is the same one."""
         if self.model is None:
             raise BadInput("this chat has one model")
-        before = self.model.defaults
+        before, system = self.model.defaults, self.model.system
         try:
             own = any(chat.has_own_template for chat in self.branches)
             changed = self.model.change(name, lambda question, _: self._agrees(question), own_template=own)
         finally:
             if self.model.llm is not self.llm:
-                self._go_on_with(self.model, before)
+                self._go_on_with(self.model, before, system)
         return changed
 
     def _agrees(self, question: str) -> bool:
@@ -212,9 +212,9 @@ class Conversation:
             return True
         raise BadInput("nothing was downloaded; the model stays")
 
-    def _go_on_with(self, model: ChatModel, before: Settings) -> None:
+    def _go_on_with(self, model: ChatModel, before: Settings, system: str | None) -> None:
         self.llm, self.defaults = model.llm, model.defaults
-        self.branches = [with_model(chat, model, before) for chat in self.branches]
+        self.branches = [with_model(chat, model, before, system) for chat in self.branches]
         self.images = [] if self.llm.sight is None else [*map(self.llm.sight.again, self.images)]
         if self.session is not None:
             self.llm.model_file.start()
@@ -223,6 +223,8 @@ class Conversation:
 
     def set_value(self, name: str, value: str) -> None:
         """Changes a setting of this branch; `default`, or no value, restores the chat's default."""
+        if name == "num_ctx":  # ollama's
+            raise BadInput("the context is that of loading; start the chat with --context, or `rwkv-gpu create`")
         name = sampling.field_of(name)
         changed: dict[str, Any] = {**self.chat.settings}
         if value.lower() in ("", "default", "none"):

@@ -30,7 +30,7 @@ def command(kind: str, model: str, target: str, context: int | None) -> None:  #
     Scripts that run both in a browser lie next to them. docs/export.md explains the format.
     """
     folder = Path(target)
-    with opened(ModelName.path(model), None) as file:
+    with opened(ModelName.file(model), None) as file:
         digest = hashlib.sha256()
         for path in file.paths:
             with open(path, "rb") as part:

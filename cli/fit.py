@@ -34,7 +34,7 @@ from .sizes import context_text, sized
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
-@model_arguments()
+@model_arguments(file=True)
 @shared("as_json", "device", "split", "context", "chunk_size", "kv", "lora", "draft", "no_draft", "draft_tokens")
 @shared("mmproj", "no_mmproj")
 @shared("rope_scaling", "rope_scale", "yarn_orig_ctx", into=lambda **values: {"rope": RopeScaling(*values.values())})

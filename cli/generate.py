@@ -47,12 +47,12 @@ def command(
     if not chat and (system is not None or template is not None or images):
         raise BadInput("--system, --template and --image are for chats; add --chat to apply the chat template")
     text = input_text(prompt, path, "--prompt")
-    settings = {**GREEDY, **chosen(ctx, options)}
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
         # An answer does not continue the prompt's line
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
         asked = (system, template, images) if chat else None
+        settings: dict[str, Any] = {**llm.default_settings(GREEDY), **chosen(ctx, options)}
         done = _generated(llm, text, settings, screen, chat=asked, shown=shown)
     if as_json:
         echo_text(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))

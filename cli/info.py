@@ -29,7 +29,7 @@ from .sizes import context_text, sized
 
 
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
-@model_arguments()
+@model_arguments(file=True)
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @shared("as_json")
 @click.option(

@@ -11,7 +11,8 @@ from click.shell_completion import CompletionItem
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.cursor import shown
-from rwkv_gpu.llm.hub_names import is_hub_name, is_path
+from rwkv_gpu.llm.hub_names import is_hub_name, is_path, is_preset
+from rwkv_gpu.llm.preset import read_preset
 
 from .folders import agreed, hub, pull, store
 from .sizes import sized
@@ -35,13 +36,19 @@ class FileName(click.ParamType[str]):
 
 
 class ModelName(FileName):
-    """The path of a model, its short name, the name of one that was pulled or is on the hub, or `builtin`."""
+    """The path of a model, its short name, that of a preset, of one that was pulled or is on the hub, or `builtin`."""
 
     name = "model"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         names = [entry.name for entry in hub().names.entries if incomplete and entry.name.startswith(incomplete)]
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
+
+    @staticmethod
+    def file(name: str | None) -> str | None:
+        """The GGUF file with that name: of a preset, that of its model."""
+        path = ModelName.path(name)
+        return ModelName.path(read_preset(path).base) if path is not None and is_preset(path) else path
 
     @staticmethod
     def path(name: str | None, agree: Callable[[str, str], bool] = agreed) -> str | None:
@@ -61,6 +68,9 @@ class ModelName(FileName):
             raise here.unknown(name)
         if found is None:
             return name  # loading says what is wrong with a path
+        if is_preset(found):
+            ModelName.path(read_preset(found).base, agree)  # pulls it if missing
+            return str(found)
         from .converted import converted  # not needed to look up a name
 
         return converted(str(found))

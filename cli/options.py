@@ -209,7 +209,7 @@ SHARED = {
         help=f"Chat template: a jinja2 file, or one of {', '.join(BUILT_IN)}. Default: the model's own.",
     ),
 }  # fmt: skip
-RESOLVED: dict[str, Callable[[Any], Any]] = {"draft": ModelName.path, "lora": named_adapters}
+RESOLVED: dict[str, Callable[[Any], Any]] = {"draft": ModelName.file, "lora": named_adapters}
 
 
 def shared(*names: str, into: Callable[..., dict[str, Any]] = dict) -> Callable[[Command], Command]:
@@ -255,13 +255,14 @@ def counts_option(
 
 
 def model_arguments(
-    *others: str, default: str | None = BUILTIN, instead: str | None = None, asks: bool = False
+    *others: str, default: str | None = BUILTIN, instead: str | None = None, asks: bool = False, file: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
     [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the arguments
-    are a question, and a first one in the form of a model's name is a model: an unknown name is an error.
+    are a question, and a first one in the form of a model's name is a model: an unknown name is an error. With `file`,
+    the model is a GGUF file, also where a preset names it.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
@@ -294,7 +295,8 @@ def model_arguments(
             if others:
                 more["arguments"] = rest
             name = model_option if named else model or model_option or default
-            return function(*given, model=ModelName.path(name), **more)
+            path = ModelName.file(name) if file else ModelName.path(name)
+            return function(*given, model=path, **more)
 
         option = click.option(
             "-m", "--model", "model_option", type=ModelName(), metavar="MODEL.gguf",

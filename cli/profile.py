@@ -29,7 +29,7 @@ from .texts import write_text
 
 
 @click.command("profile", cls=Page, epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 --trace trace.json")
-@model_arguments(default=None)
+@model_arguments(default=None, file=True)
 @shared("synthetic")
 @counts_option("profile", "-p", "--prompt", default="512", help="Tokens of a prefill step; 0 skips prefill.")
 @counts_option("profile", "-b", "--batch", shown="1", help="Sequences of a decode step; 0 skips decode.")

@@ -58,7 +58,7 @@ def command(
         *([Rule(r"^token_embd\.weight$", token_embedding_type)] if token_embedding_type else []),
         *(rule_of(text) for text in tensor_type),
     ]
-    source = Path(ModelName.path(model) or model)
+    source = Path(ModelName.file(model) or model)
     weights = None if imatrix is None else read_imatrix(imatrix)
     with GGUFFile.open(source) as file:
         tensors, choices = list(file.tensors.values()), choices_of(mix, list(file.tensors.values()), rules)

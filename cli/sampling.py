@@ -12,6 +12,7 @@ import click
 from rwkv_gpu.engine.sampling_params import SPANS, SamplingParams, Span
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat_completion import settings_of
+from rwkv_gpu.llm.modelfile import OPTIONS
 
 from .page import Grouped
 from .texts import read_text
@@ -151,7 +152,7 @@ def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
 def named(name: str) -> str:
     """Converts an option's name to its field; other names stay unchanged."""
     field = name.lstrip("-").replace("-", "_")
-    return ALIASES.get(field, field)
+    return ALIASES.get(field, OPTIONS.get(field, field))
 
 
 def field_of(name: str) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 
 from rwkv_gpu.errors import BadInput
 
+from .chat_preset import save_preset
 from .chat_stats import model_line
 from .clipboard import copy
 from .conversation import Ask, Conversation
@@ -142,7 +143,7 @@ def show(conversation: Conversation, _: str) -> None:
     context = context_text(conversation.llm.context, info.trained_context)
     lines = [
         f"model    {info.name or info.architecture}: {info.architecture}, {info.parameters / 1e9:.3g} B, {info.format}",
-        *([] if conversation.model is None else [f"file     {conversation.model.path}"]),
+        *([] if conversation.model is None else [conversation.model.where]),
         f"device   {info.device}, context {context}",
         f"system   {chat.system or 'none; /system TEXT sets one'}",
         *(f"{name} {value}" for name, value in chat.settings.items()),
@@ -165,6 +166,16 @@ def change_model(conversation: Conversation, name: str) -> None:
         conversation.screen.note(f"it sees no images: {images} of this chat are left out while it answers")
     if chat.messages:
         conversation.screen.note(f"it reads this chat with your next question: {chat.tokens:,} tokens")
+
+
+def create(conversation: Conversation, name: str) -> None:
+    """Saves what this chat adds to its model."""
+    if not name:
+        raise BadInput("give a name: /create my-model")
+    if conversation.model is None:
+        raise BadInput("this chat has no model with a file")
+    save_preset(conversation.chat, conversation.model, name)
+    conversation.screen.note(f"created {name}, without the messages; /model {name} and all commands know it")
 
 
 def set_value(conversation: Conversation, rest: str) -> None:
@@ -236,6 +247,7 @@ COMMANDS = {
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
     "save": Slash("FILE", "Save the chat to a file, after every turn.", Conversation.save),
     "load": Slash("FILE", "Continue with the chat in a file.", Conversation.load),
+    "create": Slash("NAME", "Name this model with its system prompt and settings.", create),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
     "model": Slash("NAME", "Go on with another model, which reads this chat again.", change_model),
     "show": Slash("", "Show the model, the system prompt and the settings.", show),

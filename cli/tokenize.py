@@ -16,7 +16,7 @@ from .texts import input_text
 
 
 @click.command("tokenize", cls=Page, epilog='Example: rwkv-gpu tokenize model.gguf "The sea" --ids')
-@model_arguments("[TEXT]")
+@model_arguments("[TEXT]", file=True)
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_TOKENIZE_FILE", help="Read the text from a file."
 )

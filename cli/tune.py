@@ -35,7 +35,7 @@ SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # default models for tu
 
 
 @click.command("tune", cls=Page, epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
-@model_arguments(default=None)
+@model_arguments(default=None, file=True)
 @shared("synthetic")
 @click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, metavar="X", help="Time limit.")
 @click.option(

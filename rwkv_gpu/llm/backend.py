@@ -9,10 +9,12 @@ from ..engine.request import Request
 from ..text.base import Tokenizer
 from ..text.template import ChatTemplate
 from .chat_format import ChatFormat
+from .completion import Settings
 from .driver import Driver
 from .generation import Reading
 from .info import Info
 from .model_file import ModelFile
+from .preset import Preset
 from .reader import Reader
 from .transcript import Transcript
 
@@ -35,7 +37,11 @@ class Backend(Protocol):
     context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
+    preset: Preset | None  # by which the model was named
     _recent: deque[Recent]  # so that prompts that continue answered requests keep their ids
+
+    def default_settings(self, usual: Settings) -> Settings:
+        """The settings of answers unless others are given."""
 
     @property
     def has_chat_format(self) -> bool:

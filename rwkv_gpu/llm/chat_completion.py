@@ -12,7 +12,7 @@ from ..text.base import Tokenizer
 from ..text.grammar import Form
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
-from .completion import CHAT_DEFAULTS, Completion, Event, Stats, form, json_logprob, sampling, seeded
+from .completion import CHAT_DEFAULTS, Completion, Event, Settings, Stats, form, json_logprob, sampling, seeded
 from .tools import Calling, Tools
 from .unique import unique
 from .validate import truth
@@ -43,7 +43,7 @@ class RequestFields:
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> "RequestFields":
+    def read(cls, given: Mapping[str, Any], defaults: Settings = CHAT_DEFAULTS) -> "RequestFields":
         """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
         n, usage, model = common_fields(rest)
@@ -63,7 +63,7 @@ class RequestFields:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
         tools, salt = Tools.read(rest), salt_field(rest)
-        params = sampling(None, CHAT_DEFAULTS, {**rest, "logprobs": top})
+        params = sampling(None, defaults, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")

@@ -43,11 +43,21 @@ class ChatMethods(OpenModel):
                 f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) goes on from "
                 "messages, and chat_batch answers a list of conversations"
             )
-        first = [{"role": "system", "content": system}] if system is not None else []
-        begun = (*messages_of(first), *messages_of(messages, self.sight))
+        begun = messages_of(self._begun(system, messages), self.sight)
+        defaults: Settings = {**self.default_settings(Settings()), **settings}
         return Chat(
-            self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=settings
+            self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=defaults
         )
+
+    def _begun(self, system: str | None, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        """The messages of a chat with its system prompt; without one, with that of the preset and its messages."""
+        if system is not None:
+            return [{"role": "system", "content": system}, *messages]
+        if self.preset is None:
+            return messages
+        if messages:
+            return self.preset.before(messages)  # type: ignore[no-any-return]
+        return self.preset.before([{"role": "user", "content": ""}])[:-1]  # type: ignore[no-any-return]
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
         """Loads a chat written by `chat.save`; from a session with several branches, the current one."""
@@ -81,9 +91,11 @@ class ChatMethods(OpenModel):
 
         Returns the prompts, and a function that starts the answer to one.
         """
-        params, shape = sampling(None, CHAT_DEFAULTS, settings), form(settings)
+        params, shape = sampling(None, self.default_settings(CHAT_DEFAULTS), settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         many = validate.several("conversations", conversations, "lists of messages")
+        if self.preset is not None:
+            many = [self.preset.before(messages) for messages in many]
         prompts = [self.chat_format.prompt(messages, think=think) for messages in many]
         for prompt in prompts:
             ids = prompt.transcript.ids

@@ -187,7 +187,7 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None,
     ) -> list[Asked]:
         """Checks everything before starting anything: n answers to each prompt."""
-        params, shape = sampling(params, GREEDY, settings), form(settings)
+        params, shape = sampling(params, self.default_settings(GREEDY), settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
         turns = [isinstance(prompt, TemplateText | TemplateIds) for prompt in prompts]

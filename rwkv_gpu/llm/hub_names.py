@@ -20,7 +20,13 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # the first available is chosen if none is given
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 ENDPOINT = "https://huggingface.co"
+SUFFIX = ".preset.json"  # of the files of presets
 NOT_MODELS = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # mark files that accompany models but are not models
+
+
+def is_preset(path: str | os.PathLike[str]) -> bool:
+    """True for the path of a preset's file."""
+    return os.fspath(path).endswith(SUFFIX)
 
 
 def is_hub_name(path: object) -> bool:

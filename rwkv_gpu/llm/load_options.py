@@ -19,7 +19,7 @@ from ..engine.cache.kv import Compact
 from ..engine.initial_state import StateArrays, read_initial_state
 from ..engine.offload import MOST_LAYERS, ON_GPU, Offload
 from ..engine.split_layout import Split
-from ..errors import BadInput
+from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.override import Override, overrides_of
 from ..gpu.adapters import Adapter
@@ -34,8 +34,9 @@ from ..vision.eyes import check_vision, find_vision
 from ..vision.projector import Vision, read_vision
 from . import validate
 from .hub import Hub
-from .hub_names import is_hub_name, is_path
+from .hub_names import is_hub_name, is_path, is_preset
 from .model_file import ModelFile
+from .preset import Preset, read_preset
 from .stored_states import StoredStates, stored_states
 
 RANGES = {
@@ -92,6 +93,7 @@ class Files:
     rope: RopeScaling = field(default_factory=RopeScaling)
     mmproj: Path | None = None  # a projector
     finds_mmproj: bool = False  # whether one next to the model is used
+    preset: Preset | None = None  # by which the model was named
 
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
@@ -101,15 +103,19 @@ class Files:
             raise BadInput("mmproj is True; give the path of a projector, or False to use none")
         hub = hub or Hub()
         alone = replace(hub, projectors=False)
+        source = hub if mmproj is None else alone
+        found = _file_of(path, file, source)
+        preset = read_preset(found) if is_preset(found) else None
         return cls(
-            _file_of(path, file, hub if mmproj is None else alone),
+            found if preset is None else base_of(preset, source),
             None if draft is None else _model("draft", draft, alone),
             validate.optional_path("initial_state", initial_state),
-            lora,
+            lora if preset is None else with_adapters(preset, lora),
             hub,
             overrides_of(override_kv),
             mmproj=None if mmproj is None or mmproj is False else validate.path("mmproj", mmproj),
             finds_mmproj=mmproj is None and path is not None,
+            preset=preset,
         )
 
     def vision(self, file: GGUFFile, model: Model, devices: int) -> Vision | None:
@@ -262,6 +268,21 @@ def _file_of(path: Name | None, file: str | None, hub: Hub) -> Path:
     if isinstance(path, str) and file is not None:
         return hub.find(path, file)
     return builtin_model() if path is None else _model("path", path, hub)
+
+
+def base_of(preset: Preset, hub: Hub) -> Path:
+    """The file of a preset's model; downloads it if missing."""
+    found = _model("path", preset.base, hub)
+    if is_preset(found):
+        raise BadFile(f"{preset.base} is a preset, of which another one cannot be made")
+    return found
+
+
+def with_adapters(preset: Preset, lora: Any) -> Any:
+    """The adapters of a preset and those that are given."""
+    if not preset.adapters:
+        return lora
+    return [*preset.adapters, *([lora] if isinstance(lora, str | Path) else lora or ())]
 
 
 def _model(option: str, path: Name, hub: Hub) -> Path:

@@ -44,6 +44,8 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Any, ...]:
     files = Files.of(*map(get, ("path", "file", "draft", "initial_state", "lora", "hub", "override_kv", "mmproj")))
     rope = RopeScaling(get("rope_scaling"), get("rope_scale"), get("yarn_orig_ctx") or None)
     files = replace(files, rope=rope)
+    if files.preset is not None and room.context is None:
+        room = replace(room, context=files.preset.context)
     heads = not validate.truth("no_draft", get("no_draft"))
     drafts = DraftOptions(get("lookup"), files.draft, get("draft_tokens"), heads)
     digests = validate.optional_path("digests", get("digests"))
@@ -90,7 +92,9 @@ def _load(
         eyes = None if vision is None else eyes_for(vision, gguf, model, loaded.gpus[-1])
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial, eyes=eyes)
         sight = None if vision is None else Sight(vision)
-        return engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight
+        return (
+            engine, tokenizer, gguf.metadata, info, model_file, max_requests, states, pooling, sight, files.preset
+        )  # fmt: skip
 
 
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:

@@ -24,12 +24,14 @@ from . import measures, validate
 from .backend import Recent
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
+from .completion import Settings
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
 from .images import Sight
 from .info import Info
 from .model_file import ModelFile
 from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
+from .preset import Preset
 from .reader import Ends, Reader
 from .shared_prompts import forms
 from .stored_states import StoredStates
@@ -76,8 +78,10 @@ class OpenModel:
         states: StoredStates | None = None,
         pooling: Pooling | None = None,
         sight: Sight | None = None,
+        preset: Preset | None = None,
     ) -> None:
         self.sight = sight  # how it sees images; None if it does not
+        self.preset = preset  # by which it was named; None if by its own name
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
@@ -153,6 +157,10 @@ class OpenModel:
 
     # ------------------------------------------------------------ chat formats
 
+    def default_settings(self, usual: Settings) -> Settings:
+        """The settings of answers unless others are given: the usual ones, and those of the preset."""
+        return usual if self.preset is None else {**usual, **self.preset.settings}  # type: ignore[typeddict-item]
+
     @property
     def has_chat_format(self) -> bool:
         """True if `chat_format` is compiled already."""
@@ -160,8 +168,8 @@ class OpenModel:
 
     @cached_property
     def chat_format(self) -> ChatFormat:
-        """The chat format of the model's own template."""
-        return self._format(self._template())
+        """The chat format of the model's own template, or of its preset's."""
+        return self._format(self._template(None if self.preset is None else self.preset.template))
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The chat format of another template: the name of a built-in one, or jinja2 source."""

@@ -16,7 +16,7 @@ from .generation import AsyncGeneration, Generation, Reading, waits
 from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
 from .pooling import Floats
 from .replies import Prepared, Replying
-from .text_completion import TextFields, TextReply
+from .text_completion import DEFAULTS, TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def _complete(llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[
 
 def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool, quick: bool = False) -> Prepared:
     """Prepares n answers to each prompt. `quick` raises `Exceeded` if that takes long."""
-    fields = TextFields.read(given)
+    fields = TextFields.read(given, llm.default_settings(DEFAULTS))
     fields.params.check_vocabulary(llm.vocab_size)
     prompts = prompts_of("prompt", prompt)
     if quick and (fields.form or fields.n * len(prompts) > replies.FEW):

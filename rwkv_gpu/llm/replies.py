@@ -12,7 +12,7 @@ from ..text.budget import Exceeded, Limits
 from .backend import Backend, Recent
 from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
-from .completion import Completion
+from .completion import CHAT_DEFAULTS, Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
 from .images import has_images, spans_of
 from .measures import Score, scores
@@ -99,7 +99,8 @@ def prepare(
 
     With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
     """
-    fields = RequestFields.read(given)
+    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS))
+    messages = messages if llm.preset is None else llm.preset.before(messages)
     fields.params.check_vocabulary(llm.vocab_size)
     if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
         raise Exceeded("compiles a form or a template, or has many answers")

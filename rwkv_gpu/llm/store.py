@@ -11,6 +11,7 @@ from ..errors import BadInput
 from ..vision.projector_names import is_projector, projector_in
 from ..writer_lock import WriterLock
 from . import hub_names
+from .hub_names import SUFFIX, is_preset
 
 if TYPE_CHECKING:
     from .repository import Progress, RemoteFile, Repository
@@ -31,7 +32,7 @@ class Stored:
 
 
 class Store:
-    """A folder of models. Files that a user puts there count as models."""
+    """A folder of models and presets. Files that a user puts there count as models."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +41,8 @@ class Store:
         """All models, by name."""
         groups: dict[str, list[Path]] = {}
         projectors: dict[Path, list[Path]] = {}
-        for path in sorted((*self.folder.rglob("*.gguf"), *self.folder.rglob("*.gguf.part"))):
+        kinds = ("*.gguf", "*.gguf.part", f"*{SUFFIX}")
+        for path in sorted(path for kind in kinds for path in self.folder.rglob(kind)):
             if is_projector(path.name.removesuffix(".part")):
                 projectors.setdefault(path.parent, []).append(path)
             else:
@@ -64,6 +66,7 @@ class Store:
         """Models that a name may refer to; exact matches exclude all others."""
         match = hub_names.NAME.fullmatch(name)
         plain, tag = hub_names.parse(name, None) if match else (name.partition(":")[0], name.partition(":")[2])
+        tag = "" if tag == "latest" else tag
         models = self.models()
         plain = plain.lower() if tag else plain.lower().removesuffix(".gguf")
         exact = [model for model in models if model.name.lower() == plain] if not tag else []
@@ -148,16 +151,14 @@ class Store:
 
     def copy(self, paths: Sequence[Path], name: str) -> None:
         """Gives a model another name. The new files are hard links, which take no room."""
-        plain = name.removesuffix(":latest").removesuffix(".gguf")
-        if not COPY.fullmatch(plain) or len(plain) > LONGEST or hub_names.PART.search(f"{plain}.gguf"):
-            raise BadInput(f"{name[:100]!r} is no name for a copy; give letters, digits, -, _ and ., such as my-model")
+        plain = own_name(name)
         if self.matching(f"{plain}.gguf"):
             raise BadInput(f"there is a model {plain} already; delete it, or give another name")
         made: list[Path] = []
         try:
             for path in paths:
                 part = hub_names.PART.search(path.name)
-                target = self.folder / f"{plain}{part[0] if part else '.gguf'}"
+                target = self.folder / f"{plain}{part[0] if part else SUFFIX if is_preset(path) else '.gguf'}"
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(path, target)
                 made.append(target)
@@ -165,6 +166,13 @@ class Store:
             for target in made:
                 target.unlink(missing_ok=True)
             raise BadInput(f"{plain} cannot be created in {self.folder}: {error.strerror}") from None
+
+    def preset_path(self, name: str) -> Path:
+        """The file of a preset with this name. BadInput if a model has the name, or it cannot be one."""
+        plain = own_name(name)
+        if any(not is_preset(model.paths[0]) for model in self.matching(f"{plain}.gguf")):
+            raise BadInput(f"there is a model {plain} already; delete it, or give another name")
+        return self.folder / f"{plain}{SUFFIX}"
 
     @property
     def nbytes(self) -> int:
@@ -182,7 +190,15 @@ class Store:
     def name_of(self, path: Path) -> str:
         """The name of the model to which a file of the folder belongs."""
         name = path.relative_to(self.folder).as_posix().removesuffix(".part")
-        return hub_names.PART.sub("", name).removesuffix(".gguf")
+        return hub_names.PART.sub("", name).removesuffix(".gguf").removesuffix(SUFFIX)
+
+
+def own_name(name: str) -> str:
+    """A name that a user gives to a copy or a preset, without :latest. BadInput if it cannot be one."""
+    plain = name.removesuffix(":latest").removesuffix(".gguf")
+    if not COPY.fullmatch(plain) or len(plain) > LONGEST or hub_names.PART.search(f"{plain}.gguf"):
+        raise BadInput(f"{name[:100]!r} is no name for a model; give letters, digits, -, _ and ., such as my-model")
+    return plain
 
 
 def _stored(name: str, paths: list[Path], projectors: Sequence[Path]) -> Stored:

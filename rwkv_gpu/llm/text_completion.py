@@ -39,7 +39,7 @@ class TextFields:
         return self.echo and self.logprobs
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> "TextFields":
+    def read(cls, given: Mapping[str, Any], defaults: Settings = DEFAULTS) -> "TextFields":
         """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
         n, in_stream, model = common_fields(rest)
@@ -52,7 +52,7 @@ class TextFields:
         generates = not (echo and rest.get("max_tokens") == 0 and rest["max_tokens"] is not False)
         if not generates:
             del rest["max_tokens"]
-        params = sampling(None, DEFAULTS, rest)
+        params = sampling(None, defaults, rest)
         return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates, salt)
 
 

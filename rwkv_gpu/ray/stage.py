@@ -17,7 +17,6 @@ import ray.data
 from rwkv_gpu.cli.batch_answer import Job, answer
 from rwkv_gpu.cli.load_model import load_quietly
 from rwkv_gpu.cli.model_name import ModelName
-from rwkv_gpu.llm.completion import GREEDY
 
 from .adapters import claim_of_actor
 
@@ -36,7 +35,7 @@ class Answer:
         settings: Mapping[str, Any] | None = None, **loading: Any,
     ) -> None:  # fmt: skip
         self._claim = claim_of_actor(device)
-        self._job = Job({**GREEDY, **(settings or {})}, template, sequences)
+        self._job = Job(dict(settings or {}), template, sequences)
         path = ModelName.path(model)
         assert path is not None
         self._llm = load_quietly(path, sequences=sequences, **{**loading, "device": self._claim.device})

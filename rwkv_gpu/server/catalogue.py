@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.errors import Closed, OutOfMemory, RwkvGpuError
+from rwkv_gpu.errors import BadFile, Closed, OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.catalogue import packaged
-from rwkv_gpu.llm.hub_names import is_model, parts
+from rwkv_gpu.llm.hub_names import is_model, is_preset, parts
+from rwkv_gpu.llm.preset import read_preset
 from rwkv_gpu.llm.store import Store
 
 from . import collector
@@ -59,8 +60,11 @@ class ServedModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its files."""
+        """Bytes of its files; of a preset, those of its model."""
         path, size = Path(self.path), 0
+        if is_preset(path):
+            with suppress(BadFile):
+                path = Path(read_preset(path).base)
         for part in parts(path.name):
             with suppress(OSError):  # deleted meanwhile
                 size += path.with_name(part).stat().st_size
@@ -143,7 +147,8 @@ class Catalogue:
     def _stored(self) -> dict[str, str]:
         """Paths of downloaded models, by name."""
         found = [] if self._store is None else self._store.models()
-        return {one.name: str(one.paths[0]) for one in found if one.complete and is_model(str(one.paths[0]))}
+        models = [one for one in found if one.complete and (is_preset(one.paths[0]) or is_model(str(one.paths[0])))]
+        return {one.name: str(one.paths[0]) for one in models}
 
     def refresh(self) -> None:
         """Lists the folders again at the next request."""

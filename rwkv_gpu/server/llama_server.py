@@ -129,8 +129,15 @@ async def apply_template(service: Service, call: Call) -> Response:
 
     def prompt() -> str:
         asked = RequestFields.read(fields)
+        every = messages if llm.preset is None else llm.preset.before(messages)
         given = llm.chat_format.prompt(
-            messages, (), think, asked.variables, continues=asked.continues, opens=asked.opens, tools=asked.tools
+            every,
+            (),
+            think,
+            asked.variables,
+            continues=asked.continues,
+            opens=asked.opens,
+            tools=asked.tools,
         )
         return as_text(given.transcript.text)
 

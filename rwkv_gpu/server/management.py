@@ -14,12 +14,14 @@ from .call import Call, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .endpoint import Endpoint, Handler
 from .errors import ApiError, shown
+from .presets import create_preset
 from .pulls import Pull, Pulls
 from .routes import Route, delete, post
 from .service import Service
 
 SUCCESS = {"success": True}
-FROM_ONLY = "model", "name", "from", "stream"  # fields of /api/create
+FROM_ONLY = "model", "name", "from", "stream"  # fields of /api/create that only give another name
+OF_PRESETS = "modelfile", "system", "template", "parameters", "messages", "license"
 
 
 def routes(service: Service) -> list[Route]:
@@ -173,12 +175,16 @@ async def copy(service: Service, call: Call) -> Response:
 
 
 async def create(service: Service, call: Call) -> Response:
-    """Creates a model from another one, under its own name."""
+    """Creates a model from another one, under its own name: a copy, or a preset with settings of its own."""
     more = [field for field in call.body if field not in FROM_ONLY and call.body[field] not in (None, "", [], {})]
+    for field in more:
+        if field not in OF_PRESETS:
+            why = f"{field} is not supported; a model is created from one that is here: name it by `from`"
+            raise ApiError(400, why, param=field)
     if more:
-        why = f"{more[0]} is not supported; models are created by `from` alone: send settings with each request"
-        raise ApiError(400, why, param=more[0])
-    await _copy(service, _name(call, "from"), _name(call, "model", "name"))
+        await create_preset(service, call, _name(call, "model", "name"), _pulls(service).hub.store)
+    else:
+        await _copy(service, _name(call, "from"), _name(call, "model", "name"))
     last = {"status": "success"}
     if call.body.get("stream", True) is False:
         return Whole(last)

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
+from rwkv_gpu.llm.modelfile import OPTIONS
+from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
@@ -28,12 +32,6 @@ from .service import Running, Service
 
 NDJSON = b"application/x-ndjson"
 LONGEST = 2048  # tokens of an answer to a raw prompt if num_predict is left out
-OPTIONS = {  # Ollama's names, and ours
-    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "typical_p": "typical_p",
-    "seed": "seed", "stop": "stop", "repeat_penalty": "repetition_penalty", "repeat_last_n": "penalty_last_n",
-    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
-    "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
-}  # fmt: skip
 OF_MESSAGES = {"tool_calls": "tool_calls", "tool_name": "name", "thinking": "reasoning_content"}
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
@@ -141,7 +139,7 @@ async def show(service: Service, call: Call) -> Response:
     able += ["vision"] * (llm.sight is not None)
     return Whole(
         {
-            "modelfile": f"FROM {Path(served.path).name}", "parameters": "", "license": "",
+            **_preset(llm.preset or Preset(Path(served.path).name)),
             "template": "" if chat_format is None else chat_format.template.source,
             "details": _details(served), "capabilities": able, "modified_at": _described(served)["modified_at"],
             "model_info": {
@@ -150,6 +148,17 @@ async def show(service: Service, call: Call) -> Response:
             },
         }
     )  # fmt: skip
+
+
+def _preset(preset: Preset) -> Json:
+    """What a model is made of; without the folders of files."""
+    base = Path(preset.base).name if os.path.isabs(preset.base) else preset.base
+    named = replace(preset, base=base, adapters=[Path(path).name for path in preset.adapters])
+    found: Json = {
+        "modelfile": named.as_modelfile(), "parameters": "\n".join(preset.parameter_lines()), "license": preset.license,
+    }  # fmt: skip
+    found |= {} if preset.system is None else {"system": preset.system}
+    return found | ({"messages": preset.first_messages()} if preset.messages else {})
 
 
 async def chat(service: Service, call: Call) -> Response:

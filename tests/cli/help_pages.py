@@ -38,7 +38,7 @@ All commands have `--help`.
 """
 PURPOSES = {
     "Use a model": "chat run generate batch serve ps stop embed",
-    "Get a model": "models pull list rm download",
+    "Get a model": "models pull create list rm download",
     "Write a model": "convert quantize export",
     "Examine a model": "info fit tokenize perplexity",
     "Examine a device": "devices doctor bench profile plan tune",

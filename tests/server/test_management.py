@@ -239,9 +239,53 @@ def test_a_copy_takes_no_room_and_outlives_its_source(tmp_path):
             status, _, answer = server.request("POST", "/api/copy", body, **KEY)
             assert status == 400 and isinstance(answer["error"], str), name
         assert server.request("POST", "/api/copy", {"source": "none", "destination": "b"}, **KEY)[0] == 404
-        more = {"model": "b", "from": "mine", "system": "Be brief."}
-        status, _, answer = server.request("POST", "/api/create", more, **KEY)
-        assert status == 400 and answer["error"].startswith("system is not supported")
+        for field in ("files", "adapters", "quantize"):
+            more = {"model": "b", "from": "mine", field: {"a": "b"}}
+            status, _, answer = server.request("POST", "/api/create", more, **KEY)
+            assert status == 400 and answer["error"].startswith(f"{field} is not supported")
+
+
+def test_a_preset_is_created_used_shown_replaced_and_deleted(tmp_path):
+    with managed(tmp_path) as server:
+        fields = {
+            "model": "sea", "from": "given", "system": "Be brief.", "template": "{{ .System }} {{ .Prompt }}:",
+            "parameters": {"num_predict": 2, "temperature": 0, "stop": ["zzz"], "num_gpu": 1},
+            "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ahoy"}],
+            "license": ["MIT"],
+        }  # fmt: skip
+        made = server.request("POST", "/api/create", fields, **KEY)
+        assert lines(made[2]) == [{"status": "success"}]
+        assert "sea" in listed(server)
+        asked = {"messages": [{"role": "user", "content": "What is wide?"}]}
+        answer = server.post("/v1/chat/completions", {**asked, "model": "sea"})
+        assert answer["usage"]["completion_tokens"] <= 2
+        prompt = server.post("/apply-template", {**asked, "model": "sea"})["prompt"]
+        assert prompt == "Be brief. Hi:Ahoy What is wide?:"
+        shown = server.post("/api/show", {"model": "sea"})
+        assert shown["system"] == "Be brief." and "num_ctx" not in shown["parameters"]
+        assert "num_predict 2" in shown["parameters"] and str(tmp_path) not in shown["modelfile"]
+        text = 'FROM sea\nSYSTEM """Be long."""\nPARAMETER num_predict 1'
+        assert server.post("/api/create", {"model": "sea", "modelfile": text, "stream": False}, **KEY) == {
+            "status": "success"
+        }
+        assert server.post("/api/show", {"model": "sea:latest"})["system"] == "Be long."
+        assert server.post("/v1/chat/completions", {**asked, "model": "sea"})["usage"]["completion_tokens"] == 1
+        bad = [
+            {"model": "given", "system": "a", "from": "given"}, {"model": "b", "system": "a"},
+            {"model": "b", "system": "a", "from": "none"}, {"model": "b", "system": 3, "from": "given"},
+            {"model": "b", "parameters": [1], "from": "given"}, {"model": "b", "parameters": {"x": 1}, "from": "given"},
+            {"model": "b", "messages": [{"role": "x"}], "from": "given"},
+            {"model": "../b", "system": "a", "from": "given"}, {"model": "b", "modelfile": "FROM /etc/passwd"},
+            {"model": "b", "modelfile": "FROM given\nADAPTER /etc/passwd"},
+            {"model": "b", "template": "{{ nonsense . }}", "from": "given"},
+            {"model": "b", "messages": 3, "from": "given"},
+        ]  # fmt: skip
+        for body in bad:
+            status, _, answer = server.request("POST", "/api/create", body, **KEY)
+            assert status in (400, 404) and isinstance(answer["error"], str), body
+        server.request("DELETE", "/api/delete", {"model": "sea"}, **KEY)
+        assert "sea" not in listed(server) and "b" not in listed(server)
+        assert not [*tmp_path.rglob("*.json")]
 
 
 @pytest.mark.parametrize("path", ["/models/unload", "/api/delete"])

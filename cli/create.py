@@ -1,0 +1,54 @@
+"""`rwkv-gpu create`: gives a model with a system prompt, settings and a template a name of its own."""
+
+from pathlib import Path
+
+import click
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.modelfile import parse
+from rwkv_gpu.llm.preset import Preset, write_preset
+from rwkv_gpu.llm.preset_check import base_path, check_preset, preset_of
+
+from .folders import store
+from .model_name import AdapterName, FileName, ModelName, naming_options
+from .page import Page
+from .printing import print_text
+from .replacing import may_replace
+from .texts import read_text
+
+
+@click.command("create", cls=Page, epilog="Example: rwkv-gpu create mario -f Modelfile; rwkv-gpu run mario")
+@click.argument("name", metavar="NAME")
+@click.option("-f", "--file", "path", type=FileName(), default="Modelfile", show_default=True, help="The Modelfile.")
+@naming_options
+def command(name: str, path: str) -> None:
+    """Give a model with a system prompt, settings, a template and adapters the name NAME, by a Modelfile of ollama.
+
+    All commands, the library and the server know the name. Instructions are FROM (a name, a GGUF file, or a checkpoint
+    that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (of Go or jinja2), ADAPTER, MESSAGE and LICENSE.
+    `rwkv-gpu rm NAME` deletes it; the model stays.
+    """
+    file, folder = parse(read_text(path), path), Path(path).parent
+    target = store().preset_path(name)
+    base = base_preset(_near(file.base, folder))
+    preset = Preset.of(file, base, [str(Path(AdapterName.path(_near(one, folder))).resolve()) for one in file.adapters])
+    check_preset(preset, base_path(preset))
+    if not may_replace(target):
+        raise click.exceptions.Exit(1)
+    write_preset(target, preset)
+    for what in file.ignored:
+        print_text(f"rwkv-gpu: {what} has no effect here", err=True)
+    print_text(f"created {name}; `rwkv-gpu run {name}` chats with it", err=True)
+
+
+def base_preset(name: str) -> Preset:
+    """The preset with a name, or that of a model alone."""
+    path = ModelName.path(name)
+    if path is None or not Path(path).exists():
+        raise BadInput(f"{name}: No such file")
+    return preset_of(path)
+
+
+def _near(name: str, folder: Path) -> str:
+    """A path as seen from the Modelfile's folder; other names stay."""
+    return str(folder / name) if (folder / name).exists() else name

@@ -1,0 +1,132 @@
+"""Presets: a model under a name of its own, with a system prompt, settings, a template, adapters and first messages.
+
+A preset is a small file in the folder of models, which stands for its model wherever that is loaded.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadFile, BadInput, BadTemplate, printable
+from ..replace_file import replace_bytes
+from ..text.builtin_templates import BUILT_IN
+from ..text.go_template import as_jinja
+from .completion import Settings, form, own_names, sampling
+from .modelfile import OPTIONS, Modelfile
+
+MOST_BYTES = 8 << 20
+KINDS: dict[str, tuple[type, ...]] = {
+    "base": (str,), "system": (str, type(None)), "template": (str, type(None)), "settings": (dict,),
+    "context": (int, type(None)), "adapters": (list,), "messages": (list,), "license": (str,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a preset's file says. `base` is the path of a GGUF file, `builtin`, or a name on the hub."""
+
+    base: str
+    system: str | None = None
+    template: str | None = None  # in jinja2, or the name of a built-in one
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+    adapters: Sequence[str] = ()  # paths of LoRA adapters
+    messages: Sequence[tuple[str, str]] = ()  # with which every chat begins: role and content
+    license: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses settings that no generation would take."""
+        sampling(None, Settings(), self.settings)
+        form(self.settings)
+        if self.context is not None and self.context < 1:
+            raise BadInput(f"the context is {self.context}; it must be a positive number of tokens")
+
+    @classmethod
+    def of(cls, file: Modelfile, base: "Preset", adapters: Sequence[str] = ()) -> "Preset":
+        """The preset of a Modelfile whose model is `base`; what the Modelfile leaves out stays as there."""
+        return cls(
+            base.base,
+            base.system if file.system is None else file.system,
+            base.template if file.template is None else template_source(file.template),
+            {**base.settings, **file.settings},
+            file.context or base.context,
+            (*base.adapters, *adapters),
+            file.messages or base.messages,
+            file.license or base.license,
+        )
+
+    def first_messages(self) -> list[dict[str, str]]:
+        """The messages with which a chat begins, without the system prompt."""
+        return [{"role": role, "content": content} for role, content in self.messages]
+
+    def before(self, messages: Any) -> Any:
+        """Messages of a request after those of the preset; its system prompt, unless they have one."""
+        if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+            return messages  # which later checks refuse
+        own = isinstance(messages[0], Mapping) and messages[0].get("role") in ("system", "developer")
+        system = [messages[0]] if own else [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, *self.first_messages(), *messages[own:]]
+
+    def as_modelfile(self) -> str:
+        """The same as a Modelfile."""
+        lines = [f"FROM {self.base}"]
+        lines += [f'SYSTEM """{self.system}"""'] if self.system is not None else []
+        lines += [f'TEMPLATE """{self.template}"""'] if self.template is not None else []
+        lines += [f"ADAPTER {path}" for path in self.adapters]
+        lines += [f'MESSAGE {role} """{content}"""' for role, content in self.messages]
+        return "\n".join((*lines, *(f"PARAMETER {line}" for line in self.parameter_lines()), ""))
+
+    def parameter_lines(self) -> list[str]:
+        """The settings, one a line, under Ollama's names, or ours where it has none."""
+        names = {ours: name for name, ours in OPTIONS.items()}
+        lines = []
+        for name, value in self.settings.items():
+            texts = [_quoted(one) for one in value] if name == "stop" else [str(value)]
+            lines += [f"{names.get(name, name)} {text}" for text in texts]
+        return lines + ([] if self.context is None else [f"num_ctx {self.context}"])
+
+
+def _quoted(text: str) -> str:
+    return f'"""{text}"""' if "\n" in text else f'"{text}"'
+
+
+def template_source(text: str) -> str:
+    """A template in jinja2 or the name of a built-in one; a Go template is translated."""
+    return text if "{%" in text or text in BUILT_IN else as_jinja(text)
+
+
+def write_preset(path: Path, preset: Preset) -> None:
+    """Writes a preset's file."""
+    replace_bytes(path, json.dumps(asdict(preset), ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
+
+
+def read_preset(path: str | os.PathLike[str]) -> Preset:
+    """Reads a preset's file. Raises BadFile with the reason if it is none."""
+    name = printable(os.fspath(path))
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        found = json.loads(data) if len(data) <= MOST_BYTES else None
+        return _checked(found)
+    except OSError as error:
+        raise BadFile(f"{name}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, RecursionError, BadInput, BadTemplate) as error:
+        why = str(error) if isinstance(error, BadInput) else "it is damaged"
+        raise BadFile(f"{name}: is no preset that can be used: {why}; create it again") from None
+
+
+def _checked(found: Any) -> Preset:
+    if not isinstance(found, dict) or found.keys() != KINDS.keys():
+        raise ValueError("fields")
+    if any(type(found[name]) not in kinds for name, kinds in KINDS.items()):
+        raise ValueError("types")
+    pairs = [(role, content) for role, content in found["messages"]]
+    if not all(isinstance(text, str) for text in (*found["adapters"], *(text for pair in pairs for text in pair))):
+        raise ValueError("texts")
+    settings = own_names(found["settings"])
+    if isinstance(settings.get("stop"), list):
+        settings["stop"] = tuple(settings["stop"])
+    return replace(Preset(**{**found, "settings": settings, "messages": pairs}), adapters=tuple(found["adapters"]))

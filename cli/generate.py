@@ -29,6 +29,7 @@ from .texts import input_text, template_text
 @click.option(
     "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_GENERATE_FILE", help="Read the prompt from a file."
 )
+@click.option("--suffix", metavar="TEXT", help="Generate the text between the prompt and this, with models for code.")
 @click.option("--chat", is_flag=True, help="Apply the chat template: the prompt is a user's message.")
 @shared("system", "template", "images")
 @click.option("--echo", is_flag=True, help="Print the prompt before the text.")
@@ -37,8 +38,9 @@ from .texts import input_text, template_text
 @loading_options
 @click.pass_context
 def command(
-    ctx: click.Context, /, model: str, prompt: str | None, path: str | None, chat: bool, system: str | None,
-    template: str | None, images: tuple[str, ...], echo: bool, loading: dict[str, Any], as_json: bool, **options: Any,
+    ctx: click.Context, /, model: str, prompt: str | None, path: str | None, suffix: str | None, chat: bool,
+    system: str | None, template: str | None, images: tuple[str, ...], echo: bool, loading: dict[str, Any],
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Generate text that continues a prompt, with MODEL or the built-in model.
 
@@ -46,6 +48,8 @@ def command(
     """
     if not chat and (system is not None or template is not None or images):
         raise BadInput("--system, --template and --image are for chats; add --chat to apply the chat template")
+    if chat and suffix is not None:
+        raise BadInput("--suffix is for prompts without a chat template; leave out --chat")
     text = input_text(prompt, path, "--prompt")
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
@@ -53,11 +57,13 @@ def command(
         shown = None if as_json else "" if not echo else text + "\n" if chat else text
         asked = (system, template, images) if chat else None
         settings: dict[str, Any] = {**llm.default_settings(GREEDY), **chosen(ctx, options)}
-        done = _generated(llm, text, settings, screen, chat=asked, shown=shown)
+        start = text if suffix is None else llm.infill_prompt(text, suffix)
+        done = _generated(llm, start, settings, screen, chat=asked, shown=shown)
+    end = suffix if echo and suffix else ""
     if as_json:
-        echo_text(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
+        echo_text(json.dumps(as_data(done, text if echo else "", end), ensure_ascii=False, indent=2))
     else:
-        click.echo()
+        echo_text(end)
         stats = done.stats
         print_text(stats_line(stats), err=True)
     if (cut := truncation(done, settings["max_tokens"], settings)) is not None:
@@ -74,7 +80,7 @@ def stats_line(stats: Stats) -> str:
 
 
 def _generated(
-    llm: LLM, text: str, settings: dict[str, Any], screen: Screen, *,
+    llm: LLM, text: str | list[int], settings: dict[str, Any], screen: Screen, *,
     chat: tuple[str | None, str | None, Sequence[str]] | None, shown: str | None,
 ) -> Completion:  # fmt: skip
     """Generates a completion. Prints `shown` and the text as it arrives, once the prompt's bar is gone; None: nothing.
@@ -87,7 +93,7 @@ def _generated(
         else:
             system, template, images = chat
             talk = llm.chat(system, template=None if template is None else template_text(template))
-            generation = talk.stream(text, images=images, on_prompt=prompt.update, **settings)
+            generation = talk.stream(str(text), images=images, on_prompt=prompt.update, **settings)
         for count, event in enumerate(generation, 1):
             prompt.close()
             tokens.update(count, settings["max_tokens"])
@@ -99,10 +105,10 @@ def _generated(
     return generation.completion
 
 
-def as_data(done: Completion, prompt: str = "") -> dict[str, Any]:
-    """A completion as JSON data."""
+def as_data(done: Completion, prompt: str = "", suffix: str = "") -> dict[str, Any]:
+    """A completion as JSON data, with the texts around it."""
     return {
-        "text": prompt + done.text,
+        "text": prompt + done.text + suffix,
         **({"reasoning": done.reasoning} if done.reasoning else {}),
         "tokens": list(done.tokens),
         "finish_reason": done.finish_reason,

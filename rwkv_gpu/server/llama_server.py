@@ -60,9 +60,7 @@ async def infill(service: Service, call: Call) -> Response:
     def prepare(llm: LLM, **asked: Any) -> Prepared:
         if llm.tokenizer.vocabulary.infill is None:
             raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
-        before, between, after = llm.tokenizer.vocabulary.infill
-        ids = [before, *llm.tokenize(prefix), between, *llm.tokenize(suffix), after, *llm.tokenize(extra)]
-        return llm.prepare_completion(ids, **asked)
+        return llm.prepare_completion(llm.infill_prompt(prefix, suffix, extra), **asked)
 
     return await _answer(service, call, name, fields, prepare)
 

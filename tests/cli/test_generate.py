@@ -125,3 +125,28 @@ def test_a_form_that_is_none_is_refused(arguments):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
+
+
+def test_a_suffix_asks_for_the_text_between(monkeypatch):
+    """No tiny model has tokens for that: some of its tokens stand in for them."""
+    from rwkv_gpu.text import vocabulary
+
+    monkeypatch.setattr(vocabulary, "_read_infill", lambda *_: (11, 12, 13))
+    options = ("--device", "cpu", "--temperature", "0", "-n", "4", "--json")
+    result = CliRunner().invoke(cli, ["generate", str(MODEL), "-p", "if a", "--suffix", "return", *options])
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        ids = [11, *llm.tokenize("if a"), 12, *llm.tokenize("return"), 13]
+        bos = [llm.tokenizer.bos] if llm.tokenizer.add_bos else []
+        assert llm.infill_prompt("if a", "return") == [*bos, *ids]
+        done = llm.generate([*bos, *ids], max_tokens=4)
+    assert json.loads(result.stdout)["tokens"] == [*done.tokens]
+    echoed = CliRunner().invoke(cli, ["generate", str(MODEL), "-p", "if a", "--suffix", "return", "--echo", *options])
+    assert json.loads(echoed.stdout)["text"] == f"if a{done.text}return"
+    refused = CliRunner().invoke(cli, ["generate", str(MODEL), "-p", "a", "--suffix", "b", "--chat", *options])
+    assert refused.exit_code == 2 and "leave out --chat" in refused.stderr
+
+
+def test_a_model_without_tokens_for_the_middle_says_so():
+    result = CliRunner().invoke(cli, ["generate", str(MODEL), "-p", "a", "--suffix", "b", "--device", "cpu"])
+    assert result.exit_code == 2
+    assert "no tokens to fill in the middle" in result.stderr and len(result.stderr.splitlines()) == 1

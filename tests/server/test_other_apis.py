@@ -432,7 +432,7 @@ def test_infilling_has_the_prefix_the_suffix_and_what_was_begun_between_its_toke
     prefix, suffix, begun = (
         llama.post("/tokenize", {"content": text})["tokens"] for text in ("if a", "return", " then")
     )
-    ids = [*before, *prefix, *between, *suffix, *after, *begun]
+    ids = [llama.llm.tokenizer.bos, *before, *prefix, *between, *suffix, *after, *begun]
     asked = {"n_predict": 4, "temperature": 0}
     found = llama.post("/infill", {"input_prefix": "if a", "input_suffix": "return", "prompt": " then", **asked})
     assert found["content"] == llama.post("/completion", {"prompt": ids, **asked})["content"]

@@ -28,6 +28,7 @@ class RwkvGpuError(Exception):
     """
 
     exit_code = 2
+    """Exit status of the command line for this error."""
 
     def __init__(self, *parts: object) -> None:
         super().__init__(*(printable(one) if isinstance(one, str) else one for one in parts))
@@ -100,6 +101,7 @@ class BadNumbers(RwkvGpuError):
     """Results that are NaN or infinite: the model file may be damaged, or the device at fault."""
 
     exit_code = 3
+    """As in `RwkvGpuError`."""
 
     @classmethod
     def of(cls, what: str) -> "BadNumbers":
@@ -114,6 +116,7 @@ class DeviceError(RwkvGpuError):
     """An error of the GPU or its driver."""
 
     exit_code = 3
+    """As in `RwkvGpuError`."""
 
 
 class NoAdapter(DeviceError):

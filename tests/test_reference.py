@@ -13,6 +13,7 @@ from rwkv_gpu import stores
 from tests.cases import each
 
 ROOT = Path(__file__).resolve().parent.parent
+RECORDS = (rwkv_gpu.Completion, rwkv_gpu.Event, rwkv_gpu.Hub, rwkv_gpu.Info, rwkv_gpu.SamplingParams, rwkv_gpu.Stats)
 LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 
 
@@ -51,4 +52,6 @@ def test_the_reference_shows_inherited_methods_in_full(tmp_path):
     pdoc.pdoc("rwkv_gpu", output_directory=tmp_path)
     shown = set(re.findall(r'id="([\w.]+)"', (tmp_path / "rwkv_gpu.html").read_text(encoding="utf-8")))
     assert shown >= dict(described(rwkv_gpu)).keys()
+    fields = {f"{one.__name__}.{name}" for one in RECORDS for name in one.__annotations__ if not name.startswith("_")}
+    assert len(fields) > 50 and shown >= fields  # the template leaves out fields without a text
     assert "BadInput.args" not in shown

@@ -77,39 +77,62 @@ class SamplingParams:
     the draw.
     """
 
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0 keeps all
-    top_p: float = 1.0  # 1 keeps all
-    min_p: float = 0.0  # relative to the probability of the most likely token
-    typical_p: float = 1.0  # 1 keeps all
-    repetition_penalty: float = 1.0  # seen tokens: logit / penalty, or · penalty below 0
-    presence_penalty: float = 0.0  # seen tokens: logit - penalty
-    frequency_penalty: float = 0.0  # seen tokens: logit - count · penalty
-    penalty_decay: float = 1.0  # below 1 counts fade by this factor a token, as RWKV's runners do with 0.996
-    penalty_last_n: int = 64  # tokens that the penalties consider; -1 is all, and so is a decay below 1
-    # Penalises the continuation of a repetition of n tokens: logit - multiplier · base^(n - allowed_length)
+    temperature: float = 1.0
+    """Divides the logits before the draw; 0 is greedy."""
+    top_k: int = 0
+    """Keeps the k most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Nucleus sampling: keeps the most likely tokens up to this probability mass; 1 keeps all."""
+    min_p: float = 0.0
+    """Keeps tokens with at least this fraction of the highest probability."""
+    typical_p: float = 1.0
+    """Locally typical sampling: the probability mass to keep; 1 keeps all."""
+    repetition_penalty: float = 1.0
+    """For seen tokens: logit / penalty, or logit · penalty if the logit is below 0."""
+    presence_penalty: float = 0.0
+    """For seen tokens: logit - penalty."""
+    frequency_penalty: float = 0.0
+    """For seen tokens: logit - count · penalty."""
+    penalty_decay: float = 1.0
+    """Below 1, counts fade by this factor per token. Usual for RWKV: 0.996."""
+    penalty_last_n: int = 64
+    """Number of last tokens that the penalties consider; -1 is all, and so is a decay below 1."""
     dry_multiplier: float = 0.0
+    """For a token that continues a repetition of n tokens: logit - multiplier · base^(n - allowed length)."""
     dry_base: float = 1.75
+    """Base of the DRY penalty."""
     dry_allowed_length: int = 2
-    dry_last_n: int = -1  # tokens that DRY considers; -1 is all
-    dry_breakers: frozenset[int] = frozenset()  # no repetition extends across these tokens
-    xtc_probability: float = 0.0  # probability of dropping all but the least likely token with at least xtc_threshold
+    """Longest repetition without a DRY penalty, in tokens."""
+    dry_last_n: int = -1
+    """Number of last tokens that DRY considers; -1 is all."""
+    dry_breakers: frozenset[int] = frozenset()
+    """Tokens that end a repetition."""
+    xtc_probability: float = 0.0
+    """Probability of dropping all tokens with at least `xtc_threshold`, except the least likely of them."""
     xtc_threshold: float = 0.1
-    mirostat_tau: float = 0.0  # target surprise in bits of mirostat v2, which replaces top_k to XTC; 0 is off
+    """Probability from which XTC may drop a token."""
+    mirostat_tau: float = 0.0
+    """Target surprise of mirostat v2 in bits, which replaces top_k to XTC; 0 is off."""
     mirostat_eta: float = 0.1
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  # -inf bans a token
-    # Called on the host before everything else, with the token ids so far, [T], and the logits, [V]; returns new
-    # logits.
-
+    """Learning rate of mirostat."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    """Numbers to add to the logits of token ids; -inf bans a token."""
     logits_processors: tuple[LogitsProcessor, ...] = ()
-    seed: int | None = None  # None is random
+    """Functions of the token ids so far, [T], and the logits, [V], that return new logits. They run on the host."""
+    seed: int | None = None
+    """Seed of the draws; None is random."""
     max_tokens: int = 256
+    """Maximum number of generated tokens."""
     stop: tuple[str, ...] = ()
+    """Texts that end the answer. They are not part of it."""
     stop_ids: frozenset[int] = frozenset()
-    logprobs: int = 0  # number of most likely tokens to report
-    # Scale of each adapter by name; None uses the loaded scales
+    """Token ids that end the answer."""
+    logprobs: int = 0
+    """Number of most likely tokens to report with each token."""
     lora: Mapping[str, float] | None = field(default=None, hash=False)
-    draft_tokens: int | None = None  # maximum tokens drafted at a time, up to the limit at loading; 0 disables drafts
+    """Scale of each adapter by name; None uses the scales of `load`."""
+    draft_tokens: int | None = None
+    """Maximum tokens drafted at a time, up to the limit of `load`; 0 disables drafts."""
 
     def __post_init__(self) -> None:
         for name, span in SPANS.items():

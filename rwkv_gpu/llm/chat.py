@@ -60,8 +60,11 @@ class Chat:
         self._asking: object = None  # the question being answered
         self._first = 0  # index of the first message in prompts, after the system prompt
         self.think = truth("think", think)
+        """True or False switches reasoning on or off; None leaves it to the chat template."""
         self.truncate = one_of("truncate", truncate, "left")
+        """`left` if prompts leave out the oldest turns when the context is full."""
         self.settings: Settings = {**CHAT_DEFAULTS, **own_names(settings or {})}  # type: ignore[typeddict-item]
+        """Settings of every later answer."""
         sampling(None, {}, self.settings)
         form(self.settings)
 

@@ -24,10 +24,15 @@ class Event:
     """A generated token, and the text that it completes. Text that was withheld comes later, without a token."""
 
     text: str
+    """New text of the answer; it may be empty."""
     token: int | None
+    """The token id; None for text that was withheld before."""
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()  # the `logprobs` most likely tokens and their log probabilities
-    thinking: bool = False  # whether the text is reasoning, in a chat
+    """Log probability of the token under the model."""
+    top: tuple[tuple[int, float], ...] = ()
+    """The `logprobs` most likely tokens and their log probabilities."""
+    thinking: bool = False
+    """True if the text is reasoning, in a chat."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +40,19 @@ class Stats:
     """Counts and durations of a generation."""
 
     prompt_tokens: int
-    reused_tokens: int  # prompt tokens that were not computed again
+    """Tokens of the prompt."""
+    reused_tokens: int
+    """Prompt tokens that were not computed again."""
     new_tokens: int
-    prompt_seconds: float  # until the first new token, without compiling shaders
+    """Generated tokens."""
+    prompt_seconds: float
+    """Time until the first new token, without compiling shaders."""
     decode_seconds: float
-    drafted_tokens: int = 0  # drafted tokens that were verified
-    accepted_tokens: int = 0  # of these, accepted
+    """Time from the first new token to the last."""
+    drafted_tokens: int = 0
+    """Drafted tokens that were verified."""
+    accepted_tokens: int = 0
+    """Drafted tokens that were right."""
 
     @property
     def prompt_rate(self) -> float:
@@ -58,11 +70,17 @@ class Completion:
     """The result of a generation."""
 
     text: str
+    """The generated text."""
     tokens: tuple[int, ...]
-    finish_reason: Reason  # stop, length or abort; running while more may come
+    """The generated token ids."""
+    finish_reason: Reason
+    """`stop`, `length` or `abort`; `running` while more may come."""
     stats: Stats
-    reasoning: str = ""  # the reasoning before the answer, in a chat
-    schema: Any = field(default=None, compare=False)  # the pydantic class that was given as `schema`
+    """Counts and durations."""
+    reasoning: str = ""
+    """The reasoning before the answer, in a chat."""
+    schema: Any = field(default=None, compare=False)
+    """The pydantic class that was given as `schema`."""
 
     @property
     def parsed(self) -> Any:
@@ -84,7 +102,10 @@ class Completion:
 
 
 class Settings(TypedDict, total=False):
-    """Settings as keyword arguments: the fields of SamplingParams, and constraints of the answer."""
+    """Settings as keyword arguments: the fields of `SamplingParams`, and constraints of the answer.
+
+    The names that other libraries have for these settings are accepted, too: docs/library.md lists them.
+    """
 
     temperature: float
     top_k: int
@@ -114,9 +135,12 @@ class Settings(TypedDict, total=False):
     logprobs: int
     lora: Mapping[str, float] | None
     draft_tokens: int | None
-    schema: Any  # a JSON schema, a pydantic class, or True for any JSON
+    schema: Any
+    """A JSON schema, a pydantic class, or True for any JSON."""
     regex: str | None
-    grammar: str | None  # Lark's, or GBNF's with `root ::=`
+    """A regular expression for the whole answer."""
+    grammar: str | None
+    """A grammar in Lark, or in GBNF with `root ::=`."""
     # The same settings under other libraries' names: see ALIASES.
     temp: float
     max_new_tokens: int

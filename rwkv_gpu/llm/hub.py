@@ -22,23 +22,26 @@ MOST_CONNECTIONS = 16  # of a download
 
 @dataclass(frozen=True)
 class Hub:
-    """The source of models for `load` when the path is a name on the hub.
-
-    `folder` stores them; the default is the folder of `rwkv-gpu pull`. `token` gives access to gated and private
-    models. `progress` gets the name of a file, the bytes received, and the total. `catalogue` is a file or URL with
-    further short names of models. Files are downloaded over `connections`, and at most `rate` bytes per second. With
-    `projectors`, a model comes with the projector for images that its repository has.
-    """
+    """The source of models for `load` when the path is a name on the hub."""
 
     folder: str | os.PathLike[str] | None = None
+    """Folder of the models; by default that of `rwkv-gpu pull`."""
     endpoint: str = ENDPOINT
+    """Web address of the hub."""
     token: str | None = None
+    """Access token for gated and private models."""
     revision: str = "main"
+    """Branch, tag or commit."""
     progress: Callable[[str, int, int], None] | None = None
+    """A function called with the name of a file, the bytes received, and the total."""
     catalogue: str | os.PathLike[str] | None = None
+    """A file or URL with additional short names of models."""
     connections: int = 1
+    """Connections for one file."""
     rate: float | None = None
+    """Maximum bytes per second."""
     projectors: bool = True
+    """True to download the projector for images that belongs to a model."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.connections <= MOST_CONNECTIONS:

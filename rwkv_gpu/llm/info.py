@@ -24,26 +24,45 @@ class Info:
     """Properties of a loaded model, for display."""
 
     name: str
+    """Name of the model."""
     architecture: str
+    """Value of `general.architecture` in the file."""
     parameters: int
-    format: str  # format of most of its weights
-    nbytes: int  # of the file
+    """Number of weights."""
+    format: str
+    """Format of most weights."""
+    nbytes: int
+    """Size of the file."""
     vocabulary: int
-    context: int | None  # maximum tokens of a sequence as loaded; None without a limit
-    trained_context: int | None  # training context length, if the file states it
+    """Number of tokens in the vocabulary."""
+    context: int | None
+    """Maximum tokens of a sequence as loaded; None without a limit."""
+    trained_context: int | None
+    """Context length in training, if the file states it."""
     chunk_size: int
-    sequences: int  # maximum running sequences
+    """Prompt tokens in one step."""
+    sequences: int
+    """Maximum number of running sequences."""
     device: str
-    encoder: bool  # whether it only computes embeddings
-    fingerprint: str  # distinguishes models
-    # Number formats of keys and values; several if some layers do not support the requested one
+    """Description of the device or devices."""
+    encoder: bool
+    """True if the model only computes embeddings."""
+    fingerprint: str
+    """Identifies the model in saved chats and stores."""
     kv: tuple[KVType, ...] = ()
-    adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their default scales
-    memory: Fit | None = None  # memory use; None in numpy
-    heads: int = 0  # heads in the file that predict further tokens
-    drafts: bool = False  # whether one of them drafts
-    head_fault: str = ""  # why it cannot, if it is damaged
+    """Number formats of keys and values; several if some layers do not support the requested one."""
+    adapters: tuple[tuple[str, float], ...] = ()
+    """Names of LoRA adapters, and their default scales."""
+    memory: Fit | None = None
+    """Memory use; None in numpy."""
+    heads: int = 0
+    """Number of heads in the file that predict further tokens."""
+    drafts: bool = False
+    """True if one of these heads drafts."""
+    head_fault: str = ""
+    """The reason why a damaged head does not draft."""
     gpus: tuple[Device, ...] = field(default=(), repr=False, compare=False)
+    """The opened GPUs."""
 
     @property
     def matrix_units(self) -> bool:

@@ -150,7 +150,7 @@ recording: .venv/.dev
 check-catalogue: .venv/.dev
 	@$(BIN)/python -m tests.llm.check_catalogue $(ARGS)
 
-# Small changes to the code, one at a time; lists those that no test notices. Takes hours: --place and --count take a part.
+# Small changes to the code, one at a time; lists those that no test notices. Takes an hour: --place and --count take a part.
 mutation: .venv/.dev
 	$(BIN)/python -m tests.mutation $(ARGS)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from rwkv_gpu.engine.host_runner import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
@@ -40,6 +40,10 @@ NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_
 # Others use the machine, too: that a test is slow says nothing about it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+# For tests.mutation: a failure is enough, and it must be the same in every run.
+settings.register_profile(
+    "mutation", settings.get_profile("patient"), derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
 
 # Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.
 LONGEST = {

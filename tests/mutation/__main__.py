@@ -1,0 +1,87 @@
+"""Mutation testing: makes small changes to the code, one at a time, and lists those that no test notices.
+
+    python -m tests.mutation [--count 60] [--seed 0 1] [--place engine]
+
+The tests of a place run once to learn which lines each of them runs. Then each change gets a process with a copy of the
+code, which runs the tests of its lines up to the first that fails.
+"""
+
+import argparse
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutation.changes import ROOT, chosen
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of code, and the tests that are to notice its changes."""
+
+    folder: str
+    tests: tuple[str, ...]
+
+    def files(self, pattern: str) -> list[Path]:
+        """Its files of some names, named from the root."""
+        return sorted(path.relative_to(ROOT) for path in (ROOT / self.folder).rglob(pattern))
+
+
+PLACES = {
+    "engine": Place("rwkv_gpu/engine", ("tests/engine", "tests/llm", "tests/ops/test_sampling.py")),
+    "text": Place("rwkv_gpu/text", ("tests/text", "tests/llm")),
+    "gguf": Place(
+        "rwkv_gpu/gguf",
+        (
+            "tests/gguf",
+            "tests/convert",
+            "tests/engine/test_initial_state.py",
+            "tests/models/test_differences.py",
+            "tests/cli/test_small_commands.py",
+            "tests/cli/test_info_and_fit.py",
+        ),
+    ),
+    "passes": Place("rwkv_gpu/ops/passes", ("tests/ops", "tests/test_plan_digests.py")),
+    "llm": Place("rwkv_gpu/llm", ("tests/llm", "tests/stores", "tests/test_llm.py")),
+}
+
+
+def copy_of(folder: Path) -> None:
+    """Copies the code and its tests, with the command line where an installation has it."""
+    for name in ("rwkv_gpu", "cli", "tests", "docs", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "rwkv_gpu" / "cli").symlink_to(folder / "cli")
+    (folder / "rwkv_gpu" / "profiles").symlink_to(ROOT / "profiles")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60, help="changes of each place")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="each chooses other changes")
+    parser.add_argument("--place", choices=PLACES, action="append")
+    parser.add_argument("--tests", nargs="+", help="tests to run in place of those of the place")
+    parser.add_argument("--file", default="*.py", help="change files of this name only")
+    options = parser.parse_args()
+    places = [PLACES[name] for name in options.place or PLACES]
+    changes = {
+        f"{place.folder}, seed {seed}": chosen(place.files(options.file), options.count, seed)
+        for seed in options.seed
+        for place in places
+    }
+    tests = options.tests or list(dict.fromkeys(test for place in places for test in place.tests))
+    with tempfile.TemporaryDirectory(prefix="rwkv-gpu-mutation-") as name:
+        copy_of(Path(name))
+        job = Path(name) / "job"
+        job.write_bytes(pickle.dumps(([place.folder for place in places], tests, changes)))
+        environment = {**os.environ, "PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([sys.executable, "-m", "tests.mutation.forks", str(job)], cwd=name, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()

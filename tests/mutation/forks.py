@@ -1,0 +1,256 @@
+"""Runs the tests of changes: pytest collects once, and every change gets a fork of that process.
+
+A change of a function takes its place in the fork. What an import computes needs a new process, which is slower.
+"""
+
+import contextlib
+import gc
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import coverage
+import pytest
+
+from tests.mutation.changes import Change
+
+MEMORY = 12 << 30  # bytes of addresses of a fork: a loop without an end may collect without an end
+PATIENCE, CPU_PATIENCE = 20.0, 5.0  # seconds that a test may take beyond some times its own
+TIMES = 5
+
+
+class Coverage:
+    """Which lines of some folders each test runs, by its own code or by fixtures that others share with it."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._coverage = coverage.Coverage(data_file=None, source=[*folders], config_file=False)
+        self._coverage.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected"])
+        self._context = ""
+
+    def run(self, items: Sequence[pytest.Item]) -> tuple[list[float], dict[str, dict[int, set[int]]]]:
+        """Seconds of each test, infinite where it fails, and tests by file and line."""
+        seconds = []
+        self._coverage.start()
+        for number, item in enumerate(items):
+            self._enter(f"test {number}")
+            begin = time.perf_counter()
+            good = passes(item, items[number + 1] if number + 1 < len(items) else None)
+            seconds.append(time.perf_counter() - begin if good else float("inf"))
+        self._coverage.stop()
+        users: dict[str, set[int]] = {}
+        for number, item in enumerate(items):
+            users[f"test {number}"] = {number}
+            for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
+                for definition in definitions:
+                    users.setdefault(fixture_name(definition), set()).add(number)
+        data = self._coverage.get_data()
+        return seconds, {
+            file: {
+                line: set().union(*(users.get(context, ()) for context in contexts))
+                for line, contexts in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+
+    def _enter(self, context: str) -> None:
+        self._context = context
+        self._coverage.switch_context(context)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Iterator[None]:
+        before = self._context
+        if fixturedef.scope != "function":
+            self._enter(fixture_name(fixturedef))
+        try:
+            return (yield)
+        finally:
+            if before:
+                self._enter(before)
+
+
+def fixture_name(definition: pytest.FixtureDef) -> str:
+    """A name that no other fixture has."""
+    return f"fixture {definition.baseid} {definition.argname}"
+
+
+def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Runs one test, as pytest does."""
+    before = item.session.testsfailed
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    return item.session.testsfailed == before
+
+
+class Forks:
+    """A plugin in whose session tests run in forks alone."""
+
+    def __init__(self, folders: list[str], changes: dict[str, list[Change]]) -> None:
+        self.folders, self.changes = folders, changes  # changes by what to call them
+        self.killers: dict[Path, Counter[int]] = {}  # tests that caught changes, by file
+        self.sound: set[int] = set()  # tests that pass by themselves
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Runs all tests once, and for each change those of its lines."""
+        self.items = session.items
+        session.config.pluginmanager.unregister(name="terminalreporter")
+        gc.unfreeze()
+        self.functions: dict[tuple[str, str], list[FunctionType]] = {}
+        for function in gc.get_objects():
+            if type(function) is FunctionType:
+                key = (function.__code__.co_filename, function.__code__.co_qualname)
+                self.functions.setdefault(key, []).append(function)
+        gc.freeze()
+        begin = time.monotonic()
+        _, (self.seconds, self.lines) = in_fork(lambda: self._record(session))
+        failing = [
+            item.nodeid for item, seconds in zip(self.items, self.seconds, strict=True) if seconds == float("inf")
+        ]
+        print(f"{len(self.items)} tests in {time.monotonic() - begin:.0f} s", *failing, flush=True)
+        for name, changes in self.changes.items():
+            self._run(name, changes)
+        return True
+
+    def _run(self, name: str, changes: list[Change]) -> None:
+        """Prints what becomes of changes, and how many tests caught."""
+        survivors = []
+        for number, change in enumerate(changes, 1):
+            begin = time.monotonic()
+            verdict = self._verdict(change)
+            print(f"{number} {change}: {verdict} ({time.monotonic() - begin:.1f} s)", flush=True)
+            if verdict.startswith("survives"):
+                survivors.append(change)
+        caught = len(changes) - len(survivors)
+        print(f"\n{name}: {caught} of {len(changes)} were caught ({caught / max(1, len(changes)):.0%})")
+        print(*survivors, "", sep="\n", flush=True)
+
+    def _record(self, session: pytest.Session) -> object:
+        recorder = Coverage([str(Path(folder).resolve()) for folder in self.folders])
+        session.config.pluginmanager.register(recorder)
+        return recorder.run(self.items)
+
+    def _verdict(self, change: Change) -> str:
+        """What becomes of a change: which test catches it."""
+        file = change.path.resolve()
+        before = file.read_bytes()
+        tests = self._tests(change, str(file))
+        file.write_bytes(change.applied(before))
+        try:
+            code = code_of(change, file)
+            functions = self.functions.get((str(file), code.co_qualname), []) if code else []
+            loaded = any(getattr(module, "__file__", None) == str(file) for module in list(sys.modules.values()))
+            fits = code and functions and all(f.__code__.co_freevars == code.co_freevars for f in functions)
+            if not tests or (loaded and not fits):
+                return self._imported(tests or self._tests(change, str(file), whole=True))
+            killer = self._killer(tests, functions, code)
+        finally:
+            file.write_bytes(before)
+        if killer is None:
+            return f"survives {len(tests)} tests"
+        if killer < 0:
+            return "caught by its time, or by the end of its process"
+        if killer not in self.sound:
+            if self._killer([killer], [], None) is not None:
+                self.seconds[killer] = float("inf")
+                print(f"fails without a change: {self.items[killer].nodeid}", flush=True)
+                return self._verdict(change)
+            self.sound.add(killer)
+        self.killers.setdefault(change.path, Counter())[killer] += 1
+        return f"caught by {self.items[killer].nodeid}"
+
+    def _tests(self, change: Change, file: str, whole: bool = False) -> list[int]:
+        """The tests that run the lines of a change, or its whole file; those first that caught others of its file."""
+        lines = self.lines.get(file, {})
+        wanted = range(change.line, change.last + 1) if change.scope and not whole else lines
+        tests = set().union(*(lines.get(line, ()) for line in wanted))
+        caught = self.killers.get(change.path, Counter())
+        tests = {test for test in tests if self.seconds[test] < float("inf")}
+        return sorted(tests, key=lambda test: (-caught[test], self.seconds[test]))
+
+    def _killer(self, tests: list[int], functions: list[FunctionType], code: CodeType | None) -> int | None:
+        """The first test that fails where functions have other code; -1 where one takes too long or ends its fork."""
+
+        def run() -> int | None:
+            for function in functions:
+                assert code is not None
+                function.__code__ = code
+            for number, following in zip(tests, [*tests[1:], None], strict=True):
+                seconds = TIMES * self.seconds[number]
+                signal.setitimer(signal.ITIMER_REAL, seconds + PATIENCE)
+                signal.setitimer(signal.ITIMER_PROF, seconds + CPU_PATIENCE)
+                if not passes(self.items[number], None if following is None else self.items[following]):
+                    return number
+            return None
+
+        status, killer = in_fork(run)
+        return killer if status == 0 else -1
+
+    def _imported(self, tests: list[int]) -> str:
+        """What becomes of a change that needs a new process, as what an import computes."""
+        if not tests:
+            return "survives: no test runs it"
+        Path("tests_to_run").write_text("\n".join(self.items[number].nodeid for number in tests))
+        limit = TIMES * sum(self.seconds[number] for number in tests) + 3 * PATIENCE
+        command = [sys.executable, "-m", "pytest", *ARGUMENTS, "-x", "@tests_to_run"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            return "caught by its time"
+        if done.returncode == 0:
+            return f"survives {len(tests)} tests in a new process"
+        return "caught: " + next(
+            (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), ""
+        )
+
+
+def in_fork(work: Callable[[], object]) -> tuple[int, object]:
+    """The exit status of a fork of this process, and what it computed; processes that it started end with it."""
+    answer = Path("answer")
+    answer.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(quiet, number)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        try:
+            answer.write_bytes(pickle.dumps(work()))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return status, pickle.loads(answer.read_bytes()) if status == 0 else None
+
+
+def code_of(change: Change, file: Path) -> CodeType | None:
+    """The compiled function of a changed file; None where the change is in none."""
+    code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    for name in change.scope:
+        inner = [one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name]
+        holding = [one for one in inner if one.co_firstlineno <= change.line]
+        if not holding:
+            return None
+        code = holding[-1]
+    return code if change.scope else None
+
+
+ARGUMENTS = ["-p", "no:cacheprovider", "-m", "quick", "--timeout=0", "--hypothesis-profile=mutation"]
+
+
+def main() -> None:
+    folders, tests, changes = pickle.loads(Path(sys.argv[1]).read_bytes())
+    sys.exit(pytest.main([*ARGUMENTS, *tests], plugins=[Forks(folders, changes)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -40,9 +40,13 @@ NOT_PORTABLE = {*KERNEL_OF.keys() - gemm_trials(LIMITS["default"]).keys(), "one_
 # Others use the machine, too: that a test is slow says nothing about it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-# For tests.mutation: a failure is enough, and it must be the same in every run.
+# For tests.mutation: few examples, the same in every run; a failure is enough.
 settings.register_profile(
-    "mutation", settings.get_profile("patient"), derandomize=True, phases=[Phase.explicit, Phase.generate]
+    "mutation",
+    settings.get_profile("patient"),
+    max_examples=30,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
 )
 
 # Files begin in this order, that no process has a long one when the others are done: see --dist of the Makefile.

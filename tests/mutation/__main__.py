@@ -32,8 +32,14 @@ class Place:
 
 
 PLACES = {
-    "engine": Place("rwkv_gpu/engine", ("tests/engine", "tests/llm", "tests/ops/test_sampling.py")),
-    "text": Place("rwkv_gpu/text", ("tests/text", "tests/llm")),
+    "engine": Place(
+        "rwkv_gpu/engine",
+        ("tests/engine", "tests/vision", "tests/llm/test_driver.py", "tests/llm/test_driver_faults.py", "tests/llm/test_drafts.py"),
+    ),
+    "text": Place(
+        "rwkv_gpu/text",
+        ("tests/text", "tests/llm/test_reader.py", "tests/llm/test_tools.py", "tests/llm/test_chat_format.py"),
+    ),
     "gguf": Place(
         "rwkv_gpu/gguf",
         (

@@ -5,7 +5,8 @@ arguments, or a statement left out.
 """
 
 import ast
-import zlib
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ class Change:
     stop: int
     before: str
     after: str
+    number: int  # among those of its file with these texts
     scope: tuple[str, ...]  # names of the function and the classes around it; empty where an import runs the code
 
     def applied(self, data: bytes) -> bytes:
@@ -44,9 +46,9 @@ class Change:
         """Both texts: the same wherever the lines of the file move to."""
         return f"{' '.join(self.before.split())[:100]}  ->  {' '.join(self.after.split())[:100]}"
 
-    def order(self, seed: int) -> int:
-        """A number that changes of other lines leave as it is."""
-        return zlib.crc32(f"{seed} {self.path} {self.name}".encode())
+    def order(self, seed: int) -> bytes:
+        """A key by which changes are chosen; it stays the same when other lines of the file change."""
+        return hashlib.sha256(f"{seed} {self.path} {self.number} {self.name}".encode()).digest()
 
 
 def changes(path: Path) -> Iterator[Change]:
@@ -56,6 +58,7 @@ def changes(path: Path) -> Iterator[Change]:
     lines = [0]
     for line in data.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
+    seen: Counter[tuple[str, str]] = Counter()
     scopes = dict(_scopes(tree, ()))
     for node, scope in scopes.items():
         changed = mutated(node)
@@ -63,7 +66,9 @@ def changes(path: Path) -> Iterator[Change]:
             assert node.end_lineno is not None and node.end_col_offset is not None
             start, stop = lines[node.lineno - 1] + node.col_offset, lines[node.end_lineno - 1] + node.end_col_offset
             before = data[start:stop].decode()
-            yield Change(path, node.lineno, node.end_lineno, start, stop, before, changed, scope)
+            seen[before, changed] += 1
+            number = seen[before, changed]
+            yield Change(path, node.lineno, node.end_lineno, start, stop, before, changed, number, scope)
 
 
 def _scopes(node: ast.AST, names: tuple[str, ...], inside: bool = False) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
@@ -101,6 +106,8 @@ def mutated(node: ast.AST) -> str | None:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return ast.unparse(ast.Call(ast.Name(EXTREMES[name]), args, node.keywords))
         case ast.Call(func=function, args=[first, second, *others]) if not isinstance(first, ast.Starred):
+            if ast.dump(first) == ast.dump(second):
+                return None
             return ast.unparse(ast.Call(function, [second, first, *others], node.keywords))
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             return "pass"

@@ -226,9 +226,11 @@ def in_fork(work: Callable[[], object]) -> tuple[int, object]:
             os._exit(0)
         finally:
             os._exit(1)
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
+    try:
+        _, status = os.waitpid(child, 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
     return status, pickle.loads(answer.read_bytes()) if status == 0 else None
 
 

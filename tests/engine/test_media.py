@@ -1,0 +1,116 @@
+"""Images within tokens: every range of a sequence, compared with a list that says what each token is."""
+
+import itertools
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.media import IMAGE, Span, Spans, given_rows, image_ids
+from rwkv_gpu.ops.media import TEXT
+
+WIDTH = 2
+
+
+@dataclass(frozen=True)
+class Picture:
+    tokens: int
+    advance: int
+    columns: int
+    identity: bytes
+
+
+FLAT, PLANE, LAST = Picture(3, 3, 0, b"flat"), Picture(6, 3, 3, b"plane"), Picture(2, 1, 2, b"last")
+LAYOUT = [None, FLAT, None, None, PLANE, LAST, None]  # a token of text, or an image
+EYES = SimpleNamespace(
+    whole=True,
+    widths={"rows": WIDTH},
+    angles=None,
+    rows=lambda image: {"rows": np.arange(image.tokens * WIDTH, dtype=np.float32).reshape(-1, WIDTH) + image.tokens},
+)
+
+
+def labels() -> list[tuple[Picture, int] | None]:
+    """Image and row of each token."""
+    parts = [[None] if one is None else [(one, row) for row in range(one.tokens)] for one in LAYOUT]
+    return list(itertools.chain(*parts))
+
+
+def spans(**options) -> Spans:
+    return Spans([Span(at, one[0]) for at, one in enumerate(labels()) if one and one[1] == 0], **options)
+
+
+def divides(at: int) -> bool:
+    """Whether a bound lies within an image."""
+    return at < len(labels()) and labels()[at] is not None and labels()[at][1] > 0
+
+
+ENDS = list(itertools.combinations_with_replacement(range(len(labels()) + 1), 2))
+RANGES = [(start, end) for start, end in ENDS if start < end]
+
+
+def test_each_token_belongs_to_its_image():
+    found = spans(whole=True)
+    for at, one in enumerate(labels()):
+        span = found.within(at)
+        assert (span and (span.image, at - span.start)) == one
+        assert found.whole_at(at) == (span if one and one[1] == 0 else None)
+        assert found.usable(at) == (span.start if span else at)
+        assert spans().whole_at(at) is None and spans().usable(at) == at
+    assert found.usable(len(labels())) == len(labels())
+
+
+def test_a_chunk_ends_before_an_image_that_is_read_as_a_whole():
+    begins = {span.start for span in spans().spans}
+    for start, end in RANGES:
+        assert spans(whole=True).before_whole(start, end) == min(
+            (at for at in range(start + 1, end) if at in begins), default=end
+        )
+        assert spans().before_whole(start, end) == end
+
+
+def test_text_hides_the_ids_of_images():
+    ids = [image_ids(one[0])[one[1]] if one else 7 for one in labels()]
+    assert all((token >= IMAGE) == (one is not None) for token, one in zip(ids, labels(), strict=True))
+    for start, end in RANGES:
+        hidden = [0 if one else 7 for one in labels()[start:end]]
+        assert list(spans().text(ids[start:end], start)) == hidden
+
+
+def test_a_cut_takes_whole_images():
+    for asked in RANGES:
+        images = spans()
+        start, end = images.cut(*asked)
+        assert not divides(start) and not divides(end)
+        assert start == max(at for at in range(asked[0] + 1) if not divides(at))
+        assert end == min(at for at in range(asked[1], len(labels()) + 1) if not divides(at))
+        left = labels()[:start] + labels()[end:]
+        assert [images.within(at) and images.within(at).image for at in range(len(left))] == [
+            one and one[0] for one in left
+        ]
+        assert [span.start for span in images.spans] == [at for at, one in enumerate(left) if one and one[1] == 0]
+
+
+def test_positions_of_any_range_are_those_of_a_walk_through_all_tokens():
+    walked, at = [], 0
+    for one in LAYOUT:
+        for row in range(one.tokens if one else 1):
+            plane = (0, row // one.columns, row % one.columns) if one and one.columns else (row, row, row)
+            walked.append([at + step for step in plane])
+        at += one.advance if one else 1
+    for start, end in RANGES:
+        assert spans().positions(start, end).tolist() == walked[start:end]
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_step_brings_the_rows_of_its_images(before):
+    for start, end in RANGES:
+        batch = SimpleNamespace(rows=before + end - start)
+        given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(), start, end)], EYES)
+        here = labels()[start:end]
+        assert whole == any(here) == bool(given)
+        if given:
+            rows = [EYES.rows(one[0])["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
+            assert np.array_equal(given["rows"], [*np.zeros((before, WIDTH)), *rows])
+            assert given[TEXT][:, 0].tolist() == [1] * before + [0 if one else 1 for one in here]

@@ -34,7 +34,13 @@ class Place:
 PLACES = {
     "engine": Place(
         "rwkv_gpu/engine",
-        ("tests/engine", "tests/vision", "tests/llm/test_driver.py", "tests/llm/test_driver_faults.py", "tests/llm/test_drafts.py"),
+        (
+            "tests/engine",
+            "tests/vision",
+            "tests/llm/test_driver.py",
+            "tests/llm/test_driver_faults.py",
+            "tests/llm/test_drafts.py",
+        ),
     ),
     "text": Place(
         "rwkv_gpu/text",

@@ -106,8 +106,8 @@ def mutated(node: ast.AST) -> str | None:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return ast.unparse(ast.Call(ast.Name(EXTREMES[name]), args, node.keywords))
         case ast.Call(func=function, args=[first, second, *others]) if not isinstance(first, ast.Starred):
-            if ast.dump(first) == ast.dump(second):
-                return None
+            if ast.dump(first) == ast.dump(second) or ast.unparse(function).endswith("suppress"):
+                return None  # their order makes no difference
             return ast.unparse(ast.Call(function, [second, first, *others], node.keywords))
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             return "pass"

@@ -7,13 +7,14 @@ import contextlib
 import gc
 import os
 import pickle
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -35,18 +36,18 @@ class Coverage:
         self._coverage.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected"])
         self._context = ""
 
-    def run(self, items: Sequence[pytest.Item]) -> tuple[list[float], dict[str, dict[int, set[int]]]]:
-        """Seconds of each test, infinite where it fails, and tests by file and line."""
-        seconds = []
+    def run(self, items: Mapping[int, pytest.Item]) -> tuple[dict[int, float], dict[str, dict[int, set[int]]]]:
+        """Seconds of each test that passes, and tests by file and line."""
+        seconds = {}
         self._coverage.start()
-        for number, item in enumerate(items):
+        for (number, item), following in zip(items.items(), [*list(items.values())[1:], None], strict=True):
             self._enter(f"test {number}")
             begin = time.perf_counter()
-            good = passes(item, items[number + 1] if number + 1 < len(items) else None)
-            seconds.append(time.perf_counter() - begin if good else float("inf"))
+            if passes(item, following):
+                seconds[number] = time.perf_counter() - begin
         self._coverage.stop()
         users: dict[str, set[int]] = {}
-        for number, item in enumerate(items):
+        for number, item in items.items():
             users[f"test {number}"] = {number}
             for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
                 for definition in definitions:
@@ -81,6 +82,13 @@ def fixture_name(definition: pytest.FixtureDef) -> str:
     return f"fixture {definition.baseid} {definition.argname}"
 
 
+def near(change: Change, tests: Path) -> bool:
+    """Whether a file of tests is about a change's module: it imports it, or is named like it."""
+    package, module = change.path.parent.name, change.path.stem
+    imported = rf"\b{package}\.{module}\b|\b{package} import .*\b{module}\b"
+    return f"test_{module}" in tests.stem or re.search(imported, tests.read_text()) is not None
+
+
 def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
     """Runs one test, as pytest does."""
     before = item.session.testsfailed
@@ -95,10 +103,13 @@ class Forks:
         self.folders, self.changes = folders, changes  # changes by what to call them
         self.killers: dict[Path, Counter[int]] = {}  # tests that caught changes, by file
         self.sound: set[int] = set()  # tests that pass by themselves
+        self.recorded: set[Path] = set()  # files of tests
+        self.seconds: dict[int, float] = {}  # of each recorded test that passes
+        self.lines: dict[str, dict[int, set[int]]] = {}  # recorded tests by file and line
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Runs all tests once, and for each change those of its lines."""
+        """Prints what becomes of changes, by the tests of their modules, then by all, and how many tests caught."""
         self.items = session.items
         session.config.pluginmanager.unregister(name="terminalreporter")
         gc.unfreeze()
@@ -108,33 +119,48 @@ class Forks:
                 key = (function.__code__.co_filename, function.__code__.co_qualname)
                 self.functions.setdefault(key, []).append(function)
         gc.freeze()
-        begin = time.monotonic()
-        _, (self.seconds, self.lines) = in_fork(lambda: self._record(session))
-        failing = [
-            item.nodeid for item, seconds in zip(self.items, self.seconds, strict=True) if seconds == float("inf")
-        ]
-        print(f"{len(self.items)} tests in {time.monotonic() - begin:.0f} s", *failing, flush=True)
-        for name, changes in self.changes.items():
-            self._run(name, changes)
+        left = {name: self._survivors(changes, near) for name, changes in self.changes.items()}
+        for name, some in left.items():
+            print(f"\n{name}: {len(some)} of {len(self.changes[name])} pass the tests of their modules", flush=True)
+        for name, some in left.items():
+            survivors, count = self._survivors(some, lambda *_: True), len(self.changes[name])
+            caught = count - len(survivors)
+            print(f"\n{name}: {caught} of {count} were caught ({caught / max(1, count):.0%})", *survivors, "", sep="\n")
         return True
 
-    def _run(self, name: str, changes: list[Change]) -> None:
-        """Prints what becomes of changes, and how many tests caught."""
+    def _survivors(self, changes: list[Change], eligible: Callable[[Change, Path], bool]) -> list[Change]:
+        """The changes that no test of some files catches."""
         survivors = []
         for number, change in enumerate(changes, 1):
             begin = time.monotonic()
+            self._record({item.path for item in self.items if eligible(change, item.path)})
             verdict = self._verdict(change)
             print(f"{number} {change}: {verdict} ({time.monotonic() - begin:.1f} s)", flush=True)
             if verdict.startswith("survives"):
                 survivors.append(change)
-        caught = len(changes) - len(survivors)
-        print(f"\n{name}: {caught} of {len(changes)} were caught ({caught / max(1, len(changes)):.0%})")
-        print(*survivors, "", sep="\n", flush=True)
+        return survivors
 
-    def _record(self, session: pytest.Session) -> object:
+    def _record(self, files: set[Path]) -> None:
+        """Learns which lines the tests of some files run, unless it is known."""
+        items = {number: item for number, item in enumerate(self.items) if item.path in files - self.recorded}
+        if not items:
+            return
+        begin = time.monotonic()
         recorder = Coverage([str(Path(folder).resolve()) for folder in self.folders])
-        session.config.pluginmanager.register(recorder)
-        return recorder.run(self.items)
+
+        def record() -> object:
+            self.items[0].config.pluginmanager.register(recorder)
+            return recorder.run(items)
+
+        _, (seconds, found) = in_fork(record)
+        self.recorded |= files
+        self.seconds |= seconds
+        for file, lines in found.items():
+            for line, tests in lines.items():
+                self.lines.setdefault(file, {}).setdefault(line, set()).update(tests)
+        failing = [item.nodeid for number, item in items.items() if number not in seconds]
+        names = ", ".join(sorted({item.path.name for item in items.values()}))
+        print(f"{names}: {len(items)} tests in {time.monotonic() - begin:.0f} s", *failing, flush=True)
 
     def _verdict(self, change: Change) -> str:
         """What becomes of a change: which test catches it."""
@@ -158,7 +184,7 @@ class Forks:
             return "caught by its time, or by the end of its process"
         if killer not in self.sound:
             if self._killer([killer], [], None) is not None:
-                self.seconds[killer] = float("inf")
+                del self.seconds[killer]
                 print(f"fails without a change: {self.items[killer].nodeid}", flush=True)
                 return self._verdict(change)
             self.sound.add(killer)
@@ -171,8 +197,7 @@ class Forks:
         wanted = range(change.line, change.last + 1) if change.scope and not whole else lines
         tests = set().union(*(lines.get(line, ()) for line in wanted))
         caught = self.killers.get(change.path, Counter())
-        tests = {test for test in tests if self.seconds[test] < float("inf")}
-        return sorted(tests, key=lambda test: (-caught[test], self.seconds[test]))
+        return sorted(tests & self.seconds.keys(), key=lambda test: (-caught[test], self.seconds[test]))
 
     def _killer(self, tests: list[int], functions: list[FunctionType], code: CodeType | None) -> int | None:
         """The first test that fails where functions have other code; -1 where one takes too long or ends its fork."""

@@ -27,7 +27,9 @@ EYES = SimpleNamespace(
     whole=True,
     widths={"rows": WIDTH},
     angles=None,
-    rows=lambda image: {"rows": np.arange(image.tokens * WIDTH, dtype=np.float32).reshape(-1, WIDTH) + image.tokens},
+    rows=lambda image, salt: {
+        "rows": np.arange(image.tokens * WIDTH, dtype=np.float32).reshape(-1, WIDTH) + image.tokens + salt
+    },
 )
 
 
@@ -107,10 +109,10 @@ def test_positions_of_any_range_are_those_of_a_walk_through_all_tokens():
 def test_a_step_brings_the_rows_of_its_images(before):
     for start, end in RANGES:
         batch = SimpleNamespace(rows=before + end - start)
-        given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(), start, end)], EYES)
+        given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
         here = labels()[start:end]
         assert whole == any(here) == bool(given)
         if given:
-            rows = [EYES.rows(one[0])["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
+            rows = [EYES.rows(one[0], 9)["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
             assert np.array_equal(given["rows"], [*np.zeros((before, WIDTH)), *rows])
             assert given[TEXT][:, 0].tolist() == [1] * before + [0 if one else 1 for one in here]

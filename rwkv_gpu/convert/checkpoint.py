@@ -10,26 +10,36 @@ from ..gguf.safetensors import is_safetensors, stored_in_safetensors
 from ..gguf.stored import Stored
 from ..gguf.torch_file import is_torch_file, stored_in_torch_file
 
+ADAPTER = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-MOST_JSON = 64 << 20  # bytes
+MOST_SMALL = 64 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The places of all tensors, and the config.json of a folder."""
+    """The places of all tensors, and the config.json of a folder, or the adapter_config.json of an adapter's."""
 
     path: Path
     tensors: dict[str, Stored]
     config: dict[str, Any] = field(default_factory=dict)
+    adapter: bool = False
 
 
 def is_checkpoint(path: Path) -> bool:
-    """True if a path can be converted: a file of torch or safetensors, or a folder with config.json."""
-    return (path / "config.json").is_file() or is_torch_file(path) or is_safetensors(path)
+    """True if a path can be converted: a file of torch or safetensors, or the folder of a model or an adapter."""
+    return (path / "config.json").is_file() or is_adapter(path) or is_torch_file(path) or is_safetensors(path)
+
+
+def is_adapter(path: Path) -> bool:
+    """True for the folder of a LoRA adapter that PEFT wrote."""
+    return (path / ADAPTER).is_file()
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Reads the names and places of all tensors."""
+    if is_adapter(path):
+        return Checkpoint(path, _of_adapter(path), read_json(path / ADAPTER), adapter=True)
     if path.is_dir():
         config = read_json(path / "config.json")
         return Checkpoint(path, _of_folder(path), config)
@@ -41,6 +51,14 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not path.exists():
         raise BadInput(f"{shown}: no such file or folder")
     raise BadFile(f"{shown}: is neither a file of torch.save or safetensors nor a folder with config.json")
+
+
+def _of_adapter(folder: Path) -> dict[str, Stored]:
+    """The tensors of an adapter's file."""
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise BadInput(f"{printable(str(folder))}: has no {WEIGHTS[0]}; download it next to {ADAPTER}")
+    return stored_in_safetensors(path) if path.name == WEIGHTS[0] else stored_in_torch_file(path)
 
 
 def _of_folder(folder: Path) -> dict[str, Stored]:
@@ -70,15 +88,26 @@ def _of_folder(folder: Path) -> dict[str, Stored]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a folder."""
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError):
+        raise BadFile(f"{printable(str(path))}: is no JSON; download it again") from None
+    if not isinstance(found, dict):
+        raise BadFile(f"{printable(str(path))}: is no JSON object; download it again")
+    return found
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of a folder."""
+    return read_small(path).decode(errors="replace")
+
+
+def read_small(path: Path) -> bytes:
+    """The bytes of a file next to the weights."""
     shown = printable(str(path))
     try:
-        if path.stat().st_size > MOST_JSON:
-            raise BadFile(f"{shown}: is too large for a file of JSON")
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise BadFile(f"{shown}: is no JSON; download it again") from None
+        if path.stat().st_size > MOST_SMALL:
+            raise BadFile(f"{shown}: is too large for a file next to the weights; download it again")
+        return path.read_bytes()
     except OSError as error:
         raise BadInput(f"{shown}: cannot be read: {error.strerror}") from None
-    if not isinstance(found, dict):
-        raise BadFile(f"{shown}: is no JSON object; download it again")
-    return found

@@ -3,7 +3,8 @@
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -17,27 +18,45 @@ from ..gguf.quantise import quantise_rows
 from ..gguf.requantise import CHUNK, Progress, type_keys, write_model
 from ..gguf.scan import TensorInfo
 from ..models.registry import load_model
+from .card import card_keys
 from .checkpoint import Checkpoint, open_checkpoint
+from .families import FAMILIES, architecture_of, family_of
+from .folder import plan_folder
+from .lora import plan_adapter
 from .planned import Plan, Planned
 from .rwkv import LAYOUTS, layout_of, plan_rwkv
 from .world import TEMPLATE
 
 # Matrices that stay float32, as llama.cpp has it.
-FLOAT32 = re.compile(r"_norm\.weight$|time_mix_(?:first|w[12]|decay_w[12]|lerp_fused)\.|(?<!\.weight)$")
+FLOAT32 = re.compile(
+    r"_norm\.weight$|time_mix_(?:first|w[12]|decay_w[12]|lerp_fused)\.|ffn_gate_inp(?:_shexp)?\.|(?:position_embd|token_types)\."
+    r"|(?:ssm_conv1d|shortconv\.conv)\.|(?<!\.weight)(?<!\.lora_[ab])$"
+)
 
 
 def convert(
-    source: Path, target: Path, kind: str = "", template: str = TEMPLATE, progress: Progress | None = None
+    source: Path,
+    target: Path,
+    kind: str = "",
+    template: str = "",
+    progress: Progress | None = None,
+    base: Path | None = None,
 ) -> dict[str, Format]:
-    """Writes `target`; returns the format of each tensor. The default is the 16-bit float nearest to the checkpoint."""
+    """Writes `target`; returns the format of each tensor. The default is the 16-bit float nearest to the checkpoint.
+
+    `base` is the folder of the model that an adapter was trained on. Adapters are written in F32 by default.
+    """
     checkpoint = open_checkpoint(source)
     if target.exists() and any(target.samefile(tensor.path) for tensor in checkpoint.tensors.values()):
         raise BadInput(f"{printable(str(target))} is the checkpoint itself; give another name")
-    plan = _plan(checkpoint, template)
-    mix = mix_of(kind or _floats(checkpoint))
+    plan = plan_adapter(checkpoint, base) if checkpoint.adapter else _plan(checkpoint, template)
+    mix = mix_of(kind or ("F32" if plan.adapter else _floats(checkpoint)))
+    if plan.adapter and mix.base not in FLOATS:
+        raise BadInput(f"an adapter cannot be written as {mix.base}; known: {', '.join(FLOATS)}")
     described = _described(plan.tensors, mix, _floats(checkpoint))
-    header = write_header({**_general(plan, source), **plan.metadata, **type_keys(mix)}, described)
-    _check(header, described, source)
+    header = _header({**_general(plan, source), **plan.metadata, **_type_keys(plan, mix)}, described, source)
+    if not plan.adapter:
+        _check(header, described, plan.tensors, source)
     contents = (_written(tensor, new.format) for tensor, new in zip(plan.tensors, described, strict=True))
     write_model(target, header, described, contents, [one.nbytes for one in described], progress)
     return {one.name: one.format for one in described}
@@ -46,20 +65,35 @@ def convert(
 def _plan(checkpoint: Checkpoint, template: str) -> Plan:
     """The contents of the file for a checkpoint."""
     path = printable(str(checkpoint.path))
-    layout = layout_of(checkpoint.tensors)
-    if layout is None:
-        found = checkpoint.config.get("architectures") or checkpoint.config.get("model_type") or "unknown tensors"
-        known = ", ".join(sorted({layout.architecture for layout in LAYOUTS}))
-        raise UnsupportedModel(
-            f"{path}: {printable(str(found), 60)} cannot be converted; known: {known}; for others, take "
-            "llama.cpp's convert_hf_to_gguf.py"
-        )
-    return plan_rwkv(layout, checkpoint.tensors, path, template)
+    if (layout := layout_of(checkpoint.tensors)) is not None:
+        return plan_rwkv(layout, checkpoint.tensors, path, template or TEMPLATE)
+    if (family := family_of(checkpoint)) is not None:
+        plan = plan_folder(family, checkpoint)
+        own: dict[str, Value] = {"tokenizer.chat_template": template} if template else {}
+        return replace(plan, metadata=plan.metadata | own)
+    found = architecture_of(checkpoint.config) or checkpoint.config.get("model_type") or "unknown tensors"
+    known = ", ".join([*sorted({layout.architecture for layout in LAYOUTS}), *FAMILIES])
+    raise UnsupportedModel(
+        f"{path}: {printable(str(found), 60)} cannot be converted; known: {known}; for others, take "
+        "llama.cpp's convert_hf_to_gguf.py"
+    )
 
 
 def _floats(checkpoint: Checkpoint) -> str:
-    """The 16-bit float type that is nearest to the type of the checkpoint."""
-    return "BF16" if next(iter(checkpoint.tensors.values())).type == "BF16" else "F16"
+    """The 16-bit float type of the checkpoint's first matrix of 16 bits; F16 if it has none."""
+    types = (one.type for one in checkpoint.tensors.values() if len(one.shape) > 1)
+    return next((kind for kind in types if kind in ("F16", "BF16")), "F16")
+
+
+def _type_keys(plan: Plan, mix: Mix) -> dict[str, Value]:
+    return {key: value for key, value in type_keys(mix).items() if not plan.adapter or key != "general.file_type"}
+
+
+def _header(metadata: Mapping[str, Value], tensors: Sequence[Described], source: Path) -> bytes:
+    try:
+        return write_header(metadata, tensors)
+    except UnicodeEncodeError:
+        raise BadFile(f"{printable(str(source))}: has a text that is no Unicode; download it again") from None
 
 
 def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Described]:
@@ -76,24 +110,30 @@ def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Descri
 
 
 def _general(plan: Plan, source: Path) -> dict[str, Value]:
-    """General metadata. The name of the model is that of the file or folder."""
+    """General metadata. The name of a model from a file is that of the file."""
+    kind: dict[str, Value] = {"general.architecture": plan.architecture, "general.type": "model"}
+    if plan.adapter:
+        return kind | card_keys(source, plan.tensors, adapter=True) | {"general.type": "adapter"}
+    if source.is_dir():
+        return kind | card_keys(source, plan.tensors)
     total = sum(math.prod(tensor.shape) for tensor in plan.tensors)
-    name = source.name if source.is_dir() else source.stem
-    return {
-        "general.architecture": plan.architecture,
-        "general.type": "model",
-        "general.name": printable(name) or "model",
-        "general.size_label": gguf.size_label(total, total, 0, 0),
-    }
+    name = printable(source.stem) or "model"
+    return kind | {"general.name": name, "general.size_label": gguf.size_label(total, total, 0, 0)}
 
 
-def _check(header: bytes, tensors: Sequence[Described], source: Path) -> None:
-    """Lets the model's loader check names and shapes, with a file that has no weights yet."""
+def _check(header: bytes, tensors: Sequence[Described], planned: Sequence[Planned], source: Path) -> None:
+    """Lets the model's loader check names and shapes, with a file that has no weights yet but computed ones."""
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / "trial.gguf"
         with open(trial, "wb") as out:
             out.write(header)
-            out.truncate(len(header) + sum(aligned(one.nbytes) for one in tensors))
+            place = len(header)
+            for one, new in zip(planned, tensors, strict=True):
+                if one.constant is not None:
+                    out.seek(place)
+                    out.writelines(_written(one, new.format))
+                place += aligned(new.nbytes)
+            out.truncate(place)
         try:
             with GGUFFile.open(trial) as file:
                 load_model(file)
@@ -104,8 +144,7 @@ def _check(header: bytes, tensors: Sequence[Described], source: Path) -> None:
 
 def _written(tensor: Planned, fmt: Format) -> Iterator[bytes]:
     """The bytes of a tensor in a format, some rows at a time."""
-    values = tensor.values()
-    rows = values.reshape(-1, values.shape[-1])
-    step = max(1, CHUNK // rows.shape[-1])
-    for start in range(0, len(rows), step):
-        yield quantise_rows(fmt, rows[start : start + step]).tobytes()
+    for rows in tensor.parts():
+        step = max(1, CHUNK // rows.shape[-1])
+        for start in range(0, len(rows), step):
+            yield quantise_rows(fmt, rows[start : start + step]).tobytes()

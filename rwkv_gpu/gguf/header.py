@@ -12,7 +12,7 @@ from .formats import Format
 ALIGNMENT = 32
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 
-Value = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
+Value = int | np.int32 | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ def _value(value: Value) -> bytes:
         return struct.pack("<IB", BOOL, value)
     if isinstance(value, float):
         return struct.pack("<If", F32, value)
+    if isinstance(value, np.int32):
+        return struct.pack("<Ii", I32, int(value))
     if isinstance(value, int):
         return struct.pack("<II", U32, value)
     count = struct.pack("<Q", len(value))

@@ -27,6 +27,11 @@ class Stored:
         """The number of its elements."""
         return math.prod(self.shape)
 
+    def rows(self, start: int, stop: int) -> "Stored":
+        """Some rows of the tensor, seen as a matrix."""
+        width = self.shape[-1]
+        return Stored(self.path, self.offset + start * width * WIDTHS[self.type], self.type, (stop - start, width))
+
     def read(self) -> Floats:
         """All numbers as float32, in its shape."""
         if self.type not in WIDTHS:

@@ -1,4 +1,4 @@
-"""Tiny RWKV checkpoints with random numbers, under the names of each program."""
+"""Tiny checkpoints with random numbers, under the names of each program."""
 
 import re
 

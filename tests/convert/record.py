@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from rwkv_gpu.convert.world import world_tokenizer
 from rwkv_gpu.text.rwkv import unescape
 from tests.convert import checkpoints
 from tests.convert.checkpoints import HEAD, INNER, LAYERS, RANK, TOKENS, WIDTH
+from tests.convert.hub_folders import write_folder
+from tests.convert.hub_kinds import KINDS
 from tests.gguf.test_safetensors import whole
 
+SHORT = 16  # values of a list that are recorded themselves
 RECORD = Path(__file__).with_name("llama_cpp.json")
 SIZES = {
     "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS, "vocab_size": TOKENS,
@@ -71,10 +75,31 @@ def record(kind: str, folder: Path) -> dict[str, Any]:
     written = [unescape(token) for token in tokens[1:65530]]
     lines = [f"{i + 1} {token!r} {len(token)}\n" for i, token in enumerate(written)]
     (folder / "rwkv_vocab_v20230424.txt").write_text("".join(lines))
+    return converted(folder, "")
+
+
+# llama.cpp knows pre-tokenizers by the tokens of a long text; of a tiny vocabulary the name has to be given.
+WRAPPER = """
+import runpy, sys
+llama, pre, folder, out = sys.argv[1:]
+sys.path[:0] = [llama, llama + "/gguf-py"]
+import conversion.base
+conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
+sys.argv = ["convert", folder, "--outfile", out]
+runpy.run_path(llama + "/convert_hf_to_gguf.py", run_name="__main__")
+"""
+
+
+def converted(folder: Path, pre: str) -> dict[str, Any]:
+    """What llama.cpp's converter writes for a folder."""
     out = folder / "out.gguf"
-    script = Path(os.environ["LLAMA"]) / "convert_hf_to_gguf.py"
-    subprocess.run([os.environ["PYTHON"], script, folder, "--outfile", out], check=True)
+    arguments = [os.environ["LLAMA"], pre, str(folder), str(out)]
+    subprocess.run([os.environ["PYTHON"], "-c", WRAPPER, *arguments], check=True)
     return described(out)
+
+
+# Numbers that are computed: their last bits depend on the program.
+COMPUTED = re.compile(r"ssm_a$|rope_freqs\.weight$")
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -83,24 +108,49 @@ def described(path: Path) -> dict[str, Any]:
     keys = {}
     for name, one in reader.fields.items():
         value = one.contents()
-        if isinstance(value, list):
-            value = hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+        if isinstance(value, list) and len(value) > SHORT:
+            value = digest(json.dumps(value).encode())
         if not name.startswith("GGUF."):
             keys[name] = [[kind.name for kind in one.types], value]
     tensors = {
-        one.name: [one.tensor_type.name, one.shape.tolist(), hashlib.sha256(one.data.tobytes()).hexdigest()[:16]]
-        for one in reader.tensors
+        one.name: [one.tensor_type.name, one.shape.tolist(), _contents(one.name, one.data)] for one in reader.tensors
     }
     return {"keys": keys, "tensors": tensors}
 
 
+def _contents(name: str, data: np.ndarray) -> Any:
+    return [f"{x:.4g}" for x in data.reshape(-1).tolist()] if COMPUTED.search(name) else digest(data.tobytes())
+
+
+def digest(data: bytes) -> str:
+    """A short digest."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def written(found: dict[str, Any]) -> str:
+    """The record as JSON, a line for each key and each tensor."""
+    kinds = []
+    for kind, one in found.items():
+        parts = []
+        for part, rows in one.items():
+            lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()]
+            parts.append(f'"{part}": {{\n  ' + ",\n  ".join(lines) + "}")
+        kinds.append(f'"{kind}": {{\n ' + ",\n ".join(parts) + "}")
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
+
+
 def main() -> None:
-    """Writes the record."""
-    found = {}
-    for kind in CONFIGS:
+    """Writes the record, or only that of the kinds that are named."""
+    found = json.loads(RECORD.read_text()) if sys.argv[1:] else {}
+    for kind in sys.argv[1:] or [*CONFIGS, *KINDS]:
         with tempfile.TemporaryDirectory() as folder:
-            found[kind] = record(kind, Path(folder))
-    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+            path = Path(folder)
+            if kind in KINDS:
+                tokenizer = KINDS[kind].tokenizer
+                found[kind] = converted(write_folder(path, KINDS[kind]), tokenizer.pre or tokenizer.kind)
+            else:
+                found[kind] = record(kind, path)
+    RECORD.write_text(written(found))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from rwkv_gpu.convert.convert import convert
-from rwkv_gpu.convert.world import TEMPLATE
 from rwkv_gpu.gguf.mixes import MIXES
 
 from .bars import quantise_bar
@@ -21,22 +20,33 @@ from .sizes import sized
 @click.command("convert", cls=Page, epilog="Example: rwkv-gpu convert rwkv7-g1.pth rwkv7-g1.gguf --type Q4_K_M")
 @click.argument("source", metavar="IN", type=FileName())
 @click.argument("target", metavar="OUT.gguf", type=FileName())
-@click.option("--type", "kind", default="", metavar="TYPE", help="As of quantize; by default F16, or BF16 as in IN.")
+@click.option(
+    "--type", "kind", default="", metavar="TYPE", help="As of quantize; by default F16, or BF16 as in IN; adapters F32."
+)
 @yes_option("Replace OUT.gguf without asking.")
 @click.option(
-    "--chat-template", "template", default=TEMPLATE, metavar="NAME", show_default=True,
-    help="The chat template of the file: the text of one, or a name; rwkv-g1 for models that think.",
+    "--chat-template",
+    "template",
+    default="",
+    metavar="NAME",
+    help="The chat template of the file: the text of one, or a name. By default the folder's own; of RWKV's files "
+    "rwkv-world, and rwkv-g1 is for models that think.",
+)
+@click.option(
+    "--base", type=FileName(), metavar="FOLDER",
+    help="Of an adapter: the folder of the model that it was trained on; its config.json is enough.",
 )  # fmt: skip
-def command(source: str, target: str, kind: str, template: str) -> None:
-    """Write the RWKV-6 or RWKV-7 model IN as GGUF.
+def command(source: str, target: str, kind: str, template: str, base: str | None) -> None:
+    """Write the checkpoint IN as GGUF: a model, or a LoRA adapter.
 
-    IN is a file of torch (.pth) or safetensors (.st) with the names of RWKV's own programs, or a folder of
-    flash-linear-attention. No code in it runs. Types:
+    IN is a folder of the Hugging Face hub: Llama, Mistral, Qwen2, Qwen3, Qwen3.5, Gemma 3, SmolLM3, LFM2, Mamba-2,
+    BERT, RWKV-7 of flash-linear-attention, or a LoRA adapter of PEFT. Or it is a file of torch (.pth) or safetensors
+    (.st) with the names of RWKV's own programs, RWKV-6 or RWKV-7. No code in it runs. Types:
     """
     if not may_replace(Path(target)):
         raise click.exceptions.Exit(1)
     with quantise_bar(Screen()) as bar:
-        formats = convert(Path(source), Path(target), kind, template, bar.update)
+        formats = convert(Path(source), Path(target), kind, template, bar.update, Path(base) if base else None)
     shares = Counter(fmt.name for fmt in formats.values())
     counts = ", ".join(f"{count} {name}" for name, count in shares.most_common())
     echo_text(f"{target}: {sized(Path(target).stat().st_size)}; tensors: {counts}", err=True)

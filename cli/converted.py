@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rwkv_gpu.convert.checkpoint import is_checkpoint, open_checkpoint
+from rwkv_gpu.convert.checkpoint import is_adapter, is_checkpoint, open_checkpoint
 from rwkv_gpu.errors import BadInput
 
 from .bars import quantise_bar
@@ -12,13 +12,20 @@ from .echo import echo_text
 from .folders import cache_folder
 from .screen import Screen
 
+OTHERS = "*.json", "*.jinja", "*.model", "*.txt", "README.md", "*/config.json", "*/*.jinja"  # files of a folder
 
-def converted(name: str) -> str:
-    """The path of a GGUF file for a model: the path itself, or that of a checkpoint's conversion."""
+
+def converted(name: str, *, adapter: bool = False) -> str:
+    """The path of a GGUF file for a model or an adapter: the path itself, or that of a checkpoint's conversion."""
     source = Path(name)
     if not is_checkpoint(source):
         return name
-    target = cache_folder() / "converted" / f"{source.resolve().stem}-{_version(source)}.gguf"
+    if is_adapter(source) and not adapter:
+        raise BadInput(f"{name} is a LoRA adapter; give the model that it was trained on, and --lora {name}")
+    name_of, version = source.resolve().name if source.is_dir() else source.resolve().stem, _version(source)
+    # An adapter is known by the name of its file.
+    place = f"{version}/{name_of}.gguf" if adapter else f"{name_of}-{version}.gguf"
+    target = cache_folder() / "converted" / place
     if not target.exists():
         from rwkv_gpu.convert.convert import convert  # not needed for GGUF files
 
@@ -26,15 +33,17 @@ def converted(name: str) -> str:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{target.parent}: cannot be written: {error.strerror}; set RWKV_GPU_CACHE") from None
-        echo_text(f"rwkv-gpu: converting {name} to {target}, once; smaller: `rwkv-gpu convert --type Q4_K_M`", err=True)
+        smaller = "" if adapter else "; smaller: `rwkv-gpu convert --type Q4_K_M`"
+        echo_text(f"rwkv-gpu: converting {name} to {target}, once{smaller}", err=True)
         with quantise_bar(Screen()) as bar:
             convert(source, target, progress=bar.update)
     return str(target)
 
 
 def _version(source: Path) -> str:
-    """Changes when a file of the checkpoint is replaced."""
-    files = sorted({source, *(tensor.path for tensor in open_checkpoint(source).tensors.values())})
+    """Changes when a file of the checkpoint is replaced, weights or others."""
+    others = [path for pattern in OTHERS for path in source.glob(pattern)] if source.is_dir() else [source]
+    files = sorted({*others, *(tensor.path for tensor in open_checkpoint(source).tensors.values())})
     stats = [(str(path.resolve()), os.stat(path)) for path in files if path.is_file()]
     facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]

@@ -83,7 +83,9 @@ class AdapterName(FileName):
     def path(name: str) -> str:
         """The file with that name. An adapter on the hub is pulled if missing."""
         if os.path.exists(name) or is_path(name):
-            return name
+            from .converted import converted  # not needed to look up a name
+
+            return converted(name, adapter=True)
         found = store().find(name)
         if found is None and not is_hub_name(name):
             raise BadInput(f"no LoRA adapter {shown(name)}: give a GGUF file, or a name of `rwkv-gpu list` or the hub")

@@ -24,6 +24,7 @@ DROPPED = re.compile(
     r"^(?:mlp|vit\.|merger\.|resampler\.)|visual\.|vision[._]|audio[._]|projector\.|patch_embed|\.rotary_emb\.inv_freq$"
     r"|\.attention\.(?:masked_)?bias$"
 )
+TABLE = "token_embd.weight"
 EXPERT = re.compile(r"(.+\.experts)\.(\d{1,5})\.(.+)")
 EXPERTS = re.compile(r"_exps\.weight$")  # the names of their tensors in a file
 FUSED = re.compile(r"(.+\.experts)\.gate_up_proj(?:\.weight)?")
@@ -74,8 +75,13 @@ def plan_folder(family: Family, checkpoint: Checkpoint) -> Plan:
     used = family.used(config, checkpoint.tensors)
     keys = {**(common_keys(config) if family.has_common_keys else {}), **family.keys(config, used)}
     metadata = {f"{'' if key.startswith('tokenizer.') else family.name + '.'}{key}": one for key, one in keys.items()}
-    tokens = {**tokenizer_keys(checkpoint.path, family.vocabulary(config), family.pre), **family.tokens(config)}
-    return Plan(family.name, metadata | tokens, _in_order([*family.computed(config), *_planned(family, config, used)]))
+    size = family.vocabulary(config)
+    tokens = {**tokenizer_keys(checkpoint.path, size, family.pre), **family.tokens(config)}
+    tensors = [*family.computed(config), *_planned(family, config, used)]
+    rows = next((one.shape[0] for one in tensors if one.name == TABLE and one.shape), size)
+    if rows != size:
+        raise BadFile(f"{path}: the embedding has {rows} rows, expected {size}; config.json belongs to another model")
+    return Plan(family.name, metadata | tokens, _in_order(tensors))
 
 
 def table_of(family: Family, blocks: int) -> Names:

@@ -13,11 +13,10 @@ from ..gguf.stored import WIDTHS, Stored
 from .checkpoint import Checkpoint, read_json
 from .config import Config
 from .families import FAMILIES, architecture_of
-from .folder import Family, stacked, table_of, target_of
+from .folder import TABLE, Family, stacked, table_of, target_of
 from .planned import AS_STORED, Change, Plan, Planned
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.(?:lora_([AB])\.weight|lora_embedding_([AB]))")
-TABLE = "token_embd.weight"
 # What PEFT can do that a file cannot say.
 OTHERS = {"use_dora": "DoRA", "fan_in_fan_out": "transposed matrices", "alora_invocation_tokens": "aLoRA"}
 OTHERS |= {"alpha_pattern": "a scale for each matrix"}

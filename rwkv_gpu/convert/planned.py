@@ -71,7 +71,8 @@ class Planned:
                 yield self._changed(source.rows(start, min(start + step, rows))).reshape(-1, width)
 
     def _changed(self, source: Stored) -> Floats:
-        values = self.change(RESHAPES[self.reshape](source.read()))
+        with np.errstate(over="ignore"):  # reported below
+            values = self.change(RESHAPES[self.reshape](source.read()))
         if self.change.compute is not None and source.type == "F16":  # llama.cpp computes in the type of the checkpoint
             values = values.astype(np.float16).astype(np.float32)
         if not np.isfinite(values).all():

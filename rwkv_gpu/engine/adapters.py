@@ -53,7 +53,7 @@ class Adapter:
             raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
         with GGUFFile.open(path) as file:
             if kind_of(file) != "lora":
-                raise BadInput(f"{path}: is no LoRA adapter; convert one with llama.cpp's convert_lora_to_gguf.py")
+                raise BadInput(f"{path}: is no LoRA adapter; `rwkv-gpu convert` writes one from a folder of PEFT")
             wanted, own = (printable(f.str("general.architecture"), 60) for f in (model, file))
             if own != wanted:
                 raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")

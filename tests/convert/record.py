@@ -22,6 +22,7 @@ from rwkv_gpu.convert.world import world_tokenizer
 from rwkv_gpu.text.rwkv import unescape
 from tests.convert import checkpoints
 from tests.convert.checkpoints import HEAD, INNER, LAYERS, RANK, TOKENS, WIDTH
+from tests.convert.hub_adapters import ADAPTERS, write_adapter
 from tests.convert.hub_folders import write_folder
 from tests.convert.hub_kinds import KINDS
 from tests.gguf.test_safetensors import whole
@@ -90,6 +91,13 @@ runpy.run_path(llama + "/convert_hf_to_gguf.py", run_name="__main__")
 """
 
 
+def converted_adapter(folder: Path, base: Path) -> dict[str, Any]:
+    """What llama.cpp's converter of adapters writes."""
+    out, script = folder / "out.gguf", Path(os.environ["LLAMA"]) / "convert_lora_to_gguf.py"
+    subprocess.run([os.environ["PYTHON"], script, folder, "--base", base, "--outfile", out], check=True)
+    return described(out)
+
+
 def converted(folder: Path, pre: str) -> dict[str, Any]:
     """What llama.cpp's converter writes for a folder."""
     out = folder / "out.gguf"
@@ -142,12 +150,14 @@ def written(found: dict[str, Any]) -> str:
 def main() -> None:
     """Writes the record, or only that of the kinds that are named."""
     found = json.loads(RECORD.read_text()) if sys.argv[1:] else {}
-    for kind in sys.argv[1:] or [*CONFIGS, *KINDS]:
+    for kind in sys.argv[1:] or [*CONFIGS, *KINDS, *ADAPTERS]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             if kind in KINDS:
                 tokenizer = KINDS[kind].tokenizer
                 found[kind] = converted(write_folder(path, KINDS[kind]), tokenizer.pre or tokenizer.kind)
+            elif kind in ADAPTERS:
+                found[kind] = converted_adapter(*write_adapter(path, ADAPTERS[kind]))
             else:
                 found[kind] = record(kind, path)
     RECORD.write_text(written(found))

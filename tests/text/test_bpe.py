@@ -46,6 +46,10 @@ def test_any_bytes_decode_to_themselves_or_the_replacement_character(data):
     assert tokenizer.decode_bytes(tokenizer.encode(data)) == text
 
 
+def test_a_character_beyond_unicode_is_the_replacement_character():
+    assert decode_leniently(b"\xff\xf4\x8f\xbf\xbf\xf4\x90\x80\x80") == "\ufffd\U0010ffff\ufffd"
+
+
 UNITS = [
     " ",
     "\t",

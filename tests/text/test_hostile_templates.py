@@ -1,5 +1,7 @@
 """No template hangs, fills the memory, crashes or reaches out: each ends soon in a typed error."""
 
+import operator
+import sys
 import time
 import tracemalloc
 from contextlib import suppress
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rwkv_gpu.errors import BadInput, BadTemplate
+from rwkv_gpu.text import growth
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.template import ChatTemplate
 from tests.text.hostile_templates import ENDLESS, FRAGMENTS, LARGE, MALFORMED, REACHING
@@ -87,6 +90,71 @@ def test_a_refused_template_can_run_again():
 def test_the_limits_grow_with_what_is_given():
     long = [{"role": "user", "content": "é" * 3_000_000}]
     assert len(ChatTemplate("chatml").render(long)) > 3_000_000
+
+
+def nested(depth):
+    value = "a"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+LIMITS = {  # what may just be, and what may not
+    "nesting": (lambda budget: budget.weigh(nested(64)), lambda budget: budget.weigh(nested(65))),
+    "bits": (lambda budget: budget.weigh((1 << 4096) - 1), lambda budget: budget.weigh(1 << 4096)),
+    "a value": (lambda budget: budget.allow(budget._largest), lambda budget: budget.allow(budget._largest + 1)),
+    "work": (lambda budget: budget.spend(budget.left), lambda budget: budget.spend(budget.left + 1)),
+    "digits": (lambda budget: growth.rounded(budget, 1.5, -100), lambda budget: growth.rounded(budget, 1.5, 101)),
+    "a power": (lambda budget: growth.power(budget, 1, 4096), lambda budget: growth.power(budget, 1, 4097)),
+    "a negative power": (lambda budget: growth.power(budget, 3, 2048), lambda budget: growth.power(budget, 3, -2049)),
+    "a width": (lambda budget: growth.percent(budget, "%9d", 1), lambda budget: growth.percent(budget, "%*d", 9, 1)),
+    "a sum": (lambda budget: growth.summed(budget, [1], start=1), lambda budget: growth.summed(budget, [], start=[])),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_is_reached_and_not_exceeded(name):
+    within, beyond = LIMITS[name]
+    within(Budget(Limits(), "given"))
+    with pytest.raises(Exceeded):
+        beyond(Budget(Limits(), "given"))
+
+
+CALLS = [  # whose results grow with numbers and texts, as a template makes them
+    *[("center", "ab", [n]) for n in (0, 3, 5000)],
+    *[("rjust", "ab", [n, "é"]) for n in (0, 3, 5000)],
+    *[("replace", text, [old, "n" * 900]) for text in ("", "a", "abab" * 50) for old in ("", "a", "ab", "x")],
+    *[("join", "d" * 700, [["a"] * n]) for n in (0, 1, 2, 30)],
+    *[("expandtabs", "a\t" * 40, [n]) for n in (0, 1, 500)],
+    *[("format", f"{{:>{n}}}{{}}", ["a", "b" * n]) for n in (1, 30, 4000)],
+    *[("*", left, [right]) for left, right in (("ab", 3000), (700, "ab"), ([1, 2], 900), ("ab", -1), (3, 4))],
+    *[("+", "a" * n, ["b" * n]) for n in (1, 5000)],
+    *[("%", f"%{n}s and %s", ["a" * n]) for n in (1, 30, 4000)],
+]
+RUN = {"*": operator.mul, "+": operator.add, "%": lambda text, value: text % (value, value)}
+
+
+def test_no_result_is_larger_than_was_foreseen_nor_far_smaller():
+    for name, value, arguments in CALLS:
+        foreseen = {**growth.METHODS, **growth.OPERATORS}[name](Budget(Limits()), value, *arguments)
+        made = RUN[name](value, *arguments) if name in RUN else getattr(value, name)(*arguments)
+        size = 0 if isinstance(made, int) else sys.getsizeof(made)
+        assert size - 100 <= foreseen <= 20 * size + 4000, (name, value, arguments)
+
+
+def test_a_search_pays_for_the_longest_text_that_is_sought():
+    budget = Budget(Limits(), "given")
+    before = budget.left
+    growth.METHODS["strip"](budget, "t" * 800, "a", "s" * 40)
+    assert before - budget.left == 800 * 40 // 8
+
+
+def test_json_with_lines_and_escapes_is_foreseen():
+    value = {"a": [{"b": ["é" * 20] * 30}] * 5}
+    for options in ({}, {"indent": 9}, {"indent": "tab "}, {"ensure_ascii": True}, {"separators": (" , ", " : ")}):
+        budget = Budget(Limits())
+        size = sys.getsizeof(growth.tojson(value, **options))
+        assert size <= growth.dumped(budget, value, **options) <= 20 * size
 
 
 def test_a_value_weighs_what_its_entries_weigh_each_time():

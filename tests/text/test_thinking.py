@@ -184,3 +184,24 @@ def test_marks_follow_the_template():
 
 
 GEMMA4 = marks_of("<channel|>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>analysis<|message|>PLAN<|end|><|start|>assistant<|channel|>final<|message|>ANSWER",
+        "<|channel>thoughtPLAN<channel|>ANSWER",
+        "<|START_THINKING|>PLAN<|END_THINKING|>ANSWER",
+        "<think:opensource>PLAN</think:opensource>ANSWER",
+        "[THINK]PLAN[/THINK]ANSWER",
+        "<seed:think>PLAN</seed:think>ANSWER",
+        "<think>PLAN</think><response>ANSWER</response>",
+        "<think>PLAN</think>ANSWER",
+    ],
+)
+def test_an_answer_in_the_marks_of_its_template_is_split(text):
+    """The template shows the marks: the text does, too."""
+    splitter = marks_of(text).splitter("")
+    parts = [part for letter in text for part in splitter.feed(letter)] + splitter.flush()
+    assert "".join(part.text for part in parts if part.thinking).strip() == "PLAN"
+    assert "".join(part.text for part in parts if not part.thinking).strip() == "ANSWER"

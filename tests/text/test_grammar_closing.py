@@ -105,6 +105,15 @@ def test_an_answer_has_all_its_budget_but_for_its_end(writer):
     assert max(used) >= 38
 
 
+@pytest.mark.parametrize("kinds", [["a long name of a kind", "bird", "x"], ["x", "a long name", "b" * 40]])
+def test_a_budget_that_the_shortest_answer_just_fits_in_is_enough(writer, kinds):
+    shortest = json.dumps({"kind": min(kinds, key=len)}, separators=(",", ":"))
+    budget = len(writer.grammars._pool.worker._pieces.split(shortest.encode())) + 1  # the end is a token, too
+    for seed in range(5):
+        text, _ = writer.write(closed_object(kind={"enum": kinds}), budget, seed)
+        assert text.decode() == shortest
+
+
 def test_a_budget_that_no_answer_fits_in_is_no_error(writer):
     text, used = writer.write(closed_object(**dict.fromkeys(NAMES, TEXT)), 5, seed=0)
     assert used == 5 and text.startswith(b"{")

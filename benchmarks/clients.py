@@ -25,7 +25,7 @@ LAST_CHUNK = b"0\r\n"  # of a response
 
 @dataclass
 class Times:
-    """What the clients of one round saw, in seconds."""
+    """Times that the clients of one round measured, in seconds."""
 
     tokens: int = 0
     wall: float = 0.0
@@ -48,7 +48,7 @@ class Load:
     seconds: float = 0.0  # of a steady load
 
     def answers(self, stream: int) -> Iterator[tuple[int, float]]:
-        """The tokens of each answer of a stream, and the seconds of the pause before it."""
+        """The number of tokens of each answer in a stream, and the pause before it in seconds."""
         if not self.seconds:
             yield self.tokens, 0.0
             return

@@ -1,4 +1,4 @@
-"""What a replayed dispatch costs the CPU, and what recording a plan costs.
+"""Measures the CPU time to replay a dispatch and to record a plan.
 
     python -m benchmarks.dispatch [--device NAME] [--dispatches 500]
 

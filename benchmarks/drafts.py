@@ -62,7 +62,7 @@ class Way:
 
 @dataclass
 class Answers:
-    """What one side gave by one way."""
+    """The result of one side with one source of drafts."""
 
     tokens: list[int]
     rates: list[float]
@@ -78,7 +78,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Task:
-    """What is answered."""
+    """The prompts and answers of the benchmark."""
 
     prompt: list[int]
     count: int  # tokens of an answer
@@ -118,7 +118,7 @@ class Ours:
         return Answers(runs[-1][0], rates, drafted // task.repeats, accepted // task.repeats)
 
     def _proposers(self, way: Way, plain: list[int]) -> list[Proposer]:
-        """What drafts."""
+        """The source of drafts."""
         known = None if way.right is None else Known(plain, way.right)
         if way.kind == "lookup":
             return [PromptLookup()]
@@ -163,7 +163,7 @@ def runner_of(device: Device, file: GGUFFile, task: Task, *, heads: bool = False
 
 
 def cells(way: Way, sides: list[Ours | Theirs], task: Task, plain: dict[str, Answers]) -> list[str]:
-    """Of a row; a side that ends leaves `sides`."""
+    """Measures one row of the table. A side whose process ends is removed from `sides`."""
     found = [way.name]
     for side in list(sides):
         try:

@@ -1,4 +1,4 @@
-"""What the engine makes of a device: tokens a second by batch, the wait for a first token, idle time, CPU time, memory.
+"""Measures the engine on a device: tokens a second by batch, the wait for a first token, idle time, CPU time, memory.
 
     python -m benchmarks.engine rwkv7-0.1b --device 0
 
@@ -31,7 +31,7 @@ def ids_of(count: int, seed: int) -> list[int]:
 
 
 class Decoded(NamedTuple):
-    """What several sequences took to generate, from when all had begun."""
+    """Decode time of several sequences, from the moment when all have begun."""
 
     tokens: int
     steps: int
@@ -66,7 +66,7 @@ def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: T
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
-    """What it took, and how long the GPU had nothing to do when it was done again."""
+    """Duration of the run, and the idle time of the GPU in a second run."""
     took = decode(runner, batch, tokens, look_ahead)
     trace = Trace(runner.device, MOST_STEPS)
     decode(runner, batch, tokens, look_ahead, trace)

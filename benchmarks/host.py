@@ -1,4 +1,4 @@
-"""What the host computes for a step of decode, by part: CPU time of the thread that steps, and what of it is wgpu's.
+"""What the host computes for a step of decode, by part: CPU time of the stepping thread, and the share of wgpu.
 
     python -m benchmarks.host [rwkv7-2.9b-q4_k_m ...] [--device NAME] [--batches 1,16] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""What an NVIDIA driver makes of the kernels of one step, instruction by instruction.
+"""Lists the machine code that an NVIDIA driver generates for the kernels of one step.
 
     python -m benchmarks.machine_code FOLDER [--synthetic rwkv7-2.9b-q4_k_m] [--layers 4] [--rows 1] [--prompt]
         [--matrix-units]
@@ -83,7 +83,7 @@ def machine_code(wgsl: Path) -> str:
 
 
 def instructions(program: bytes) -> bytes:
-    """What a program's section of instructions holds, 16 bytes each."""
+    """The instructions in a program's section, 16 bytes each."""
     for at in range(0x20, 0x200, 4):
         kind, nbytes, start = struct.unpack_from("<III", program, at)
         if kind == CODE and 0x100 < start < 0x400 and 0x80 <= nbytes <= len(program) - start:
@@ -98,7 +98,7 @@ def architecture() -> str:
 
 
 def waits(sass: str) -> list[str]:
-    """Where memory is asked for, and which instruction is the first that wants what was asked for."""
+    """Each load, and the first instruction that waits for its result."""
     found: list[str] = []
     asked: dict[int, str] = {}  # by register
     for number, line in enumerate(filter(None, map(LINE.match, sass.splitlines()))):
@@ -120,7 +120,7 @@ def waits(sass: str) -> list[str]:
 
 
 def summary(sass: str) -> str:
-    """How many instructions of which kind, and registers."""
+    """Number of instructions of each kind, and of registers."""
     texts = [GUARD.sub("", line[2]) for line in map(LINE.match, sass.splitlines()) if line]
     kinds = Counter(re.split(r"[. ]", text)[0] for text in texts if not text.startswith("NOP"))
     registers = 1 + max((int(r) for text in texts for r in REGISTER.findall(text)), default=0)

@@ -1,4 +1,4 @@
-"""What a benchmark opens: an adapter by its name, a model by its file or by the name of a synthetic one."""
+"""Opens adapters by name, and models by file or by the name of a synthetic one."""
 
 import tempfile
 from collections.abc import Callable, Iterator

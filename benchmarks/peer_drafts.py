@@ -20,7 +20,7 @@ RUNS = 8, 4, 2  # tokens that a lookup compares, the longest first
 
 
 class Greedy(Peer):
-    """A model with one sequence that grows, is cut, and says which token is the likeliest."""
+    """A model with one sequence, which can grow and be cut. Returns the most likely token."""
 
     def __init__(self, path: str, threads: int, rollback: int) -> None:
         super().__init__(path, threads)
@@ -37,7 +37,7 @@ class Greedy(Peer):
         self.copies = has_state and not lib.llama_n_rs_seq(self.context)
 
     def keep(self) -> None:
-        """A copy of a memory that cannot be cut, before it grows by tokens that may be wrong."""
+        """Copies a memory that cannot be cut, before tokens are added that may be wrong."""
         if self.copies:
             size = lib.llama_state_seq_get_size_ext(self.context, 0, PARTIAL)
             copy = (ctypes.c_uint8 * size)()
@@ -45,7 +45,7 @@ class Greedy(Peer):
             self.mark = self.held, copy
 
     def cut(self, length: int) -> None:
-        """Removes what is beyond a length, and more where a copy has less."""
+        """Removes tokens beyond a length; restores an earlier copy if necessary."""
         if length >= self.held:
             return
         if self.mark is not None:
@@ -67,7 +67,7 @@ class Greedy(Peer):
 
 
 class Lookup:
-    """What followed the last run of tokens that equals the end of the text."""
+    """The tokens after the latest earlier match of the end of the text."""
 
     def __init__(self) -> None:
         self.places: dict = {}
@@ -87,7 +87,7 @@ class Lookup:
 
 
 class Known:
-    """Tokens of an answer that was given before, each of them right with a probability."""
+    """Tokens of a known answer, each of which is right with a probability."""
 
     def __init__(self, prompt: int, answer: list, right: float) -> None:
         self.prompt, self.answer, self.right = prompt, answer, right

@@ -23,7 +23,7 @@ FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED
 
 
 def low_level():
-    """The bindings alone: what stands around them in the package needs more than a build folder has."""
+    """Imports only the bindings, because the rest of the package needs files that a build folder lacks."""
     spec = importlib.util.find_spec("llama_cpp")
     package = types.ModuleType("llama_cpp")
     package.__path__ = list(spec.submodule_search_locations)
@@ -49,7 +49,7 @@ def devices() -> list[str]:
 
 
 class Step:
-    """One llama_batch of (id, position, sequence, whether logits are asked for), in memory of its own."""
+    """A llama_batch of (id, position, sequence, needs logits) in its own memory."""
 
     def __init__(self, rows: list) -> None:
         n, ids = len(rows), ctypes.POINTER(lib.llama_seq_id)

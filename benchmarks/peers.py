@@ -43,7 +43,7 @@ TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
 
 
 def read_test(text: str) -> Test:
-    """What is meant by pp64,512@0,4096 or tg32@512x1,16"""
+    """Parses workloads such as pp64,512@0,4096 or tg32@512x1,16"""
     found = TEST.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"'{text}' is nothing like pp64,512@0,4096 or tg32@512x1,16")
@@ -127,7 +127,7 @@ def shown(rates: list[float]) -> str:
 
 
 def loaded(peers: Sequence[Peer]) -> Iterator[Peer]:
-    """Those that have come up, each with a line that says where."""
+    """The peers that started, each with a line that names its device."""
     for peer in peers:
         try:
             click.echo(f"{peer.name}: {peer.loaded()}")

@@ -96,7 +96,7 @@ def served(path: str, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.LL
 
 @contextlib.contextmanager
 def server_process(command: list[str]) -> Iterator[int]:
-    """A server in a process of its own: its port once it is ready."""
+    """Starts a server as a process. Returns its port when it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryFile() as log:
@@ -116,7 +116,7 @@ def server_process(command: list[str]) -> Iterator[int]:
 
 
 def is_ready(port: int) -> bool:
-    """Whether a server says that it is healthy."""
+    """True if a server reports that it is healthy."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -1,4 +1,4 @@
-"""What is compared: rwkv-gpu in this process, builds of llama.cpp in their own processes, variants of a model."""
+"""The sides of a comparison: rwkv-gpu in this process, builds of llama.cpp in others, variants of a model."""
 
 import dataclasses
 import itertools
@@ -45,7 +45,7 @@ class Ours:
         self._pool = pool
 
     def prepare(self, work: Workload) -> None:
-        """Makes ready what is not to be timed."""
+        """Prepares everything that is not timed."""
         self._runner.chunk_size = max(work.chunk, work.together)
         if isinstance(self._runner, GpuRunner):
             warm_up(self._runner, work, self._steps(work))
@@ -60,7 +60,7 @@ class Ours:
         return timed(self._runner, work, self._steps(work), self._pool).seconds
 
     def _steps(self, work: Workload) -> list[Batch]:
-        """Every row has each adapter as it was loaded."""
+        """Sets every row to the default scales of the adapters."""
         scales = self._runner.adapters.scales()
         steps = work.steps()
         return [dataclasses.replace(s, adapters=np.tile(scales, (s.rows, 1))) for s in steps] if len(scales) else steps
@@ -68,7 +68,7 @@ class Ours:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a peer is called, and what runs it."""
+    """The name of a peer, and the command that runs it."""
 
     name: str
     python: str
@@ -87,7 +87,7 @@ class Spec:
 
 
 class Peer:
-    """llama.cpp in a process of its own, with the methods of `Ours`."""
+    """llama.cpp in another process, with the methods of `Ours`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Peer:
         )  # fmt: skip
 
     def loaded(self) -> str:
-        """Waits for the model; what it runs on."""
+        """Waits until the model is loaded. Returns the name of its device."""
         return ", ".join(self._answer()["devices"]) or "CPU"
 
     def prepare(self, work: Workload) -> None:
@@ -158,13 +158,13 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What is turned on."""
+        """The options that are turned on."""
         on = [f"kv {self.kv}"] * (self.kv != "f16") + [f"lora {Path(self.lora).stem}"] * (self.lora != NONE)
         return ", ".join(on)
 
     @property
     def suffix(self) -> str:
-        """Of the names of sides."""
+        """Parses the names of sides."""
         return f", {self.name}" if self.name else ""
 
     def adapter(self, model: str, rank: int, folder: Path) -> str | None:

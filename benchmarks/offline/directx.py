@@ -74,7 +74,7 @@ class Dxc:
             raise click.UsageError(f"{library} makes no compiler")
 
     def check(self, text: str, family: str) -> str:
-        """What naga, DXC or, for FXC, the list of what it lacks has against a shader."""
+        """The error of naga or DXC about a shader; for FXC, a feature that it lacks."""
         fxc = family == FXC_FAMILY
         hlsl, words = hlsl_of(text, 51 if fxc else 65)
         if words:
@@ -85,7 +85,7 @@ class Dxc:
         return self.compile(LITERAL.sub(r"\1, int(0))", hlsl), "cs_6_0" if fxc else "cs_6_5", "enable f16;" in text)
 
     def compile(self, hlsl: str, profile: str, half: bool) -> str:
-        """What it has against the HLSL; nothing where it makes DXIL that its validator takes."""
+        """DXC's error about the HLSL; empty if its validator accepts the DXIL."""
         with self._lock:
             return self._compiled(hlsl, profile, half)
 
@@ -132,7 +132,7 @@ class Dxc:
 
 
 def hlsl_of(text: str, model: int) -> tuple[str, str]:
-    """The HLSL that naga writes, and what it has against the shader."""
+    """The HLSL that naga writes, and its error message."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.hlsl")
         shader.write_text(text, encoding="utf-8")
@@ -149,12 +149,12 @@ class Fxc:
         self._free: list[subprocess.Popen[str]] = []
 
     def check(self, text: str, family: str) -> str:  # noqa: ARG002
-        """What naga or FXC has against a shader."""
+        """The error of naga or FXC about a shader."""
         hlsl, words = hlsl_of(text, 51)
         return words or self.compile(trusted(hlsl))
 
     def compile(self, hlsl: str) -> str:
-        """What it has against the HLSL; nothing where it makes machine code of it. Its warnings are no complaints."""
+        """FXC's error about the HLSL; empty if it compiles. Warnings do not count."""
         process = self._free.pop() if self._free else self._started()
         with tempfile.NamedTemporaryFile("w", suffix=".hlsl", encoding="utf-8") as file:
             file.write(hlsl)

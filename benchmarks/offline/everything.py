@@ -1,4 +1,4 @@
-"""Every kernel or every model family on one device; `validate` watches what the GPU is given.
+"""Runs every kernel or every model family on one device, under the layers of `validate`.
 
     python -m benchmarks.offline.everything kernels DEVICE [--few] [--matrix-units]
     python -m benchmarks.offline.everything models DEVICE

@@ -1,4 +1,4 @@
-"""Mesa's drivers compile shaders for GPUs that are not there, and say what the machine code takes.
+"""Mesa's drivers compile shaders for absent GPUs, and report the resources of the machine code.
 
 A library stands for the kernel driver and does nothing (drm-shim). With it Mesa opens, wgpu opens a device, and
 pipelines are compiled. Nothing can run. A process of Debian sid's (`python-sid`) reads the names of files, and writes a
@@ -31,7 +31,7 @@ MATRIX_UNITS = "enable wgpu_cooperative_matrix;"
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a driver says of one shader."""
+    """The driver's report on one shader."""
 
     name: str
     statistics: Mapping[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver of Mesa, for one GPU: the environment that selects both, and how to read what it writes."""
+    """A driver of Mesa for one GPU: the environment that selects both, and a parser of the output."""
 
     name: str  # of the GPU and its setting: where results are kept
     environment: Mapping[str, str]
@@ -80,7 +80,7 @@ def name_of(file: Path) -> str:
 
 
 def _outputs(python: Path, files: Sequence[Path], driver: Driver) -> Iterator[str]:
-    """What the driver writes for each file; of the one that ends the process, too."""
+    """The driver's output for each file, including one that crashes the process."""
     environment = os.environ | driver.environment
     environment |= {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     names = "".join(f"{file}\n" for file in files)

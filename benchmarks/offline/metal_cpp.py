@@ -1,7 +1,7 @@
-"""A shader for Metal as a program for the CPU: naga's MSL, what its arguments are, and clang.
+"""Compiles a shader for Metal as a CPU program: naga's MSL with its arguments, by clang.
 
-The program runs one dispatch, with its buffers in files, and tells of races, accesses out of bounds, and barriers that
-some lanes never come to (metal_cpu/run.cpp).
+The program runs one dispatch with its buffers in files. It reports races, accesses out of bounds, and barriers that
+some lanes never reach (metal_cpu/run.cpp).
 """
 
 import hashlib
@@ -52,7 +52,7 @@ OF_LANE = {
 
 
 class NotCompiled(Exception):
-    """What naga or clang has against a shader."""
+    """The error of naga or clang about a shader."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def cpp_of(msl: str) -> str:
 
 
 def msl_of(text: str) -> str:
-    """The MSL that naga writes of what the entry point uses."""
+    """The MSL that naga writes for the entry point and its dependencies."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.metal")
         shader.write_text(text, encoding="utf-8")
@@ -82,7 +82,7 @@ def msl_of(text: str) -> str:
 
 
 def check_types(msl: str) -> None:
-    """Raises what clang has against a shader, without compiling it."""
+    """Raises clang's error about a shader, without compiling it."""
     _called([CLANG, "-std=c++17", "-x", "c++", "-fsyntax-only", "-Wno-unknown-attributes", "-I", HERE, "-"],
             cpp_of(msl) + limits_kept(msl))  # fmt: skip
 
@@ -99,7 +99,7 @@ def limits_kept(msl: str) -> str:
 
 
 def _parameters(msl: str) -> list[str]:
-    """What the entry point of a shader takes."""
+    """The arguments of a shader's entry point."""
     found = PARAMETERS.search(msl)
     assert found, "naga's MSL has a kernel main_"
     return found[1].split("\n")
@@ -117,7 +117,7 @@ def width_of(wgsl: str) -> int:
 
 
 def harness(msl: str, width: int) -> str:
-    """The C++ that hands a lane its arguments, and says what these are."""
+    """The C++ that passes a lane its arguments and describes them."""
     given, kinds, arguments, open_ended = [], [], [], []
     for parameter in _parameters(msl):
         if built_in := BUILT_IN.search(parameter):
@@ -201,7 +201,7 @@ def compiled(linked: Linked, folder: Path) -> Program:
 
 
 def runner(folder: Path) -> Path:
-    """What runs lanes, compiled once: without fast maths, which it needs not."""
+    """The program that runs the lanes. It is compiled once, without fast maths."""
     text = "".join((HERE / name).read_text(encoding="utf-8") for name in ("run.cpp", "lanes.hpp"))
     path = folder / f"run-{hashlib.sha256(text.encode()).hexdigest()[:16]}.o"
     if not path.exists():

@@ -65,16 +65,16 @@ class CpuDevice(VirtualDevice):
         return Buffer(np.memmap(path, np.uint8, "w+", shape=(nbytes,)), nbytes, purpose, Counter())
 
     def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
-        """At once."""
+        """Runs immediately, as there is no queue."""
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         buffer.handle[offset : offset + len(flat)] = flat
 
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
-        """At once."""
+        """Runs immediately, as there is no queue."""
         target.handle[target_at : target_at + nbytes] = source.handle[source_at : source_at + nbytes].copy()
 
     def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
-        """What dispatches have left."""
+        """The contents of the buffer after the dispatches."""
         end = buffer.nbytes if nbytes is None else offset + nbytes
         return bytes(buffer.handle[offset:end])
 
@@ -87,7 +87,7 @@ class CpuDevice(VirtualDevice):
         return Pipeline(linked.name, handle, None, linked.bindings())
 
     def dispatch(self, dispatch: Dispatch) -> str:
-        """Runs it; gives what is wrong with how it went."""
+        """Runs the dispatch. Returns the errors that the program reports."""
         program: Program = dispatch.pipeline.handle.program
         arguments: list[str] = []
         for name, number in program.numbers.items():
@@ -103,7 +103,7 @@ class CpuDevice(VirtualDevice):
 
 @dataclass
 class Verdict:
-    """What came of one trial."""
+    """The result of one trial."""
 
     trial: Trial
     error: float = math.inf
@@ -174,7 +174,7 @@ def trials_of(can: Capabilities) -> Iterator[Trial]:
 @click.option("--op", "ops", multiple=True, help="Run only the trials of this op.")
 @click.option("--few", is_flag=True, help="Run every kernel once.")
 def main(programs: Path, ops: tuple[str, ...], few: bool) -> None:
-    """Runs the trials that cover all, says what was wrong and which kernels ran, and ends with 1 if any was wrong."""
+    """Runs a covering set of trials, and prints the errors and the kernels that ran. Exits with 1 after an error."""
     can = FAMILIES["apple"]
     programs.mkdir(parents=True, exist_ok=True)
     runner(programs)

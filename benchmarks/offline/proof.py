@@ -1,7 +1,7 @@
-"""What the proofs share: a check of every shader of some families, in parallel, and the verdict.
+"""The common part of the proofs: checks every shader of some families in parallel, and prints a verdict.
 
-A verdict is kept by the digest of the shader, and of the programs that gave it: a proof that was interrupted goes on.
-`make offline-tools` removes all that is kept.
+Verdicts are stored by the digests of the shader and of the compilers, so an interrupted proof continues.
+`make offline-tools` removes them.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Selection:
 
 
 def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
-    """What a program says against its input; nothing where it takes it."""
+    """A program's error about its input; empty if it accepts the input."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     return (
         "" if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip() or f"ended with {done.returncode}")
@@ -89,7 +89,7 @@ def _code(text: str) -> str:
 
 
 def kept_lines(path: Path) -> list[dict[str, Any]]:
-    """What earlier runs have left in a file; a last line that is cut short is removed."""
+    """The results of earlier runs in a file. An incomplete last line is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
@@ -99,7 +99,7 @@ def kept_lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Unfinished(str):
-    """A complaint that says nothing of the shader, as that it took too long. The next run tries again."""
+    """An error that does not concern the shader, such as a timeout. The next run tries again."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class Kept:
         self._lock = Lock()
 
     def checked(self, check: Check, text: str, family: str) -> str:
-        """What is wrong with a shader, by an earlier run or by this one."""
+        """The error about a shader, from an earlier run or from this one."""
         name = hashlib.sha256("\0".join([self._programs, family, _code(text)]).encode()).hexdigest()[:32]
         if name not in self._known:
             complaint = check(text, family)
@@ -143,9 +143,9 @@ def prove(
     mode: str = "",
     show: int = 10,
 ) -> None:
-    """Runs the check over the selected shaders, says how many pass, and ends with 1 if any does not.
+    """Checks the selected shaders and prints the number that passes. Exits with 1 if one fails.
 
-    Verdicts are kept apart by the mode that a compiler has.
+    Each mode of a compiler has its own verdicts.
     """
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:

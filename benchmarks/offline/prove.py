@@ -1,4 +1,4 @@
-"""Every shader that other GPUs would be given, by their compilers.
+"""Compiles every shader for other GPUs with their compilers.
 
     python -m benchmarks.offline.prove tint FOLDER [FAMILY]...                 browsers: Tint, of Chromium's Dawn
     python -m benchmarks.offline.prove dxc FOLDER --library libdxcompiler.so   DirectX
@@ -41,7 +41,7 @@ class Compiler:
 
 
 def check_tint(text: str, family: str) -> str:
-    """What Tint has against a shader. naga wants no `enable subgroups`, Tint does."""
+    """Tint's error about a shader. Unlike naga, Tint requires `enable subgroups`."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.spv")
         enabled = "enable subgroups;\n" if FAMILIES[family].subgroup else ""
@@ -51,7 +51,7 @@ def check_tint(text: str, family: str) -> str:
 
 
 def check_metal(text: str, family: str) -> str:  # noqa: ARG001
-    """What naga or clang has against a shader: types, 31 buffers, 32 KiB of threadgroup memory."""
+    """The error of naga or clang about a shader: types, 31 buffers, 32 KiB of threadgroup memory."""
     try:
         check_types(msl_of(text))
     except NotCompiled as error:

@@ -1,4 +1,4 @@
-"""Vulkan's validation layers watch what the GPU is given, with synchronisation validation: any message is a failure.
+"""Runs under Vulkan's validation layers with synchronisation validation. Any message is a failure.
 
     python -m benchmarks.offline.validate FOLDER --python build/offline/bin/python-sid [PART]... [--icd FILE]
 
@@ -49,7 +49,7 @@ END = b"\0"
 
 @dataclass(frozen=True)
 class Watched:
-    """What came of a run under the layers."""
+    """The result of a run under the layers."""
 
     name: str
     status: int
@@ -85,7 +85,7 @@ def watched(part: str, folder: Path, python: Path, icd: str = "") -> Watched:
 
 @contextmanager
 def collected(pipe: Path, log: Path) -> Iterator[None]:
-    """What processes write into a named pipe goes to a file: the layers would begin the file anew in each process."""
+    """Copies a named pipe to a file. The layers themselves would overwrite the file in each process."""
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDWR), "r+b", buffering=0) as both, log.open("wb") as sink:

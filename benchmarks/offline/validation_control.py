@@ -1,6 +1,6 @@
-"""What Vulkan's validation layers must complain of: two writes of a buffer without a barrier between them.
+"""A program with an error that Vulkan's validation layers must report: two writes without a barrier.
 
-`validate` runs it first. Layers that were not loaded, or do not look for races, have nothing against anything.
+`validate` runs it first. Layers that are not loaded, or do not check for races, report nothing.
 """
 
 import ctypes as c

@@ -1,4 +1,4 @@
-"""Every shader that a family of GPUs would be given, without such a GPU: of the doctor's trials and of models' plans.
+"""Writes every shader that a family of GPUs would run, without such a GPU: from trials and plans of models.
 
 A family is a set of capabilities. Trials cover every kernel with every part of every hole; plans of models add the
 dispatches that are merged from two shaders.
@@ -56,7 +56,7 @@ FAMILIES: dict[str, Capabilities] = {
 
 
 class ShaderCollector(VirtualDevice):
-    """A device without memory that only notes which shaders it is given."""
+    """A device without memory that only records the shaders."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         super().__init__(capabilities)
@@ -94,7 +94,7 @@ def shaders_of(can: Capabilities) -> list[Linked]:
 
 
 def shaders_of_sizes(can: Capabilities) -> list[Linked]:
-    """Those of well-known models, each once."""
+    """The shaders of known models, each once."""
     device = ShaderCollector(can)
     for name in SHAPES:
         with open_synthetic(name) as file:
@@ -109,7 +109,7 @@ def record(device: VirtualDevice, trial: Trial) -> None:
 
 
 def _probes(can: Capabilities) -> Iterator[Linked]:
-    """What is asked of a device when it is opened."""
+    """The features and limits that are requested when a device is opened."""
     if can.subgroup:
         yield link("probes/subgroup")
         yield link("probes/lanes", constants={"FARS": 3})

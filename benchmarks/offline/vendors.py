@@ -1,4 +1,4 @@
-"""AMD's and Intel's GPUs by Mesa's compilers: what the machine code of each kernel takes.
+"""Compiles for AMD's and Intel's GPUs with Mesa, and reports the resources of each kernel.
 
 RADV compiles compute shaders for waves of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on
 GPUs that have such; kernels on matrix units have waves of 64 always. ANV chooses for each shader whether a thread has
@@ -24,7 +24,7 @@ STAND_INS = {"gfx1151": ("gfx1151", "strix1")}  # of the kernel's driver, and th
 
 @dataclass(frozen=True)
 class Vendor:
-    """A driver of Mesa, its GPUs, what it prints of a shader, and the cell of a table about several."""
+    """A driver of Mesa, its GPUs, the parser of its output, and a table cell about several shaders."""
 
     gpus: Mapping[str, tuple[str, ...]]  # the settings of each, such as the lanes of a wave
     environment: Callable[[str, str], dict[str, str]]  # of a GPU and a setting

@@ -238,7 +238,7 @@ fn run(group: u32, lane: u32) {
 }
 
 //# row_before
-// y[t, :] = the row before t: of the step, or the one that the slot of a segment has, or zeros at position 0      one workgroup per row t
+// y[t, :] = the row before t: of the step, or from the slot of the segment, or zeros at position 0      one workgroup per row t
 // needs row within: is_within, row_within
 @group(0) @binding(1) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(2) var<storage, read> row_segment: array<u32>;       // [T]

@@ -1,4 +1,4 @@
-// What the parts of formats have in common; floats.
+// Functions that the formats share; float formats.
 
 //# bf16: BF16: weight = q, the high half of a float.      x: 64 bytes a run, halves in pairs
 const RUN = 32u;
@@ -46,7 +46,7 @@ fn eight_weights(table: u32, number: u32, signs: u32) -> vec2u {
 fn sixteenths(d: f32, s: u32) -> vec2f { return vec2f(d * (0.5 + f32(s)) * 0.25, 0.0); }
 
 //# e2m1: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, of 4 bits each: sign, 2 bits of exponent, 1 of mantissa.
-// Sizes have 4 bits, too: those of eight numbers are computed at once.
+// Magnitudes have 4 bits as well: eight are computed together.
 fn sizes(n: vec4u) -> vec4u {
     let one = vec4u(0x11111111u);
     let top = (n >> vec4u(2u)) & one;

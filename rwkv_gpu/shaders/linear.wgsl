@@ -1,13 +1,13 @@
 // Kernels that quantise rows of x for products, and parts that locate columns and blocks of matrices.
 
 //# quantise_rows
-// x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
+// x as integers with a scale for 32 columns, for gemm_int8 and skinny_gemm      one workgroup per row t of each x
 // needs linear/quantising: beside
 
 fn run(group: u32, lane: u32) { beside(group, lane); }
 
 //# round_rows
-// x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
+// x as float16 with a power of two for each row, for matrix units      one workgroup per row t of each x
 // needs linear/rounding: beside
 
 fn run(group: u32, lane: u32) { beside(group, lane); }

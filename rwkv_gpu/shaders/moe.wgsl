@@ -16,7 +16,7 @@ fn run(group: u32, lane: u32) {
 
 //# shares: From the logits of the chosen experts to their shares.
 // needs gating: whole
-// What the weight of a chosen expert is multiplied by. The sums are of weights: over all experts, and over the chosen.
+// The factor of a chosen expert's weight. The sums are over the weights of all experts, and of the chosen ones.
 fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
     let scale = 1.0 / whole(of_all, of_chosen);
     return SHARE_SCALE * select(scale, scale / max(scale * of_chosen, LEAST_SUM), NORMALISE == 1u);
@@ -28,15 +28,15 @@ fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
 struct Tile {
     expert: u32,    // of the shard
     first: u32,     // place of the first
-    count: u32,     // none where there is nothing to do
+    count: u32,     // 0 if there is no work
 }
 
 fn tile_here(expert: u32, first: u32, count: u32) -> Tile {
-    let here = expert - shard.first;    // wraps where it is before
+    let here = expert - shard.first;    // wraps around if the expert is before the shard
     return Tile(here, first, select(0u, count, here < shard.experts));
 }
 
-// Where the input of the choice at a place of a tile starts; beyond its end, that of the last.
+// The start of the input of a choice in a tile; beyond the tile's end, of the last choice.
 fn input_of(tile: Tile, place: u32) -> u32 {
     return input_at(tile.first + min(place, tile.count - 1u));
 }
@@ -58,7 +58,7 @@ fn weights_of(raw: Raw, i: u32, scale: vec2f) -> array<vec4<f16>, RUN / 4u> {
 // needs bias: bias_of; choices: choice_at; input scale: input_scale; result: result; sums: sum_scale
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
-// Row m of the choice at a place of a tile; `first` and `second` are the sums of its one or two matrices. What was written.
+// Writes row m of a choice in a tile, and returns it; `first` and `second` are the sums of its one or two matrices.
 fn write(tile: Tile, place: u32, m: u32, first: f32, second: f32) -> f32 {
     let n = choice_at(tile.first + place);
     let expert = shard.first + tile.expert;

@@ -1,7 +1,7 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      one workgroup for ROWS rows t, SHARED heads h of one KV head, a run of the context
 //
 // KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
-// then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
+// then the sum over V by lanes for each vec4 of a head. The running maximum of a query rescales earlier sums.
 // needs attention/partition: cut_of; attention/soften: soften; logit: logits_of; queries: block_of, prepare
 // needs reach: last_seen, sees; read: key8, value4; result: write; rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -25,7 +25,7 @@ const_assert GRAIN % PAGE == 0u;
 
 alias Scores = vec4f;
 
-var<workgroup> queries: array<vec4f, Q * N4>;       // at the end what the parts sum to
+var<workgroup> queries: array<vec4f, Q * N4>;       // at the end the sums of the parts
 var<workgroup> tops: array<vec4f, WG>;
 var<workgroup> totals: array<vec4f, WG>;
 
@@ -137,7 +137,7 @@ fn top_at(lane: u32) -> vec4f { return tops[lane]; }
 fn put_total(lane: u32, total: vec4f) { totals[lane] = total; }
 fn total_at(lane: u32) -> vec4f { return totals[lane]; }
 
-// Adds V by the exponentials to what a lane holds of y.
+// Adds V, weighted by the exponentials, to a lane's part of y.
 fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, lane: u32) {
     for (var i = 0u; i < Q4; i++) {
         let f = fade[i];
@@ -167,7 +167,7 @@ fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, l
     }
 }
 
-// Adds what a lane holds to what the parts before it have left.
+// Adds a lane's sum to the sums of earlier parts.
 fn collect(acc: ptr<function, array<vec4f, Q * COLUMNS>>, part: u32, side: u32) {
     for (var c = 0u; c < COLUMNS; c++) {
         let column = side + c * WG;

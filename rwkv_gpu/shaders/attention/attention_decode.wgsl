@@ -36,7 +36,7 @@ const HEADS = select(SHARED, SHARED + 2u, OWN_KEYS);    // and the value
 const ITEMS = TURNED * N4;                      // vec4s of those that turn
 const ROUNDS = (HEADS * N4 + WG - 1u) / WG;
 const WHOLE_TABLE = MAX_PAGES <= WG;            // whether a lane for each has all pages of the row
-const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
+const AT_ONCE = 16u;                            // runs that a lane reads concurrently when it combines them
 const LOWEST = -1e38;                           // the maximum of nothing
 const HIDDEN = -2e38;                           // the score of a hidden position: negligible even compared with that
 
@@ -61,7 +61,7 @@ var<workgroup> totals: array<f32, SUBGROUPS * QUERIES>;
 
 var<private> run_count: u32;    // of the row
 
-// What a lane is there for.
+// The task of a lane.
 struct Place {
     row: u32,
     head: u32,      // of K and V
@@ -260,7 +260,7 @@ fn run(group: u32, lane: u32) {
     finish(t * H + share * SHARED, lane);
 }
 
-// Value a of a block, by what its key weighs.
+// Value a of a block, times the weight of its key.
 fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, weights: ptr<function, Weights>, acc: ptr<function, Sums>) {
     if a >= PREFETCH {
         return;
@@ -281,7 +281,7 @@ fn add_value(a: u32, at: Place, values_raw: ptr<function, array<Raw, RAWS>>, wei
     }
 }
 
-// What a lane has of the row's heads as the matrices leave them, with what multiplies them before they turn, and of its pages.
+// A lane's part of the row's heads before rotation, with the factors that apply before it, and of its pages.
 struct Asked {
     heads: array<vec4f, ROUNDS>,
     weights: array<vec4f, ROUNDS>,
@@ -309,7 +309,7 @@ fn asked_of(row: u32, share: u32, kv_head: u32, lane: u32) -> Asked {
     return asked;
 }
 
-// The row's heads and its value, and the pages of the run: all that has to be known first.
+// The row's heads and its value, and the pages of the run, which are all needed first.
 fn stage(at: Place, asked: Asked, lane: u32) {
     for (var r = 0u; r < ROUNDS; r++) {
         let i = r * WG + lane;
@@ -469,7 +469,7 @@ fn over_groups(v: Pack) -> Pack {
     return sum;
 }
 
-// What the subgroups have found of one vec4 of a head.
+// The results of the subgroups for one vec4 of a head.
 fn join(first: u32, number: u32, head: u32, column: u32) {
     var most = tops[head];
     for (var s = 1u; s < SUBGROUPS; s++) {

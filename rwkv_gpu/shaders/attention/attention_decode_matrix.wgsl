@@ -35,7 +35,7 @@ const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
 
 alias Scores = vec4f;
 
-// What a lane loads of the keys or the values of a block. Each has a name: in a loop, a load would wait for the one before.
+// The keys or values of a block that a lane loads. Each is a variable: in a loop, each load would wait for the previous one.
 struct Rows {
     a0: vec4<f16>, a1: vec4<f16>, a2: vec4<f16>, a3: vec4<f16>,
     a4: vec4<f16>, a5: vec4<f16>, a6: vec4<f16>, a7: vec4<f16>,
@@ -156,7 +156,7 @@ fn run(group: u32, lane: u32) {
     #for i in 1..8: if DIMS_S > {i}u { coopStoreT(y{i}, &scores[0], SCORES_STRIDE); put_out(heads, number, {i}u, lane); }
 }
 
-// Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
+// Stores a query as float16, with several lanes, and returns the factor that makes its scores exponents of 2.
 fn take_query(query: u32, head: u32) -> f32 {
     var own: array<vec4f, N4 / PARTS>;
     for (var n = 0u; n < N4 / PARTS; n++) {
@@ -229,7 +229,7 @@ fn put(x: vec4<f16>, n: u32) {
     }
 }
 
-// Zeros where a value of the block is not seen: what a page has there may be no number, and would not vanish by a weight of 0.
+// Zeros for masked values of the block: a page may contain NaN there, which a weight of 0 would not remove.
 fn within(x: Rows, own: u32, here: vec4u) -> Rows {
     return Rows(
         seen(x.a0, 0u, own, here), seen(x.a1, 1u, own, here), seen(x.a2, 2u, own, here), seen(x.a3, 3u, own, here),

@@ -144,7 +144,7 @@ fn run(group: u32, lane: u32) {
     #for i in 1..8: if DIMS_S > {i}u { coopStore(y{i}, &scores[tile * KEYS * S], S); write(own_head, {i}u); }
 }
 
-// Puts the queries of a tile down as float16, and gives what their scores are multiplied by, as a power of e, to be one of 2.
+// Stores the queries of a tile as float16, and returns the factor that turns their scores from powers of e into powers of 2.
 fn take_queries(row: u32, head: u32) -> f32 {
     let t = block.first + min(row, block.count - 1u);
     let start = (t * H + head) * N4;
@@ -199,7 +199,7 @@ fn write(head: u32, i: u32) {
 // Where the answer to a query begins in y.
 fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + head) * RUNS + number) * WIDTH; }
 
-// What the other runs are to be joined by: of a run alone, nothing.
+// The values that combine this run with others; none if there is only one run.
 fn leave(row: u32, head: u32, top: f32, sum: f32) {
     if RUNS > 1u && tile_lane < S && row < block.count {
         y[place_of(row, head) + N] = top;

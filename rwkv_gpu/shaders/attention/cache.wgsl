@@ -8,12 +8,12 @@ fn rotated(x: array<vec4f, 8>) -> array<vec4f, 8> { return x; }
 //# bits_q4: x = d (q - 8), q four bits: 8 dims are one word.
 // needs attention/eight: Eight
 const WORDS_8 = 1u;
-const QUANT_OFFSET = 8;   // what a stored number is larger by than its quant
+const QUANT_OFFSET = 8;   // stored number minus quant
 
-// The scale of dims of which this is the number of largest size.
+// The scale of dims whose largest magnitude is this number.
 fn scale_for(largest: f32) -> f32 { return largest / -8.0; }
 
-// Bits become some of a float, 2^23 + q to 2^11 + q: where converting integers is slow, this is several times as fast.
+// Inserts bits into a float, 2^23 + q to 2^11 + q. This is several times as fast if integer conversion is slow.
 fn quants_of(word: u32, _same: u32) -> Eight { return Eight(four_of(word), four_of(word >> 16u)); }
 
 // The same as bytes, with their offset, and 8 numbers in their order.
@@ -42,9 +42,9 @@ fn encoded(x: Eight, d: f32) -> vec2u {
 //# bits_q8: x = d q, q a signed byte: 8 dims are two words.
 // needs attention/eight: Eight
 const WORDS_8 = 2u;
-const QUANT_OFFSET = 0;   // what a stored byte is larger by than its quant
+const QUANT_OFFSET = 0;   // stored byte minus quant
 
-// The scale of dims of which this is the number of largest size.
+// The scale of dims whose largest magnitude is this number.
 fn scale_for(largest: f32) -> f32 { return abs(largest) / 127.0; }
 
 // Bytes become the last or the second last byte of a float, 2^23 + q + 128 or 2^15 + q + 128: where converting integers is slow,
@@ -107,7 +107,7 @@ alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
 
 const RAW_WORDS = 4u;
-const LAST_AGAIN = false;   // whether decode loads a run's last block of positions again, rather than branch around what comes next
+const LAST_AGAIN = false;   // whether decode reloads the last block of a run in place of a branch around the next one
 
 fn raw_key(head: u32, c: u32) -> Raw { return keys[head * (N / 8u) + c]; }
 

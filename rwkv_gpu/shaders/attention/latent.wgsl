@@ -36,7 +36,7 @@ fn rotated(position: u32, d: u32, x: f32, other: f32) -> f32 {
     return x * turn.x + select(-other, other, is_second(d)) * turn.y;
 }
 
-// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
+// The rotation of a position is that of the page's first position, rotated by the place in the page. Both are exact.
 fn turn_of(position: u32, pair: u32) -> vec2f {
     let a = turns[position % PAGE * (DIMS / 2u) + pair];
     let b = turns[(PAGE + position / PAGE) * (DIMS / 2u) + pair];
@@ -44,7 +44,7 @@ fn turn_of(position: u32, pair: u32) -> vec2f {
 }
 
 //# segments
-// Queries of rows that stand in segments: a block is Q heads of neighbouring rows of one sequence, and sees its context alone.
+// Queries of rows in segments: a block is Q heads of neighbouring rows of one sequence, and attends to its context only.
 // needs attention/blocks_of_segments: nth_block
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
 

@@ -3,7 +3,7 @@
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h].
 // KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
 // has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
-// latents, by lanes for each vec4 of 4 queries. The running maximum of a query scales down what was summed before.
+// latents, by lanes for each vec4 of 4 queries. The running maximum of a query rescales earlier sums.
 // needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
 // needs queries: part_of; query scale: query_scale; result: write
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
@@ -80,7 +80,7 @@ fn run(group: u32, lane: u32) {
 // The position of the row of a query.
 fn position_of(block: Block, query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
 
-// Scores of the KEYS positions from `base` on, whose first latent is that number of all.
+// Scores of the KEYS positions from `base` on; the number of the first latent is counted over all pages.
 fn score(block: Block, base: u32, row: u32, lane: u32) {
     let key = lane % ACROSS;
     let four = lane / ACROSS % Q4;
@@ -136,7 +136,7 @@ fn stage(block: Block, row: u32, c: u32, lane: u32) {
     }
 }
 
-// A vec4 of a query: of what looks at latents, then of what was rotated.
+// A vec4 of a query: first the part for latents, then the rotated part.
 fn query4(query: u32, column: u32) -> vec4f {
     if column < N4 {
         return q[query * N4 + column];
@@ -152,7 +152,7 @@ fn top_at(lane: u32) -> vec4f { return k_tile[lane]; }
 fn put_total(lane: u32, total: vec4f) { q_tile[lane] = total; }
 fn total_at(lane: u32) -> vec4f { return q_tile[lane]; }
 
-// Adds latents by the exponentials to what a lane holds of y.
+// Adds the latents, weighted by the exponentials, to a lane's part of y.
 fn gather(acc: ptr<function, array<vec4f, 4u * MINE>>, count: u32, row: u32, lane: u32) {
     for (var n = 0u; n < MINE; n++) {
         let f = fade[min((n * WG + lane) / N4, Q4 - 1u)];

@@ -28,8 +28,8 @@ const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a la
 const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
 const PER_LATENT = WG / KEYS;               // neighbouring lanes that copy a latent, so that whole lines of memory are read
 const LOADS = (WIDTH8 + PER_LATENT - 1u) / PER_LATENT;      // eights of a block that a lane copies
-const BATCH = 9u;                           // of these, those of which all are on their way at once
-const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
+const BATCH = 9u;                           // the number of these in flight at the same time
+const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether the loads of the next block overlap
 // Whether they are asked for before this block is put down: where a context is cut into runs, it comes from memory, not from
 // a cache.
 const EARLY = RUNS > 1u;
@@ -91,7 +91,7 @@ fn run(group: u32, lane: u32) {
     var next = latents_from(start_of(here.x), rows_from(here.x, here.y), 0u, lane);
     var following = start_of(min(here.x + KEYS, last));
     let scale = take_query(query, lane % PER_QUERY);
-    // What a subgroup multiplies for scores: a query tile, half of the keys, and a part of the width.
+// A subgroup's part of the scores: a query tile, half of the keys, and a part of the width.
     let half = subgroup / QUERY_TILES % 2u * S * STRIDE;
     let first = subgroup / QUERY_TILES / 2u * WIDTH_S * S / 4u;
     let at = subgroup % QUERY_TILES * S * STRIDE + first;
@@ -208,7 +208,7 @@ fn run(group: u32, lane: u32) {
     }
     let place = subgroup * S * S;
     workgroupBarrier();
-    // A whole query tile of a run goes to memory as it is, the others by way of workgroup memory.
+// A whole query tile of a run is stored directly, the others through workgroup memory.
     if RUNS > 1u && here.z >= S {
         let out = run_place(0u, number);
         coopStoreT(y0, &y[out + column_of(0u)], RUNS * (N4 + 1u));
@@ -264,7 +264,7 @@ fn run_place(query: u32, number: u32) -> u32 { return ((block.first + query) * R
 // The position of the row of a query.
 fn position_of(query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
 
-// Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
+// Stores a query as float16, with several lanes, and returns the factor that makes its scores exponents of 2.
 fn take_query(query: u32, part: u32) -> f32 {
     let number = block.first + min(query, block.count - 1u);
     let x = six_from(number, part);
@@ -311,7 +311,7 @@ fn put_six(query: u32, c: u32, x: Six, smaller: f32) {
     if c + 5u * PER_QUERY < WIDTH4 { kv_tile[at + 5u * PER_QUERY] = vec4<f16>(x.f * smaller); }
 }
 
-// A vec4 of a query: of what looks at latents, then of what was rotated; zeros beyond.
+// A vec4 of a query: first the part for latents, then the rotated part; zeros beyond.
 fn query4(number: u32, column: u32) -> vec4f {
     let latent = q[number * N4 + min(column, N4 - 1u)];
     let rotated = r[number * (WIDTH4 - N4) + clamp(column, N4, WIDTH4 - 1u) - N4];
@@ -339,7 +339,7 @@ fn start_of(base: u32) -> u32 {
     return (page * PAGE + base % PAGE) * WIDTH8;
 }
 
-// How many latents from `base` on there are before the end; one where there are none.
+// The number of latents from `base` to the end, but at least one.
 fn rows_from(base: u32, end: u32) -> u32 { return select(1u, end - base, base < end); }
 
 // What a lane copies of the KEYS latents from there on, of which `rows` are seen: what lies beyond may be no number, and so is
@@ -362,7 +362,7 @@ fn latent_at(n: u32, row: u32, lane: u32) -> vec4u {
     return keys[row + select(min(e, WIDTH8 - 1u), e, WIDTH8 % PER_LATENT == 0u)];
 }
 
-// What a lane has copied to workgroup memory.
+// Stores a lane's copies in workgroup memory.
 fn put_down(x: Latents, batch: u32, lane: u32) {
     put8(batch + 0u, x.a0, lane);
     put8(batch + 1u, x.a1, lane);
@@ -403,7 +403,7 @@ fn seen(scores: vec4f, position: u32, first: u32) -> vec4f {
     return select(vec4f(LOWEST), scores, vec4u(first) + vec4u(0u, 1u, 2u, 3u) <= vec4u(position));
 }
 
-// Where column fragment i of a subgroup begins: one of another's where there are no more.
+// The start of column fragment i of a subgroup; beyond its last, a fragment of another subgroup.
 fn column_of(i: u32) -> u32 { return min(subgroup * COLUMNS_S + i, N / S - 1u) * S / 4u; }
 
 // Sums of a query tile relative to new references.

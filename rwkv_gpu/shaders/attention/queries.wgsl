@@ -15,7 +15,7 @@ fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {
     for (var i = SHARED * N4 + lane; i < Q * N4; i += WG) {
         queries[i] = vec4f();
     }
-    let turned = select(SHARED, SHARED + 1u, OWN_KEYS && last);     // the key where its own row is in this run of the context
+    let turned = select(SHARED, SHARED + 1u, OWN_KEYS && last);     // the key, if the row itself is in this run of the context
     for (var i = lane; i < turned * N8; i += WG) {
         let query = i / N8;
         let x = turned8(block.first, select(H + head, heads * SHARED + query, query < SHARED), i % N8);

@@ -62,7 +62,7 @@ fn over_runs(first: u32, head: u32, column: u32) -> vec4f {
 }
 
 //# partial
-// A workgroup has seen one run of the context: the sum as it is, behind it the maximum and the sum of exponentials.
+// Each workgroup stores the result of its run: the unscaled sum, then the maximum and the sum of exponentials.
 fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
     let at = (head * RUNS + number) * (N4 + 1u);
     y[at + column] = x;

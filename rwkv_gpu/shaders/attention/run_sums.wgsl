@@ -10,7 +10,7 @@ struct RunSums {
 }
 
 var<workgroup> found: array<vec4f, WG>;
-var<workgroup> tops: array<vec2f, WG>;      // and what the exponentials sum to
+var<workgroup> tops: array<vec2f, WG>;      // and the sum of the exponentials
 
 // Adds up a lane's share of the runs in workgroup memory; x is [T, H, RUNS, N4 + 1], and a run ends with its maximum and sum.
 fn sum_runs(lane: u32, head: u32, column: u32, part: u32, runs: u32) {

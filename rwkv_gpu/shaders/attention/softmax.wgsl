@@ -1,7 +1,7 @@
 // A running softmax with exponentials in float16 for matrix units; scores are exponents of two. Exponentials are relative to a
 // reference score, which is replaced only if a score exceeds it by GROWTH, the range of float16. Only then are earlier sums
 // rescaled.
-const LOWEST = -1e38;                       // the score of what is not seen
+const LOWEST = -1e38;                       // score of a masked position
 const GROWTH = 8.0;                         // as a power of two
 const LOG2E = 1.4426950408889634;
 
@@ -9,12 +9,12 @@ const LOG2E = 1.4426950408889634;
 struct Softmax {
     reference: f32,
     sum: f32,           // of exponentials, as far as this lane has them
-    fade: f32,          // what the sums of before are multiplied by; less than 1 where the reference was replaced
+    fade: f32,          // factor of earlier sums; less than 1 if the reference was replaced
 }
 
 fn nothing_seen() -> Softmax { return Softmax(LOWEST, 0.0, 1.0); }
 
-// With a further block of keys, whose largest score that is.
+// Updates the reference by the largest score of another block of keys.
 fn further(before: Softmax, top: f32) -> Softmax {
     if top <= before.reference + GROWTH {
         return Softmax(before.reference, before.sum, 1.0);

@@ -19,7 +19,7 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows || c >= C {
         return;
     }
-    var owner = t;                  // rows of one for each sequence need not ask whose they are
+    var owner = t;                  // with one row per sequence, row t belongs to segment t
     if step.segments != step.rows {
         owner = row_segment[t];
     }

@@ -5,7 +5,7 @@
 // Whoever calls it binds that state as `past`.
 // needs xbc or qkv: tap_at
 
-// `here` is the row before the convolution, `own` says whether this workgroup replaces what it reads.
+// `here` is the row before the convolution, `own` is true if this workgroup replaces the state that it reads.
 fn convolved(segment: Segment, c: u32, here: vec4f, bias: vec4f, own: bool) -> vec4f {
     var before: array<vec4f, PAST>;     // all are on their way before one is stored
     if segment.start > 0u {

@@ -25,7 +25,7 @@ fn four_at(_t: u32, d: u32) -> vec4f {
     let scale = scale_of(raw, i);
     var fours = fours_of(raw, i);
     var four = fours[0];
-    for (var j = 1u; j < FOURS; j++) {  // an index that is not known would put them into memory
+    for (var j = 1u; j < FOURS; j++) {  // an index that is not constant would move them to memory
         four = select(four, fours[j], d % FOURS == j);
     }
     return fma(vec4f(scale.x), floats(four), vec4f(scale.y));

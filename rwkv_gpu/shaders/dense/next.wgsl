@@ -15,7 +15,7 @@ fn round_row(_t: u32, _lane: u32) {}
 
 const_assert D % 64u == 0u;
 
-var<private> most: f32;         // of what a lane has seen, times the gain
+var<private> most: f32;         // the largest value of a lane, times the gain
 var<private> squares: f32;
 
 fn look_at(value: f32, d: u32) {

@@ -52,7 +52,7 @@ var<workgroup> inside: vec4u;
 
 var<private> own0: u32;     // the first row of a subgroup
 var<private> own_tile: u32; // its tile
-var<private> own_place: u32;    // where a lane puts what it decodes first
+var<private> own_place: u32;    // where a lane stores its first decoded value
 var<private> slot: u32;     // its place among those of the same rows
 var<private> line: u32;     // a lane of it
 

@@ -3,7 +3,7 @@
 //# convolution: The only row x of a step, convolved over the rows before it while it is read:
 // g · sum over i of w[c, i] · before[i, c], where x holds f, g and h, and the newest row before is f · h
 //
-// Every workgroup reads the state, and the first one replaces it: a step writes another state than the one that it reads.
+// Every workgroup reads the state, and the first one writes the new state: a step never writes the state that it reads.
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;           // f, g and h, [C / 4] each
 @group(0) @binding(9) var<storage, read> taps: array<vec4f>;        // [C, TAPS] in fours
 @group(0) @binding(10) var<storage, read_write> past: array<vec4f>; // [states, PAST, C / 4], the oldest first
@@ -32,7 +32,7 @@ fn x4(_start: u32, k: u32, _width: u32) -> vec4f {
     return x[C4 + c] * sum;
 }
 
-// The row that a tap looks at, the oldest first; the last is that of x.
+// The row of a tap, oldest first; the last is the row of x.
 fn row_of(i: u32, c: u32) -> vec4f {
     if i == PAST {
         return x[c] * x[2u * C4 + c];

@@ -47,7 +47,7 @@ fn run(group: u32, lane: u32) {
         let on = t0 < step.rows && part < table.parts;
         bounds = select(vec4u(), vec4u(part * steps / table.parts, (part + 1u) * steps / table.parts, 0u, 0u), on);
     }
-    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+// Matrix units need control flow that naga can prove uniform. It accepts values that are loaded in this way.
     let here = workgroupUniformLoad(&bounds).xy;
     if here.x >= here.y {
         return;
@@ -142,7 +142,7 @@ fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }
 
 fn chunk_of(e: u32) -> u32 { return e / 16u % (CHUNKS / 2u) * 2u + e % 2u; }
 
-// The first run of what a lane decodes. Beyond the end it is the last.
+// The first run that a lane decodes. Beyond the end it is the last run.
 fn run_at(e: u32, own0: u32, at: u32, end: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
     let row = own0 + row_of(e);

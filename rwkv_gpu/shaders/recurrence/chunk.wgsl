@@ -9,7 +9,7 @@ struct Block {
     row: u32,       // of the step, of the first token
     tokens: u32,
     head: u32,
-    alone: bool,    // whether each is a chunk of its own, since the state after it is kept
+    alone: bool,    // whether each token is a chunk, because the state after it is stored
 }
 
 // Where a vec4 of a chunk lies in [T, H, N / 4].

@@ -221,7 +221,7 @@ fn fours_of(block: Block, token: u32, channel: u32) -> Inputs {
     );
 }
 
-// Loads whether there is such a token or not, so that loads need not wait for each other.
+// Loads even if the token does not exist, so that loads need not wait for each other.
 fn input_of(block: Block, token: u32, n: u32) -> Inputs {
     let x = inputs_at(block, min(token, block.tokens - 1u), n);
     let none = vec4<bool>(token >= block.tokens);
@@ -302,7 +302,7 @@ fn solve(x: ptr<function, array<vec4f, FOURS>>, out: ptr<function, array<vec4f, 
     }
 }
 
-// Four tokens by four of a matrix, times what these have.
+// The product of a 4 x 4 block of a matrix with the values of four tokens.
 fn times(matrix: u32, four: u32, before: u32, x: vec4f) -> vec4f {
     let at = matrix * TILES + four * BLOCK + 4u * before;
     return mat4x4f(matrices[at], matrices[at + 1u], matrices[at + 2u], matrices[at + 3u]) * x;

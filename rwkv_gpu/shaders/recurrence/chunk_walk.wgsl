@@ -22,7 +22,7 @@ const LOADS = (2u * ITEMS + WG - 1u) / WG;
 var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // R and W, then B and K
 var<workgroup> added: array<f32, 2u * BLOCK * SLICE>;   // U and V, by token
 
-// What a lane adds to the sums that it completes.
+// The terms that a lane adds to its sums.
 struct Own {
     u: array<f32, OWN>,
     v: array<f32, OWN>,

@@ -39,5 +39,5 @@ fn rate_at(row: u32, head: u32) -> f32 {
     return 1.0 / (1.0 + exp(-betas[row * GATES + place_of(head, 0u)]));
 }
 
-// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
+// One number of a vec4. Drivers load a vec4 once if they see that neighbours share it.
 fn parameter_at(i: u32) -> f32 { return vectors[i / 4u][i % 4u]; }

@@ -56,7 +56,7 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
 var<workgroup> token_mean: array<f32, BLOCK>;       // of S r
 var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / that of S r
 
-// What a vec4 of S r is multiplied by at the end.
+// The factors of a vec4 of S r at the end.
 struct Last {
     weight: vec4f,
     bias: vec4f,
@@ -74,7 +74,7 @@ fn last_of(block: Block, i: u32) -> Last {
     return Last(vectors[GAIN * D4 + d], vectors[(GAIN + 1u) * D4 + d], gate_of(item_place(block, i)));
 }
 
-// Norms, adds the bonus, gates and writes a block of tokens; `first` is what a lane's first vec4 wants.
+// Norms, adds the bonus, gates and writes a block of tokens; `first` has the parameters of a lane's first vec4.
 fn conclude(first: Last, block: Block, lane: u32) {
     if NORMED == 0u {
         for (var i = lane; i < block.tokens * N4; i += WG) {

@@ -21,7 +21,7 @@ var<workgroup> block_k: array<vec4f, ITEMS>;
 var<workgroup> block_v: array<vec4f, ITEMS>;
 var<workgroup> block_y: array<f32, 4u * ITEMS>;
 
-// Tokens that are run through together.
+// Tokens that are processed together.
 struct Block {
     row: u32,       // of the step, of the first token
     tokens: u32,

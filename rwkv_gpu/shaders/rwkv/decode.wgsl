@@ -90,7 +90,7 @@ fn load_matrix(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces
     }
 }
 
-// What lies at place e of what is staged.
+// Element e of the staged values.
 fn low_of(token: u32, e: u32) -> vec4f {
     let turn = e / (FOURS * LANES_PER_ROW);
     var whose = vec3u(FIRST[0], RANKS[0], LOWS[0]);

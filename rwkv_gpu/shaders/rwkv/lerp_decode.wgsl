@@ -1,6 +1,6 @@
 // y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t])      LANES_PER_NUMBER lanes for a number of ROWS rows
 //
-// Rows of U are short: lanes side by side load one together, once for all ROWS rows.
+// Rows of U are short: neighbouring lanes load one together, once for all ROWS rows.
 // needs before: before_at; lib/step: apart; sum: group_sum
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(3) var<storage, read> mix: array<f32>;       // [MIXES, D]

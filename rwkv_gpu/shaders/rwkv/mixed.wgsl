@@ -9,7 +9,7 @@ fn part_of(part: u32, place: u32) -> vec4f { return rkv[part * apart(D4) + place
 // w or a.
 fn gate_part(part: u32, place: u32) -> vec4f { return gates[part * apart(D4) + place]; }
 
-// k as it is added to S; d is its place in a row.
+// The k that is added to S; d is its index in a row.
 fn key_of(place: u32, d: u32) -> vec4f {
     return part_of(K, place) * (1.0 + (gate_part(A, place) - 1.0) * vectors[D4 + d]);
 }

@@ -12,8 +12,8 @@
 const_assert D % 4u == 0u;
 const D4 = D / 4u;
 const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row for a lane
-const KEPT = MINE <= 4u;            // whether it keeps them in registers, or reads them again
-const PRELOADED = MINE == 1u;           // whether what the rows are multiplied by is on its way while they are normed
+const KEPT = MINE <= 4u;            // whether values stay in registers, or are read again
+const PRELOADED = MINE == 1u;           // whether the factors of the rows are loaded during the norm
 
 struct Rows {
     t: u32,
@@ -38,7 +38,7 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    var owner = t;                      // rows of one for each sequence need not ask whose they are
+    var owner = t;                      // with one row per sequence, row t belongs to segment t
     if step.segments != step.rows {
         owner = row_segment[t];
     }
@@ -140,7 +140,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-// The normed row, and what the normed row before it has more.
+// The normed row, and the difference of the previous normed row.
 fn normed(both: Both, norm: Norm, gain: vec4f, shift: vec4f) -> Both {
     let xx = (both.here - norm.mean.x) * norm.scale.x * gain + shift;
     let before = select((both.there - norm.mean.y) * norm.scale.y * gain + shift, both.there, norm.first);
@@ -160,7 +160,7 @@ fn moments(t: u32, lane: u32) -> vec2f {
     return vec2f(mean, inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS));
 }
 
-// What a lane takes of both rows; zeros beyond their end.
+// A lane's part of both rows; zeros beyond their end.
 fn load(rows: Rows, i: u32, lane: u32) -> Both {
     let d = i * WG + lane;
     if d >= D4 {

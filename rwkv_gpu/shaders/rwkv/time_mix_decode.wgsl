@@ -12,7 +12,7 @@
 
 const N4 = N / 4u;
 const D4 = H * N4;
-const NEUTRAL = vec4f(0.0, 0.0, 1.0, 0.0);      // what stands for a gate, or a v_gate, that there is not
+const NEUTRAL = vec4f(0.0, 0.0, 1.0, 0.0);      // the value of a missing gate or v_gate
 const COLUMNS = N4 / LANES_PER_ROW;          // vec4s of a lane: every LANES_PER_ROW-th, so that lanes read side by side
 
 // The vectors of a head.
@@ -38,7 +38,7 @@ var<workgroup> decays: array<f32, N>;
 var<workgroup> rates: array<f32, N>;
 var<workgroup> outs: array<f32, N>;     // S r
 
-// What a lane is there for.
+// The task of a lane.
 struct Place {
     token: u32,
     head: u32,
@@ -81,7 +81,7 @@ fn run(group: u32, lane: u32) {
             rates[at.row + j] = gates[j].y;
         }
     }
-    // What hangs on k alone: κ, not yet normalised, and S κ.
+    // Values that depend on k only: κ before its normalisation, and S κ.
     var kk: array<vec4f, COLUMNS>;
     var squares = 0.0;
     for (var c = 0u; c < COLUMNS; c++) {

@@ -241,7 +241,7 @@ fn rank(draw: Draw, size: u32, kept: u32, turn: u32, goal: u32, lane: u32) {
 
 fn goal_of(draw: Draw, whole: u32) -> u32 { return max(1u, u32(ceil(draw.top_p * f32(whole)))); }
 
-// Keeps the fewest of the greatest that come to the goal together, or all where they do not.
+// Keeps the largest values, as few as sum to the goal; all if they do not reach it.
 //
 // A search divides what lies between low and high by 17 in each turn: low is the greatest order, or place before TOKENS,
 // from which on the entries are known to come to the goal. True where nothing more is to be cut.

@@ -24,7 +24,7 @@ fn scale_of(raw: Raw, c: u32) -> f32 { return scale_in(raw.scales, c); }
 
 fn half_of(x: vec4f) -> Half { return x; }
 
-// A block of `own` as it is stored.
+// The stored block of `own`.
 fn rotate_own(block: u32) {
     var x: array<vec4f, 8>;
     for (var n = 0u; n < 8u; n++) {

@@ -36,7 +36,7 @@ fn stored_at(t: u32, head: u32, c: u32, is_key: bool) -> Stored {
     return stored;
 }
 
-// A block of a row's key or value as it is stored; zeros behind the last. Loops end where no compiler knows, so that none unrolls them.
+// The stored block of a row's key or value; zeros after the last. Loop ends are not constant, so that no compiler unrolls the loops.
 fn block_of_8(t: u32, head: u32, block: u32, is_key: bool) -> array<vec4f, 8> {
     var x: array<vec4f, 8>;
     for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {

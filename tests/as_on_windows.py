@@ -88,7 +88,7 @@ def take_away() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves out what is for POSIX alone."""
+    """Skips tests for POSIX only."""
     for item in items:
         if any(mark.kwargs.get("reason") == NEEDS_POSIX for mark in item.iter_markers("skipif")):
             item.add_marker(pytest.mark.skip(reason=NEEDS_POSIX))

@@ -89,7 +89,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def uses_gpu(item: pytest.Item) -> bool:
-    """Whether a test opens a device: it says so by a fixture, or by the marker `gpu` where it starts a command."""
+    """True if a test opens a device: it has a device fixture, or the marker `gpu` if it starts a command."""
     on_cpu = hasattr(item, "callspec") and item.callspec.params.get("opening") == "cpu"
     return "gpu" in item.keywords or ("adapter" in item.fixturenames and not on_cpu)
 
@@ -132,7 +132,7 @@ def repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def together(item: pytest.Item, count: int) -> set[object]:
-    """All choices of so many of a case's values, the mode aside."""
+    """All combinations of `count` values of a case, without the mode."""
     indices = {name: index for name, index in item.callspec.indices.items() if name != "device"}
     return set(itertools.combinations(sorted(indices.items()), min(count, len(indices))))
 
@@ -202,7 +202,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
-    """A GPU or commands for it that nobody let go fail the last test of their file."""
+    """A GPU or command buffers that were not released fail the last test of their file."""
     alive, before = alive_on_gpus(), item.config.stash.get(ALIVE, {})
     if alive != before:
         getattr(item, "funcargs", {}).clear()  # pytest would keep what its fixtures gave for a moment longer
@@ -221,7 +221,7 @@ def bounded_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_outlives_its_module() -> Iterator[None]:
-    """A socket that nobody closed fails a test of its own file, and memory of devices is given back after each."""
+    """An unclosed socket fails a test of its own file. Device memory is released after each file."""
     yield
     gc.collect()
     give_back_freed_memory()
@@ -282,7 +282,7 @@ def compiled() -> Iterator[dict[str, Linked]]:
 
 @pytest.fixture(scope="session")
 def adapter(pytestconfig: pytest.Config) -> Adapter:
-    """The adapter asked for; by itself a real GPU, else software Vulkan."""
+    """The adapter named by --device; by default a real GPU, else software Vulkan."""
     adapters = list_adapters()
     chosen = choose(adapters, pytestconfig.getoption("--device")).adapter
     software = [a for a in adapters if a.backend == "Vulkan"]

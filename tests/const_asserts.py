@@ -18,7 +18,7 @@ FUNCTIONS = {
 
 
 def broken_asserts(source: str) -> list[str]:
-    """Those that are false, as they are written."""
+    """The false assertions, as source text."""
     text = COMMENT.sub("", source)
     written = dict(CONST.findall(text))
     known: dict[str, object] = dict(FUNCTIONS)

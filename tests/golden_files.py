@@ -30,7 +30,7 @@ NAMES = tuple(sorted(path.name for folder in (OWN, FOLDER) for path in folder.gl
 
 
 def golden(name: str) -> Path:
-    """The golden file of that name; skips the test that asks where there is none."""
+    """The golden file of that name; skips the test if it does not exist."""
     path = OWN / name if (OWN / name).is_file() else FOLDER / name
     if not path.is_file():
         pytest.skip(f"no golden file {name} in ../shared/golden next to the repository")

@@ -1,4 +1,4 @@
-"""What this process takes of the machine, and what others leave it."""
+"""The resources that this process uses, and those that other processes leave."""
 
 import contextlib
 import ctypes

@@ -85,7 +85,7 @@ def closed_by_another(llm: LLM, rng: random.Random) -> str:
 
 
 def in_asyncio(llm: LLM, rng: random.Random) -> str:
-    """A task that is cancelled, or not."""
+    """Runs a task, and cancels some."""
 
     async def run() -> str:
         task = asyncio.create_task(llm.agenerate(prompt(rng), max_tokens=20))

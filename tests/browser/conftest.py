@@ -171,5 +171,5 @@ def ask(page: Page, text: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks whether the other tests have used all controls comes last."""
+    """Moves the test that checks that all controls were used to the end."""
     items.sort(key=lambda item: item.name == "test_every_control_is_used_by_a_test")

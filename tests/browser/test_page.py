@@ -1,4 +1,4 @@
-"""What people do with the page."""
+"""The page as people use it."""
 
 import json
 import re

@@ -23,7 +23,7 @@ from tests.cli.unhurried import give_time
 
 
 class FakeGeneration:
-    """Says a text in pieces of a few characters."""
+    """Streams a text in pieces of a few characters."""
 
     def __init__(self, text, delay, on_prompt, on_end, thoughts="", prompt=1):
         self.pieces = [(thoughts[i : i + 4], True) for i in range(0, len(thoughts), 4)]
@@ -61,7 +61,7 @@ class FakeGeneration:
 
 
 class FakeChat:
-    """Repeats what it hears."""
+    """Answers with the question."""
 
     def __init__(self, delay=0.0, messages=(), answer=None):
         self.delay, self.messages, self.answer = delay, list(messages), answer

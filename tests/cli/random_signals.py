@@ -1,4 +1,4 @@
-"""Ends every command at random moments by SIGINT and SIGTERM, and looks at what is left.
+"""Ends every command at random moments by SIGINT and SIGTERM, and checks the files that remain.
 
 Each command runs once to its end; then it is ended by a signal at moments spread over that time. A command must end
 within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal. It prints nothing
@@ -47,7 +47,7 @@ ARGUMENTS: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Usual:
-    """What a command does that nobody ends."""
+    """The result of a command that runs to its end."""
 
     code: int
     seconds: float
@@ -99,7 +99,7 @@ def catches_signals(pid: int) -> bool:
 
 
 def prepared(folder: Path, device: str) -> dict[str, str]:
-    """The files that commands read, and what they are called by."""
+    """The files that commands read, by name."""
     text = folder / "text.txt"
     text.write_text("The sea is wide and the land is far.\n" * 60, encoding="utf-8")
     (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n' * LINES, encoding="utf-8")
@@ -107,7 +107,7 @@ def prepared(folder: Path, device: str) -> dict[str, str]:
 
 
 def trial(name: str, fields: dict[str, str], number: signal.Signals, wait: float, usual: Usual) -> str | None:
-    """Ends a command after so long: what is wrong, if anything."""
+    """Ends a command after a time. Returns the errors."""
     run = Run.start(name, fields)
     time.sleep(wait)
     run.process.send_signal(number)
@@ -125,7 +125,7 @@ def trial(name: str, fields: dict[str, str], number: signal.Signals, wait: float
 
 
 def left_behind(fields: dict[str, str]) -> str | None:
-    """What is wrong with the files that were left."""
+    """The errors of the remaining files."""
     session = Path(fields["folder"]) / "a.chat"
     if session.exists():
         with rwkv_gpu.load(device="cpu") as llm:
@@ -138,7 +138,7 @@ def left_behind(fields: dict[str, str]) -> str | None:
 
 
 def moments(count: int, seed: int, device: str) -> list[str]:
-    """All trials: what was wrong."""
+    """Runs all trials. Returns the errors."""
     wrong = []
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:

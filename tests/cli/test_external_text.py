@@ -34,7 +34,7 @@ def model(tmp_path):
 
 
 def on_terminal(arguments, folder):
-    """What a command writes to standard output where that is a terminal, and to standard error where it is too."""
+    """The output of a command whose standard output and standard error are a terminal."""
     import pty
 
     master, slave = pty.openpty()

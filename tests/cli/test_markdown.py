@@ -58,7 +58,7 @@ def plain(text: str, width: int = 60) -> str:
 
 
 def styled(text: str, style: str) -> str:
-    """What is written in a style, words apart."""
+    """The words that are written in a style."""
     return " ".join("".join(char if name == style else " " for char, name in shown(text)).split())
 
 

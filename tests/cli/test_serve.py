@@ -32,7 +32,7 @@ MODEL = str(OWN / "quiet-rwkv7.gguf")
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command in a process of its own, and its base URL."""
+    """Starts the command as a process. Returns it and its base URL."""
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", "--device", "cpu", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:

@@ -71,7 +71,7 @@ class Terminal:
         self._tmux("paste-buffer", *(["-p"] if brackets else []))
 
     def clipboard(self) -> str:
-        """What the program has copied last."""
+        """The text that the program copied last."""
         return self._tmux("show-buffer")
 
     def resize(self, width: int, height: int) -> None:

@@ -17,5 +17,5 @@ def server() -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def url(server: Served) -> str:
-    """What a client calls its base URL."""
+    """The name of a client's setting for the base URL."""
     return f"http://localhost:{server.port}/v1"

@@ -57,7 +57,7 @@ def fla7() -> dict[str, np.ndarray]:
 
 
 def _around() -> dict[str, tuple[int, ...]]:
-    """What both have."""
+    """The tensors that both layouts have."""
     d = WIDTH
     shapes: dict[str, tuple[int, ...]] = {"emb.weight": (TOKENS, d), "head.weight": (TOKENS, d)}
     norms = ["blocks.0.ln0", "ln_out"]

@@ -137,7 +137,7 @@ def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("model", ["jina-bert-v3", "nomic-bert-moe"])
 def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
-    """That of the types of tokens, too, whose first row is added to every token."""
+    """Also the table of token types, whose first row is added to every token."""
     parts, how = ("token_embd", "token_types", "attn_q", "attn_qkv", "ffn_up"), {"chunk_size": 64}
     specs = [(write(tmp_path, model, "first", parts=parts), 0.5), write(tmp_path, model, "second", seed=1, parts=parts)]
     runner, ids = adapted(model, specs, adapter if on_gpu else None, **how), ids_of(40)
@@ -152,7 +152,7 @@ def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
 def test_rows_of_positions_cannot_be_adapted(model, tmp_path):
-    """Nothing would add what an adapter has for them."""
+    """No code would apply an adapter to these tensors."""
     path = write(tmp_path, model, "one", parts=("position_embd",))
     with pytest.raises(BadInput, match=r"adapts 'position_embd\.weight'"):
         adapted(model, path)

@@ -13,7 +13,7 @@ from .test_split import OPTIONS, decoded, opened, split
 
 
 class Counted:
-    """A loop that counts what it is asked."""
+    """A loop that counts the calls."""
 
     def __init__(self) -> None:
         self.calibrated = 0
@@ -27,7 +27,7 @@ class Counted:
 
 
 class Decoding:
-    """Tokens of two devices, by a clock of its own."""
+    """Token times of two devices, on a simulated clock."""
 
     def __init__(self) -> None:
         self.loops = [Counted(), Counted()]

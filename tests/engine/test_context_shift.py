@@ -14,13 +14,13 @@ CONTEXT, KEEP = 64, 10
 
 
 def shifted(ids: list[int]) -> list[int]:
-    """What is left of a whole context."""
+    """The tokens that remain of a full context."""
     return ids[:KEEP] + ids[KEEP + (CONTEXT - KEEP + 1) // 2 :]
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "falcon-h1"])
 def test_an_answer_goes_on_as_from_the_text_without_its_middle(name):
-    """Three shifts; after each the answer is that to what is left, computed from its first token on."""
+    """Three shifts. After each, the answer equals that to the remaining tokens, computed from the first."""
     runner, twin = (small(f"tiny-{name}.gguf", context=context, slots=2) for context in (CONTEXT, 2 * CONTEXT))
     ids, expected, most = ids_of(20), [], 140
     while len(expected) < most:
@@ -43,7 +43,7 @@ def test_without_it_an_answer_ends_with_the_context():
 
 
 def test_it_goes_on_with_others_penalties_and_drafts():
-    """Answers of several that shift at different times are those of each alone."""
+    """Sequences that shift at different times get the same answers as alone."""
     how = [
         SamplingParams(temperature=0, repetition_penalty=1.2, max_tokens=90),
         SamplingParams(seed=3, max_tokens=110),

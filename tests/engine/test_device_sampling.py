@@ -1,4 +1,4 @@
-"""What a device samples by itself is what the host's sampler says of the same request."""
+"""The device samples the same tokens as the host's sampler."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The engine: a request among others says what it says alone, and every request ends with a reason."""
+"""The engine: a request in a batch gets the same answer as alone, and every request ends with a reason."""
 
 import gc
 import itertools
@@ -74,7 +74,7 @@ def ids_of(count: int, seed: int = 0) -> list[int]:
 
 
 def drive(engine: Engine, steps: int = 10_000) -> dict[int, list[Update]]:
-    """The news of all requests, by id, until none is left or so many steps were taken."""
+    """The updates of all requests by id, until all have ended or `steps` steps were run."""
     news: dict[int, list[Update]] = {}
     for _ in range(steps):
         if not engine.busy:
@@ -89,7 +89,7 @@ def tokens(updates: list[Update]) -> list[int]:
 
 
 def alone(runner: Runner, request: Request) -> list[int]:
-    """What a request says by itself, token by token, without an engine."""
+    """The answer of a request alone, token by token, without an engine."""
     sampler, ids = Sampler(request.params, runner.vocabulary), list(request.ids)
     sampler.accept_all(ids)
     logits = prefill(runner, ids)[-1]
@@ -116,7 +116,7 @@ def requests(count: int) -> list[Request]:
 @pytest.mark.parametrize("where", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", TINY)
 def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
-    """While others join, break off and, where there are pages, give them back: 8 run in 4 pages."""
+    """While other requests join, are cancelled and, in models with pages, are preempted: 8 run in 4 pages."""
     asked, twin = requests(16), small(name)
     expected = [alone(twin, request) for request in asked]
     runner = small(name, adapter if where == "gpu" else None, slots=8, tokens=256, cache_bytes=0)

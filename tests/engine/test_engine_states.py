@@ -28,13 +28,13 @@ STOP = 7
 
 
 def next_token(seen) -> int:
-    """What follows these tokens."""
+    """The token that follows these tokens."""
     return hash((*tuple(seen[-5:]), len(seen))) % VOCABULARY
 
 
 @dataclass
 class Later:
-    """A step whose answer comes when it is asked for."""
+    """A step whose result is computed when it is read."""
 
     chosen: np.ndarray
     runner: "Fake"
@@ -45,7 +45,7 @@ class Later:
 
 
 class Fake:
-    """A runner with pages of tokens and states of all tokens so far; what it says next hangs on what is there."""
+    """A runner with pages of tokens and states of all tokens so far. The next token depends on their contents."""
 
     vocabulary, slots, chunk_size, context = VOCABULARY, SLOTS, CHUNK, CONTEXT
     ahead = 16
@@ -145,7 +145,7 @@ class Fake:
 
 
 def alone(ids: list[int], most: int) -> list[int]:
-    """What a request says that runs by itself."""
+    """The answer of a request that runs alone."""
     seen = list(ids)
     while len(seen) < min(len(ids) + most, CONTEXT):
         token = next_token(seen)
@@ -214,7 +214,7 @@ def test_of_an_aborted_answer_no_more_is_kept_than_of_its_prompt():
 @pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("at", ["submit", "wait"])
 def test_after_a_failed_step_nothing_that_was_kept_is_trusted(monkeypatch, attends, recurs, at):
-    """Nobody knows what such a step has written, and where: here, over everything."""
+    """A failed step may have written anything anywhere: here it overwrites everything."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=0)
     engine, prompt = Engine(runner), list(range(1, 31))
     engine.prefixes._most_bytes = 1000
@@ -351,7 +351,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5))
     def pause(self, which):
-        """Nobody reads what it generates."""
+        """Its answer is not read."""
         if which < len(self.asked):
             self.paused.add(sorted(self.asked)[which])
             self.engine.pause(sorted(self.asked)[which])

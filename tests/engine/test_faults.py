@@ -19,7 +19,7 @@ PARTS = [(part, method) for part, methods in PLACES.items() for method in method
 
 
 class Injected(Exception):
-    """What a test raises."""
+    """The exception that a test raises."""
 
 
 def asked():

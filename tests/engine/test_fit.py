@@ -33,7 +33,7 @@ def device(request, adapter):
 
 
 def loaded(device, file, model):
-    """What loading would need, with its default context."""
+    """The memory that loading would need, with the default context."""
     return fit(device, file, model, chunk_size=64, **with_context(device, file, model))
 
 

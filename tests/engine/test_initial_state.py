@@ -47,7 +47,7 @@ def tuned(count: int = 30):
 
 
 def expected(arrays, ids, count):
-    """What follows by hand, from the state on."""
+    """The tokens that follow the state, computed without the engine."""
     runner, answer = small(NAME), []
     whole = {state.name: np.zeros(state.shape, np.float32) for state in runner.model.states} | arrays
     runner.write_state(0, 1, whole)

@@ -30,7 +30,7 @@ def parameters(request):
 
 
 def memory_for(path, adapter, slots: int) -> int:
-    """Just enough for copies of so many experts of each layer."""
+    """Just enough memory to cache `slots` experts of each layer."""
     options = {"context": 64, "kv": "f32", "slots": 4, "tokens": 64, "drafts": 0, "chunk_size": 64}
     with GGUFFile.open(path) as file, Device(adapter) as device:
         roomy = fit(device, file, load_model(file), offload=Offload(0, 0, 1 << 30), **options)

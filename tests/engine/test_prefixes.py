@@ -25,7 +25,7 @@ TOKENS = st.lists(st.integers(0, 2), max_size=7)
 
 
 def stored(states: int = STATES) -> tuple[SequenceStore, PrefixCache]:
-    """A store of a hybrid, and a prefix cache with room for so many states."""
+    """A store of a hybrid model, and a prefix cache with room for `states` states."""
     store = SequenceStore(Pager(400, 40_000), StatePages(states + 8, 2), lambda copies, window=0: None)
     return store, PrefixCache(store, 1 << 30, 1, 1, states)
 
@@ -131,7 +131,7 @@ def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1)
 
 @pytest.mark.parametrize("attends", [False, True])
 def test_where_two_prompts_part_a_third_begins(attends):
-    """A shared beginning that nobody has marked is computed twice, and then but for its last tokens never again."""
+    """An unmarked common prefix is computed twice; afterwards only its last tokens are computed again."""
     runner = Fake(12, 8, attends=attends, recurs=True, look_ahead=0, interval=1000)
     engine = Engine(runner)
     engine.prefixes._most_bytes = 1000

@@ -1,4 +1,4 @@
-"""What a step computes: answers before prompts, short prompts beside long ones, and no row too many."""
+"""The rows of a step: answers before prompts, short prompts next to long ones, and never too many rows."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

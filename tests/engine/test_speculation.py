@@ -41,7 +41,7 @@ class Known(Proposer):
 
 
 class Even:
-    """A grammar: only even tokens, and after so many it is done."""
+    """A grammar of even tokens that ends after `length` of them."""
 
     def __init__(self, length: int, vocabulary: int) -> None:
         self.left, self.words = length, -(-vocabulary // 32)
@@ -117,7 +117,7 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
 
 
 def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
-    """Tokens of steps that were in flight come later, when nobody else may run."""
+    """Tokens of steps in flight arrive later, when no other request may run."""
     watching = Speculator(DRAFTS, [PromptLookup()])
     watching.gate.decide = lambda *_: setattr(watching.gate, "on", False)
     engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=watching)

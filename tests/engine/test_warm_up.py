@@ -32,7 +32,7 @@ def test_a_warm_model_records_nothing_for_requests(adapter, devices):
 
 @pytest.mark.parametrize(("sequences", "rows"), [(1, 512), (2, 4), (8, 8), (16, 8), (12, 100), (64, 512), (100, 256)])
 def test_the_common_steps_have_all_sizes_of_plans(sequences, rows):
-    """Of any mix of prompts and answers."""
+    """Batches with any mix of prompts and answers."""
 
     def plan(count: int, outputs: int) -> tuple[int, int]:
         size = bucket(count, rows)

@@ -34,7 +34,7 @@ def generated(choose, prompt: list[int], steps: int) -> list[int]:
 
 
 def banning(n: int) -> SamplingParams:
-    """What never repeats one of the last n tokens."""
+    """Settings that never repeat one of the last n tokens."""
     return SamplingParams(temperature=0, presence_penalty=100.0, penalty_last_n=n)
 
 

@@ -40,7 +40,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
 
 def run_in_browser(folder: Path, script: str) -> Any:

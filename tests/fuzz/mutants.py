@@ -24,7 +24,7 @@ def source(name: str) -> bytes:
 
 
 def structural(seed: int) -> tuple[str, bytes]:
-    """What was done to which model, and the file."""
+    """The model, its mutation, and the file."""
     rng = random.Random(seed)
     name = rng.choice(MODELS)
     parts = take_apart(source(name))
@@ -169,7 +169,7 @@ def change_data(rng: random.Random, parts: Parts) -> None:
 
 
 def change_a_role(rng: random.Random, parts: Parts) -> None:
-    """One size of the model told otherwise in every place where it stands."""
+    """Changes one size of the model everywhere in the file."""
     old = rng.choice((64, 96, 32, 16, 288))
     new = rng.choice((1, 2, 8, 24, 48, 63, 128, 256))
     for row in parts.rows:

@@ -54,7 +54,7 @@ def outcome(path: Path, device: str = "cpu") -> str:
 
 
 def run_here(first: int, count: int, device: str) -> Iterator[tuple[int, str, str]]:
-    """The seed of each mutant, what was done to it, and its outcome."""
+    """The seed of each mutant, its mutation, and the outcome."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         for seed in range(first, first + count):

@@ -72,7 +72,7 @@ def arguments(name: str, folder: Path) -> list[str]:
 
 
 def check_writers(given: tuple[str, int, bool]) -> None:
-    """Whatever the moment, each process writes all of its file or is refused, and nothing else is left."""
+    """At any moment, each process writes its whole file or is refused, and leaves no other file."""
     name, access, kill = given
     with tempfile.TemporaryDirectory() as place:
         folder = Path(os.path.realpath(place))
@@ -90,7 +90,7 @@ def check_writers(given: tuple[str, int, bool]) -> None:
 
 
 def whole(name: str, path: Path) -> bool:
-    """Whether a file is what a command writes that is alone."""
+    """True if a file equals the output of the command alone."""
     if name == "quantize":
         with GGUFFile.open(path) as file:
             return bool(file.tensors) and path.read_bytes() == quantised()

@@ -67,7 +67,7 @@ def take_apart(data: bytes) -> Parts:
 
 
 def nbytes(one: Stored) -> int:
-    """What a tensor of this type and these dims takes; 0 where no type or no size is known."""
+    """The bytes of a tensor of this type and these dims; 0 if the type or the size is unknown."""
     size = SIZES.get(one.kind)
     count = 1
     for dim in one.dims:

@@ -1,4 +1,4 @@
-"""A caller that asks for metadata by type and range gets it, or an error that names the key and what was expected."""
+"""Metadata is read by type and range; an error names the key and the expected value."""
 
 from pathlib import Path
 from typing import Any

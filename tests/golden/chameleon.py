@@ -15,7 +15,7 @@ class Forward:
         self.keys = keys
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
-        """Of every position."""
+        """The logits of every position."""
         x = self["token_embd.weight"][tokens]
         for i in range(self.keys["block_count"]):
             at = f"blk.{i}"
@@ -27,7 +27,7 @@ class Forward:
         return self.norm(x, "output_norm") @ self["output.weight"].T
 
     def attention(self, at: str, x: np.ndarray) -> np.ndarray:
-        """Each query sees itself and what is before it; heads are normed, then turned."""
+        """Causal attention; heads are normed, then rotated."""
         size, rows = self.keys["rope.dimension_count"], len(x)
         q, k, v = (self.linear(x, f"{at}.attn_{name}").reshape(rows, -1, size) for name in "qkv")
         q, k = (self.turned(self.head_norm(y, f"{at}.attn_{name}_norm")) for y, name in ((q, "q"), (k, "k")))
@@ -51,7 +51,7 @@ class Forward:
         return np.stack([pairs.real, pairs.imag], axis=-1).reshape(x.shape)
 
     def head_norm(self, x: np.ndarray, name: str) -> np.ndarray:
-        """A layer norm of each head, with weights of its own."""
+        """A layer norm of each head, with separate weights."""
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + HEAD_EPS)
         return x * self[f"{name}.weight"] + self[f"{name}.bias"]
 

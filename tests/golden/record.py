@@ -128,7 +128,7 @@ def deep_rwkv7(seed: int, *, attends: bool) -> tuple[Tensors, Keys]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a transformer, and the formats of its feed-forward."""
+    """Sizes of a transformer, and the formats of its feed-forward."""
 
     width: int = 256
     inner: int = 512
@@ -815,7 +815,7 @@ def puzzle(seed: int) -> Made:
 
 
 def halved(made: Made) -> Made:
-    """The same, which says twice the width of its feed-forward."""
+    """The same model; the file states twice the width of its feed-forward."""
     return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
 
 
@@ -1282,7 +1282,7 @@ STATES = {
 
 
 def quiet(model: tuple[Tensors, Keys], gains: dict[str, float]) -> tuple[Tensors, Keys]:
-    """The model with some of its tensors scaled down; their names are given less `blk.0.` and `.weight`."""
+    """The model with some tensors scaled down. Names have no `blk.0.` and `.weight`."""
     values, keys = model
     for name, (array, kind) in values.items():
         short = name.removeprefix("blk.0.").removeprefix("blk.1.").rsplit(".", 1)[0]

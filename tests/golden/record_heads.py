@@ -118,7 +118,7 @@ class Llama:
 
 
 def record(name: str, folder: Path) -> None:
-    """What a head says at every position, and the tokens that it drafts after the last."""
+    """A head's logits at every position, and the tokens that it drafts after the last."""
     with tempfile.TemporaryDirectory() as place:
         path = write_headed(Path(place) / "twin.gguf", name, plain=True)
         llama = Llama(folder, path)

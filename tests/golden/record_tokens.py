@@ -56,7 +56,7 @@ def texts() -> list[str]:
 
 
 def vocabularies() -> dict[str, Callable[[], Metadata]]:
-    """What makes the metadata of each, by name: byte-level BPE for each way to cut words, and the other kinds."""
+    """Functions that make the metadata of each tokenizer, by name: BPE for each pre-tokenizer, and the others."""
     return {
         **{f"gpt2 {pre}": partial(dense_bpe, pre) for pre in PRE},
         "rwkv": rwkv,
@@ -95,7 +95,7 @@ def write(path: Path, metadata: Metadata) -> None:
 
 
 def recorded(metadata: Metadata) -> dict[str, Any]:
-    """What llama.cpp makes of every text, plainly and with special tokens parsed, and the text of that."""
+    """llama.cpp's tokens of every text, with and without special tokens parsed, and the text of these tokens."""
     import llama_cpp
 
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def recorded(metadata: Metadata) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Vocabularies of which llama.cpp says the same share one record."""
+    """Vocabularies with the same tokens in llama.cpp share one record."""
     records: list[dict[str, Any]] = []
     numbers = {}
     for name, make in vocabularies().items():

@@ -1,4 +1,4 @@
-"""An opened device: its memory, its errors, what it pretends to."""
+"""An opened device: its memory, its errors, its simulated capabilities."""
 
 import gc
 import threading

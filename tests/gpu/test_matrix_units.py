@@ -1,4 +1,4 @@
-"""The door to matrix units: it opens where a driver has them and nowhere else, and leaves the library as it was."""
+"""Enabling matrix units: it works only if the driver supports them, and leaves the library unchanged."""
 
 import ctypes
 import ctypes.util

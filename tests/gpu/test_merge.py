@@ -1,4 +1,4 @@
-"""Two kernels in one shader: each does what it does alone, and what both call by one name does not meet."""
+"""Two kernels in one shader: each computes the same as alone, and equal names do not clash."""
 
 import re
 
@@ -58,7 +58,7 @@ def kernel(name: str, own: str) -> Linked:
 
 
 def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> dict[int, np.ndarray]:
-    """What lies in every binding after a dispatch."""
+    """The contents of every binding after a dispatch."""
     pipeline = device.pipeline(linked)
     buffers = {number: device.upload(array, "test") for number, array in arrays.items()}
     uniform = device.buffer(16, "test", uniform=True)

@@ -181,7 +181,7 @@ def test_a_folded_grid_covers_all_groups_under_the_limit(groups):
 
 
 def test_a_step_buffer_takes_each_array_that_may_have_changed(fast_device):
-    """An array that nobody can write into is copied once for each step of a submit, all others every time."""
+    """A read-only array is copied once for each step of a submit, all others every time."""
     step = StepBuffer(fast_device, {"x": (np.uint32, (4,)), "y": (np.uint32, (4, 3))}, 4, steps=2)
     x, y = np.arange(3, dtype=np.uint32), np.arange(4, dtype=np.uint32).reshape(2, 2)
     fixed = np.array([8, 9], np.uint32)

@@ -1,4 +1,4 @@
-"""What `--device` may name when it names several."""
+"""Values of `--device` that name several devices."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def one_of_each(every: Iterable[Linked]) -> set[str]:
 
 
 def untranslated(folder: Path, number: int, source: str) -> str:
-    """What naga has against a shader in MSL or HLSL; nothing, where it takes it."""
+    """naga's error about a shader in MSL or HLSL; empty if it is valid."""
     shader, metal, hlsl = (folder / f"{number}.{ending}" for ending in ("wgsl", "metal", "hlsl"))
     shader.write_text(source)
     command = [NAGA, "--metal-version", "3.0", "--shader-model", "62", shader, metal, hlsl]
@@ -53,7 +53,7 @@ def untranslated(folder: Path, number: int, source: str) -> str:
 
 
 def translate(folder: Path, sources: Collection[str]) -> list[str]:
-    """What naga has against any of them."""
+    """naga's errors about all of them."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         told = pool.map(untranslated, itertools.repeat(folder), itertools.count(), sorted(sources))
         return list(filter(None, told))
@@ -105,7 +105,7 @@ def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
 
 
 def invalid(folder: Path, sources: Iterable[str]) -> list[str]:
-    """What naga has against any of these shaders in SPIR-V."""
+    """naga's errors about these shaders in SPIR-V."""
     found = []
     for source in sorted(sources):
         shader = folder / "matrix.wgsl"

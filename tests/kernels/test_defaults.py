@@ -1,4 +1,4 @@
-"""What is chosen where nothing was tuned."""
+"""The defaults for a device without tuning results."""
 
 import subprocess
 import sys

@@ -86,7 +86,7 @@ def declared(name: str) -> set[str]:
 
 
 def needed(name: str) -> dict[str, set[str]]:
-    """What the head of a shader says that it calls, by the hole or part that brings it."""
+    """The functions that the first comment of a shader lists, by the hole or part that defines them."""
     said = [one.split(": ") for line in NEEDS.findall(read(name).text) for one in line.split("; ")]
     assert len(said) == len({where for where, _ in said}), f"{name} names a hole twice"
     return {where: set(names.split(", ")) for where, names in said}

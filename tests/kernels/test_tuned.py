@@ -1,4 +1,4 @@
-"""What was tuned, as a file: it comes back whole, or not at all."""
+"""Files of tuning results: a file is read completely, or ignored."""
 
 import json
 from dataclasses import replace

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *given: object) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
     def do_GET(self) -> None:
         hub = self.server

@@ -1,4 +1,4 @@
-"""Many prompts, many answers to a prompt, many chats: each as if it were asked for alone."""
+"""Many prompts, many answers to a prompt, many chats: each result equals that of a single request."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A talk: turns, what can be taken back, and what a question costs."""
+"""A chat: turns, undo and edits, and the tokens that a question costs."""
 
 import numpy as np
 import pytest

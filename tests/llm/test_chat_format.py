@@ -118,7 +118,7 @@ def test_glm_thinks_unless_it_is_asked_not_to():
 
 
 def read(mine, prompt, text):
-    """What the reader shows of an answer: reasoning, and the rest."""
+    """The reasoning and the answer that the reader returns."""
     reader, shown = mine.reader(prompt, SamplingParams()), {True: "", False: ""}
     ids = mine.tokenizer.encode(text, parse=True)
     for n, token in enumerate(ids):

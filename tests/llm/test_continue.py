@@ -1,4 +1,4 @@
-"""An answer that goes on with the beginning that it is given."""
+"""Answers that continue a given beginning."""
 
 import json
 
@@ -82,7 +82,7 @@ ANIMALS = {"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 2, "m
 
 
 def goes_on(llm, begun, schema=ANIMALS, **more):
-    """What an answer held to a schema says after its beginning."""
+    """The continuation of an answer that a schema constrains."""
     shape = {"type": "json_schema", "json_schema": {"name": "animals", "schema": schema}}
     messages = [QUESTION, {**BEGUN, "content": begun}]
     options = {"continue_final_message": True, "response_format": shape, "max_tokens": 60, "temperature": 0, **more}

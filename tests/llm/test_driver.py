@@ -1,4 +1,4 @@
-"""The thread that drives an engine: it serves any thread, sleeps when idle, and nobody waits for what cannot come."""
+"""The thread that drives an engine: it serves any thread, sleeps when idle, and no caller waits in vain."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ class Letters:
 
 
 class Alphabet:
-    """An engine that says a, b, c ... to everybody, a letter a step, each of which takes a while."""
+    """An engine that answers every request with a, b, c ..., one letter per slow step."""
 
     compile_seconds = 0.0
 

@@ -22,7 +22,7 @@ PATIENCE = 60.0  # seconds that an answer may take; without a fault it takes mil
 
 
 class Injected(Exception):
-    """What a test raises on the driver's thread."""
+    """The exception that a test raises on the driver's thread."""
 
 
 class Saboteur:
@@ -58,7 +58,7 @@ class Picky(Alphabet):
 
 
 def outcome(function):
-    """What a caller gets: a value, or the exception."""
+    """The result of a caller: a value, or the exception."""
     try:
         return function()
     except Injected as error:
@@ -91,7 +91,7 @@ def pieces(_engine):
 
 
 def scene(driver):
-    """What each of several callers gets at a time, and what each should get without a fault."""
+    """The results of several callers, and their results without a fault."""
     calls = [
         (lambda: whole(asked(driver, 5)), "abcde"),
         (lambda: whole(asked(driver, 20, stop=("cd",))), "ab"),
@@ -109,7 +109,7 @@ def scene(driver):
 
 
 def sabotage(saboteur):
-    """Plays the scene with a saboteur on the thread, and looks at what is left."""
+    """Runs the calls with a fault on the thread, and checks the state afterwards."""
     threading.settrace(saboteur.trace)
     try:
         driver = Driver(engine := Alphabet())

@@ -24,7 +24,7 @@ class Handler(BaseHTTPRequestHandler):
     reason = "OK"
 
     def log_message(self, *given: object) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
     def do_GET(self) -> None:
         data = self.listed if "/tree/" in self.path else self.body

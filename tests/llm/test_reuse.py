@@ -1,4 +1,4 @@
-"""What a chat has said once is not computed again: the engine feeds the new tokens of a turn, and no others."""
+"""A chat computes only the new tokens of a turn."""
 
 import pytest
 

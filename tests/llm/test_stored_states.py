@@ -132,7 +132,7 @@ def test_a_state_belongs_to_its_adapters_and_their_scales(tmp_path):
 
 
 class Damaging(MemoryStore):
-    """Flips a byte of each value, or cuts it, as told."""
+    """Flips a byte of each value, or truncates it."""
 
     def __init__(self, damage) -> None:
         super().__init__()

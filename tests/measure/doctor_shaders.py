@@ -1,4 +1,4 @@
-"""What the doctor's trials link for a device, recorded without compiling anything."""
+"""The shaders that the doctor's trials link for a device, recorded without compiling."""
 
 import functools
 
@@ -29,7 +29,7 @@ CLAIMS = {  # of a device, beside those of the one that is at hand
 
 
 def linked_by_trials(can: Capabilities) -> list[Linked]:
-    """What a device with such capabilities would run: each shader once."""
+    """The shaders that a device with these capabilities would run, each once."""
     device = ShaderCollector(can)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials.Stored, "random", staticmethod(functools.lru_cache(64)(trials.Stored.random)))

@@ -1,4 +1,4 @@
-"""What a bench measures and how it is told."""
+"""The measurements of bench, and its output."""
 
 import csv
 import io
@@ -70,7 +70,7 @@ def test_the_roofline_is_within_reason(fast_device):
 
 
 def every_output(given: list[str], adapter: Adapter, device: str) -> dict[str, str]:
-    """What bench prints in each format, on a GPU in two of them."""
+    """The output of bench in each format; on a GPU in two formats."""
     given = [*given, "--device", "cpu" if device == "cpu" else str(adapter.index)]
     outputs = {}
     for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):
@@ -131,7 +131,7 @@ def test_texts_are_whole_and_as_many_as_fit_share_a_step():
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_pass_over_texts_takes_the_steps_of_an_engine_and_pools_the_same_rows(fast_device, device):
-    """What is measured is what `LLM.embed` does, but for the tokenizer."""
+    """The measurement covers the work of `LLM.embed` without the tokenizer."""
     [work] = embeddings([12], [5], [30])
     with GGUFFile.open(ENCODER) as file:
         options = {"slots": 5, "context": 64, "chunk_size": work.chunk}

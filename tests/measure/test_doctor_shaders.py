@@ -20,7 +20,7 @@ every_device = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def linked(request, fast_device) -> tuple[str, list[Linked]]:
-    """What a device with such capabilities would run."""
+    """The shaders that a device with these capabilities would run."""
     return request.param, linked_by_trials(claimed(fast_device, request.param))
 
 

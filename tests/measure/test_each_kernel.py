@@ -34,12 +34,12 @@ def trials(fast_device: Device) -> Mapping[str, Trial]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[int, Outcome]:
-    """What came of trials that ran, by their identity: many have several kernels."""
+    """The results of trials by identity, as many trials cover several kernels."""
     return {}
 
 
 def runs_on(name: str, can: Capabilities) -> bool:
-    """Whether a device has what a kernel needs."""
+    """True if a device meets the needs of a kernel."""
     return KERNELS[name].needs.met(can)
 
 

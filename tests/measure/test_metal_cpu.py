@@ -37,7 +37,7 @@ def device(programs, tmp_path) -> CpuDevice:
 
 
 def ran(device: CpuDevice, source: str, arrays: Mapping[int, np.ndarray], groups: int = 1) -> tuple[str, np.ndarray]:
-    """What is said of a dispatch, and what it left in the last of its arrays."""
+    """The report on a dispatch, and the contents of its last array."""
     pipeline = device.pipeline(Linked("test", source, ()))
     bound = {}
     for number, array in arrays.items():

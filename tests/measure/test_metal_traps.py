@@ -34,7 +34,7 @@ def loops(text: str) -> list[str]:
 
 
 def arguments(text: str, function: str) -> list[str]:
-    """What is between the brackets of each call."""
+    """The text between the brackets of each call."""
     found = []
     for call in re.finditer(rf"\b{function}\(", text):
         depth, end = 1, call.end()
@@ -46,7 +46,7 @@ def arguments(text: str, function: str) -> list[str]:
 
 
 def body(text: str, start: int) -> str:
-    """What stands directly in a block: without the blocks in it."""
+    """The text of a block without nested blocks."""
     depth, found = 1, ""
     while depth:
         depth += {"{": 1, "}": -1}.get(text[start], 0)
@@ -133,7 +133,7 @@ def test_every_shader_keeps_to_threadgroup_memory(given):
 
 
 def test_subgroups_are_simd_groups(given):
-    """What a shader is told of subgroups is what Metal has, and its lanes are whole SIMD groups."""
+    """The subgroup size of a shader is Metal's, and its lanes are whole SIMD groups."""
     widths = set()
     for linked in given.values():
         names = Constants(linked.source)
@@ -180,7 +180,7 @@ class Constants(dict):
         return eval(" ".join(text.split()), {"true": True, "false": False, "__builtins__": {}}, self)
 
     def nbytes(self, kind: str) -> int:
-        """What a value of a type takes in memory."""
+        """The size in memory of a value of a type."""
         kind = kind.strip()
         kind = self.aliases.get(kind, kind)
         if kind in self.structs:

@@ -1,4 +1,4 @@
-"""Comparing with others: what is asked, in which order, and who drops out."""
+"""Comparisons with peers: the workloads, their order, and peers that fail."""
 
 import sys
 
@@ -33,7 +33,7 @@ for line in sys.stdin:
 
 
 class Fake:
-    """A side that says when it is called."""
+    """A side that records its calls."""
 
     def __init__(self, name: str, calls: list[str], passes: int = 99) -> None:
         self.name, self._calls, self._passes = name, calls, passes

@@ -1,4 +1,4 @@
-"""Tuning: what is faster wins in spite of noise, what is wrong never does."""
+"""Tuning: a faster setting wins in spite of noise, a wrong one never does."""
 
 import itertools
 import json
@@ -105,7 +105,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def only_products(quick):
-    """The same, where no number is tried."""
+    """The same without trials of numbers."""
     quick.setattr(search.Tuner, "number", lambda *_: None)
     return quick
 

@@ -1,4 +1,4 @@
-"""The chunked form of a recurrence in numpy: what the kernels of chunks compute, step by step as they do."""
+"""The chunked form of a recurrence in numpy, in the same steps as the kernels."""
 
 import numpy as np
 

@@ -10,5 +10,5 @@ WITH_MATRIX_UNITS = replace(LIMITS["h200"], fragment=16)
 
 
 def tuning_with_matrix_units() -> Tuning:
-    """What such a device starts from."""
+    """The default tuning of a device with matrix units."""
     return default_tuning(WITH_MATRIX_UNITS)

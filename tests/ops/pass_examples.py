@@ -1,4 +1,4 @@
-"""For each pass, what a model says where it fires: small enough to be read, and to be run."""
+"""A small example model for each pass, in which the pass fires."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
 
 @dataclass(frozen=True)
 class Example:
-    """What is said, for so many rows, with which weights: a format and a shape each."""
+    """An example: the model function, the number of rows, and the format and shape of each weight."""
 
     says: Callable[..., dict[str, Any]]  # (ops, weights, states, x)
     weights: Mapping[str, tuple[str, tuple[int, ...]]]
@@ -107,7 +107,7 @@ def normed_adapted(g, w, _, x):
 
 
 def plain_then_adapted(g, w, s, x):
-    """As of attention beside a mixer, only one of which has adapters."""
+    """Attention next to a mixer, only one of which has adapters."""
     first = g.linear(x, w["first"], norm=Rms(w["gain"], 1e-6))
     return {"first": first, **normed_adapted(g, w, s, x)}
 
@@ -220,7 +220,7 @@ def channel_mix(g, w, _, x):
 
 
 def wkv6_time_mix(g, w, s, x):
-    """A whole time mix of RWKV-6, as its model says it."""
+    """A whole time mix of RWKV-6, as in its model."""
     how = {"mix": w["first"], "state": s["previous"], "rows": True}
     first, xx, before = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, **how)
     low = g.linear(first, w["down"], then="tanh")
@@ -391,7 +391,7 @@ def experts_by_fragments(can: Capabilities) -> ExpertConfig:
 
 
 def experts_summed_at_once(lanes: int) -> Callable[[Capabilities], ExpertConfig]:
-    """Workgroups of so many lanes, that sum over as many rows."""
+    """Workgroups of `lanes` lanes, which sum over as many rows."""
     return lambda can: expert_gemv_int(lanes, 8, 2, subgroup_width=can.subgroup_width, summing=(2, 2))
 
 

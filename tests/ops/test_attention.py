@@ -99,7 +99,7 @@ class Case:
         return batch.placed({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
 
     def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, ...]]:
-        """What each step says, and the pages after the last."""
+        """The results of each step, and the pages after the last."""
         pages = self.pages()
         ys = []
         for batch, inputs in steps:

@@ -115,7 +115,7 @@ class Bench:
         return made
 
     def in_shards(self, shape: tuple[int, ...], fmt: Format, experts: int) -> Weight:
-        """A weight in buffers of so many experts."""
+        """A weight in buffers of `experts` experts."""
         name, rows = f"w{len(self.values)}", int(np.prod(shape[:-1]))
         raw = mild_rows(fmt, rows, shape[-1], seed=len(self.values))
         parts = []
@@ -142,7 +142,7 @@ class Bench:
         return Weight(name, (values.size,))
 
     def run(self, says, **inputs):
-        """What the device says."""
+        """The result of the device."""
         values = {n: self.recorder.input(n, a.dtype, (self.rows + 1, *a.shape[1:])) for n, a in inputs.items()}
         plan = self.recorder.finish(says(self.recorder, **values))
         return plan, run_plan(plan, self.scratch, inputs, self.rows)
@@ -208,7 +208,7 @@ def test_rows_are_routed_to_the_likeliest_experts(device, kind, experts, used, n
 
 
 def routed(device, logits: np.ndarray, how: Gating) -> dict[str, np.ndarray]:
-    """What is chosen by these very logits: the router is the identity."""
+    """The choices for exactly these logits: the router is the identity."""
     bench = Bench(device, default_tuning(device.capabilities), len(logits))
     size = logits.shape[1]
     identity, router, where = np.eye(size, dtype=np.float32), Weight("router", (size, size)), layout(F32, size, size)
@@ -518,7 +518,7 @@ def test_shards_of_whole_experts(device, either, rows):
 
 
 def test_choices_of_more_experts_than_a_workgroup_has_lanes(fast_device):
-    """The sort gives each lane several experts, most of which nobody chose."""
+    """The sort gives each lane several experts, most of which have no choices."""
     tuning = default_tuning(fast_device.capabilities).only_experts(expert_gemv(32, 8, 2, 4))
     bench = Bench(fast_device, tuning, 17)
     [up] = bench.together((600, 3, 32), F32)
@@ -555,7 +555,7 @@ def test_neighbours_share_an_expert(device, either, rows):
 
 
 def test_any_count_of_rows_through_one_plan(device, either):
-    """What is left over from a longer step must not count."""
+    """Values of an earlier, longer step must not count."""
     bench = Bench(device, either, 40)
     says, inputs = products(*halves(bench, 8)), given(40, 8, 2)
     plan = bench.check(says, **inputs)

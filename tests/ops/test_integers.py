@@ -42,7 +42,7 @@ def test_awkward_shapes(device, name, kind, rows, shape):
 
 @pytest.mark.parametrize("name", ["Q8_0", "F16"])
 def test_a_norm_on_the_way_in(fast_device, name):
-    """What is no integer has a kernel that norms as well."""
+    """Float formats have a kernel that norms as well."""
     bench = Bench(fast_device, tuning_of(fast_device, "int8_bytes"), 3)
     ws = bench.matrices(BY_NAME[name], (42, 288), (7, 288))
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (288,)), 1e-6)

@@ -28,7 +28,7 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 @dataclass(frozen=True)
 class Latent(Case):
-    """Heads that look at one latent."""
+    """Heads that attend to one latent."""
 
     heads: int = 5
     kv_heads: int = 1
@@ -147,7 +147,7 @@ def test_sequences_look_at_their_own_latents_only(fast_device, single):
 
 
 class ReadByHead(Latent):
-    """What heads find goes through a matrix of each head."""
+    """The result of each head is multiplied by a matrix of this head."""
 
     def weights(self):
         return {**super().weights(), "v_up": V_UP.values.reshape(V_UP.shape)}

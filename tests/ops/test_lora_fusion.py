@@ -21,7 +21,7 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
-    """As a GPU with subgroups does it, by lanes that share so many rows of a state; without subgroups as in prompts."""
+    """Tuning for subgroups whose lanes share rows of a state; without subgroups, for the kernel of prompts."""
     lanes_per_row = 8 if device.capabilities.subgroup else 0
     return default_tuning(device.capabilities).changed(
         state_lanes_per_row=lanes_per_row,

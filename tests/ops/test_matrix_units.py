@@ -1,4 +1,4 @@
-"""What a device with matrix units computes with them: prompts, batches, and nothing where few sequences decode."""
+"""Matrix units are used for prompts and batches, but not if few sequences decode."""
 
 from dataclasses import replace
 
@@ -140,7 +140,7 @@ def test_keys_and_values_in_float32_are_not_rounded():
 
 
 def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
-    """The kernels of a layer of so many sequences."""
+    """The kernels of a layer for a number of sequences."""
     with open_synthetic(name) as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows))
     return [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]

@@ -32,7 +32,7 @@ def says(g, w, x):
 
 
 def planned(device, rows, merged_rows=4, asked=says):
-    """A plan, and what it gives."""
+    """A plan, and its results."""
     x = {"x": normal(rows, WIDTH)}
     tuning = default_tuning(device.capabilities).changed(merged_rows=merged_rows)
     plan, scratch = record(device, asked, WEIGHTS, x, rows, tuning)
@@ -84,7 +84,7 @@ def multiplied(device, formats):
 
 @pytest.mark.parametrize("formats", [("Q4_K", "F16"), ("Q4_K", "Q6_K"), ("F16", "Q4_K"), ("Q6_K", "Q5_K")])
 def test_products_whose_own_workgroups_differ_equal_the_reference(device, formats):
-    """What reads less has workgroups as what reads more."""
+    """The kernel that reads less gets workgroups of the same size."""
     assert len(multiplied(device, formats).dispatches) == 1
 
 

@@ -28,7 +28,7 @@ ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What devices are opened with; each adapter has matrix units."""
+    """The options with which devices are opened; each adapter has matrix units."""
     found = []
 
     class Opened(VirtualDevice):

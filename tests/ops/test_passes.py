@@ -216,7 +216,7 @@ def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
 
 
 def check_with_and_without(fast_device: Device, name: str, example: Example) -> None:
-    """That a pass fires, saves a dispatch, and changes no result."""
+    """Checks that a pass fires, saves a dispatch, and changes no result."""
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     if example.matrix_units and not fast_device.capabilities.fragment:
@@ -267,7 +267,7 @@ def whole(buffer: Buffer) -> Slice:
 
 
 def run(device, example, tensors, tuning, without):
-    """The plan without some passes, what it gives, the states after it, and how often each pass fired."""
+    """The plan without some passes, its results, the states after it, and how often each pass fired."""
     scratch, before = Scratch(device), slots(example)
     states = {name: device.upload(array, "state") for name, array in before.items()}
     pages = {name: tuple(whole(device.upload(a, "kv")) for a in pair) for name, pair in kv(example).items()}
@@ -290,7 +290,7 @@ def run(device, example, tensors, tuning, without):
 
 
 def on_cpu(example: Example, values) -> dict[str, np.ndarray]:
-    """What the reference says, and the states after it."""
+    """The results of the reference, and the states after it."""
     weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
     states = slots(example)
     reference = Reference(values, states, batch_of(example), kv(example))

@@ -41,7 +41,7 @@ def batch_of(sequences: Sequence[tuple[int, int, int]], outputs: tuple[int, ...]
 
 
 class Case:
-    """What is said, with its parameters, states and the inputs of a step; run by both interpreters."""
+    """A model function with its parameters, states and inputs, run by both interpreters."""
 
     single = False  # whether every sequence has one row
     tolerance = TOLERANCE
@@ -385,7 +385,7 @@ def mixed_by_all(g, w, x, a, b):
 
 
 def mixed_by_some(g, w, x, a, b):
-    """b is asked for by what mixes nothing."""
+    """The product of b does not mix rows."""
     first = g.linear(a, w["first"])
     return {"first": first, "b": g.activate(b, "relu2"), "y": g.linear(first, w["second"], add=x)}
 

@@ -34,7 +34,7 @@ def matched(rule: Rule[Any, Any]) -> Pair[Any, Any]:
 
 
 def change(node: str, **fields: Any) -> Break:
-    """Other fields of the op of a node; what is called gets the op."""
+    """Replaces fields of a node's op. A function gets the op."""
 
     def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
         one: Node = getattr(pair, node)

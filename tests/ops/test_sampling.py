@@ -42,7 +42,7 @@ class Both:
         self.plan = recorder.finish({"chosen": recorder.sample(logits, how=how), "embedded": embedded})
 
     def run(self, logits, draws, masks=None, ids=None):
-        """What the device chooses; the reference's sampler state moves on too."""
+        """The tokens that the device chooses; also advances the sampler state of the reference."""
         for buffer in self.scratch.buffers:
             self.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
         rows = len(logits)
@@ -64,7 +64,7 @@ class Both:
 
 
 def rows_of(count, first=0, seed=11, **settings):
-    """So many draws of one request, from number `first` on."""
+    """Draws of one request, from number `first` on."""
     row = draw_row(SamplingParams(**settings), seed, 0)
     rows = np.repeat(row[None], count)
     rows["number"] = np.arange(first, first + count)

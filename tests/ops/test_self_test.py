@@ -1,4 +1,4 @@
-"""What a driver may get wrong is used only after it was seen to be right."""
+"""Kernels that a driver may compile wrongly are used only after a test."""
 
 from types import SimpleNamespace
 

@@ -25,7 +25,7 @@ QUICK = {"upscale_delay_s": 1, "downscale_delay_s": 4, "metrics_interval_s": 0.5
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

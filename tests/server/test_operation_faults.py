@@ -199,7 +199,7 @@ def slow_reader(server: Served, stack: contextlib.ExitStack) -> None:
 
 @pytest.mark.parametrize(("idle", "slow", "running"), [(200, 1, 4), pytest.param(1000, 8, 64, marks=pytest.mark.slow)])
 def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
-    """Idle ones, slowloris and slow readers, while so many streams run, all of which have the same text."""
+    """Idle connections, slowloris and slow readers do not change the text of running streams."""
     resource = pytest.importorskip("resource", reason="Windows limits no open files")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4 * (idle + running):

@@ -87,7 +87,7 @@ def _before(g: Any, x: Any, rows: SlotRows) -> Any:
 
 
 def _kept(g: Any, x: Any, rows: SlotRows) -> Any:
-    """x, as a slot of one row has it."""
+    """x as the stored row of a slot."""
     g.keep_rows(x, rows)
     return g.row_before(rows)
 

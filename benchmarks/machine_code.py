@@ -54,7 +54,7 @@ def kernels_of(name: str, layers: int, rows: int, prompt: bool, matrix_units: bo
             return compiled(linked)
 
         device.pipelines.get = pipeline
-        runner = GpuRunner(device, file, load_model(file), slots=rows, chunk_size=rows)
+        runner = GpuRunner(device, file, load_model(file), slots=1 if prompt else rows, chunk_size=rows)
         found.clear()  # of what is tried when a device is opened
         spans = [(0, 0, list(range(rows)))] if prompt else [(slot, 0, [slot]) for slot in range(rows)]
         runner.plan_for(runner.prepare(Batch.of(spans)), "plain")

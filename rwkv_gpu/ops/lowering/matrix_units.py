@@ -18,9 +18,9 @@ def on_matrix_units(op: Gemm, config: GemmConfig, shard: Shard, widths: Sequence
     """The parts, constants and operands of a product, for matrices of the format of a shard."""
     by_fours = config.takes(OF_FOURS)
     found = Links(_decoded_fours(shard) if by_fours else [decoded_weights(shard)])
-    # Epilogue inputs that a lane loads at a time: adapters and tiles need the registers.
-    most_asked = 4 if by_fours and not op.has(AddAdapters) else 2
-    found.constants |= {"W_EXPONENT": w_exponent(shard), "MOST_ASKED": most_asked}
+    found.constants["W_EXPONENT"] = w_exponent(shard)
+    if op.has(AddAdapters):
+        found.constants["MOST_ASKED"] = 2  # adapters need the registers
     if by_fours:
         found.constants["STAGES"] = -(-max(widths) // (config.columns * config.joined_parts))
     if config.joined_parts > 1:

@@ -4,6 +4,7 @@
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
+var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
 
 fn run(group: u32, lane: u32) {
     find_block(group);
@@ -13,7 +14,11 @@ fn run(group: u32, lane: u32) {
         let end = (part + 1u) * steps / table.parts;
         bounds = select(vec4u(), vec4u(part * steps / table.parts, end, end + select(0u, ADAPTER_STEPS, part == 0u), 0u), on);
     }
-    multiply(lane);
+    let exponents = matrix.x + table.rows * padded4(matrix.k);
+    for (var r = lane; r < TB; r += WG) {
+        x_scales[r] = scale_at(exponents, min(t0 + r, step.rows - 1u));
+    }
+    multiply(lane);     // it begins with a barrier
 }
 
 fn runs_of_row() -> u32 { return (matrix.k + 31u) / 32u * (32u / RUN); }
@@ -26,7 +31,6 @@ fn x_place(row: u32, four: u32) -> u32 { return matrix.x + min(t0 + row, step.ro
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if is_inside(m, t) {
-        let scale = scale_at(matrix.x + table.rows * padded4(matrix.k), t0 + t);
-        store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
+        store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
     }
 }

@@ -6,6 +6,8 @@ for each whole block of tokens. Missing, wrong or damaged states are recomputed.
 """
 
 import json
+import logging
+import math
 import os
 import threading
 import time
@@ -35,6 +37,9 @@ MOST_LENGTHS = 16  # lengths per list
 MOST_WAITING = 1 << 30  # bytes of states waiting to be written
 MOST_FETCHES = 32  # simultaneous fetches; further requests compute instead
 MOST_KNOWN = 1 << 16  # remembered states that the store has
+QUIET = 60.0  # seconds between two log lines about damaged values
+LOG = logging.getLogger("rwkv_gpu.states")
+LOG.addHandler(logging.NullHandler())  # the library prints nothing by itself
 REST = 5.0  # seconds without requests after a store failure
 
 Listed = tuple[int, int, str]  # length, bytes of its state, and key of the longer state that it is cut from
@@ -70,6 +75,8 @@ class StoredStates:
         self._compact = compact
         self._stored: OrderedDict[bytes, None] = OrderedDict()  # digests of prefixes whose states the store has
         self._down_until = 0.0
+        self._logged_at = -math.inf  # last log line about a damaged value
+        self._unlogged = 0  # damaged values since then
         self._fetches = 0
         self._waiting = 0  # bytes
         self._written = threading.Condition()
@@ -208,7 +215,7 @@ class StoredStates:
     def _list(self, prefixes: "Prefixes", new: Listed) -> None:
         """Adds a length to the list of its block."""
         block = prefixes.block(new[0] // BLOCK * BLOCK)
-        others = [one for one in _lengths(self._store.get([block])[0]) if one[0] != new[0]]
+        others = [one for one in _lengths(self._store.get([block], self._damaged)[0]) if one[0] != new[0]]
         self._store.put(block, json.dumps([new, *others][:MOST_LENGTHS]).encode())
 
     def _keep(self, text: Key, state: StateArrays, nbytes: int, compact: bool, beginnings: Sequence[int]) -> None:
@@ -226,7 +233,7 @@ class StoredStates:
         for at in range(0, len(blocks), AT_A_TIME):
             keys = [prefixes.block(block) for block in blocks[at : at + AT_A_TIME]]
             began = time.monotonic()
-            values = self._store.get(keys)
+            values = self._store.get(keys, self._damaged)
             self.rule.asked.add(1, time.monotonic() - began)
             for value in values:
                 yield from (one for one in sorted(_lengths(value), reverse=True) if known < one[0] <= most)
@@ -234,21 +241,34 @@ class StoredStates:
     def _fetched(self, key: str, length: int) -> StateArrays | None:
         """Fetches a state by key; None if missing or damaged."""
         began = time.monotonic()
-        [value] = self._store.get([key])
+        [value] = self._store.get([key], self._damaged)
         if value is None:
             return None
         try:
             saved = state_file.loads(value)
-        except BadFile:
-            self.counts.refused += 1
+        except BadFile as error:
+            self._damaged(key, str(error))
             return None
         seconds = time.monotonic() - began
         latency = 1 / self.rule.asked.value if self.rule.asked.value else 0.0
         self.rule.fetched.add(len(value), max(seconds - latency, seconds / 2))
         whole = saved.notes.get("length")
         if not isinstance(whole, int) or whole < length:
+            self._damaged(key, f"it has {whole} tokens, and must have {length} or more")
             return None
         return saved.arrays if whole == length else {name: array[:length] for name, array in saved.arrays.items()}
+
+    def _damaged(self, key: str, why: str = "it was not written with this store's key, or was changed since") -> None:
+        """Counts a damaged value, and logs it; at most one line a minute, with the number of the others."""
+        now = time.monotonic()
+        with self._written:
+            self.counts.refused += 1
+            self._unlogged += 1
+            if now < self._logged_at + QUIET:
+                return
+            others, self._unlogged, self._logged_at = self._unlogged - 1, 0, now
+        fields = {"key": key, "reason": why, "others": others}
+        LOG.warning("the store has a damaged state; it is computed again", extra={"fields": fields})
 
     def _pays(self, nbytes: int, tokens: int) -> bool:
         return tokens >= BLOCK and self.rule.pays(nbytes, tokens)

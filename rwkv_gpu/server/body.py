@@ -11,7 +11,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Json = dict[str, Any]
 
 MAX_DEPTH = 64  # levels of nested lists and objects
-PATIENCE = 30.0  # seconds that a client has for the next piece of a body
+PATIENCE = 30.0  # seconds that a client has for a small body
+RATE = 16 << 10  # bytes a second of a large one, at least
 OFF_LOOP = 1 << 16  # bytes; a larger body is parsed on a thread
 
 
@@ -35,13 +36,15 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
     if declared.isdigit() and int(declared) > most:
         raise too_large(most)
     pieces, size = [], 0
+    began = asyncio.get_running_loop().time()
     while True:
         try:
             # Not wait_for, which creates a task for each piece before Python 3.12
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout_at(began + patience(size)):
                 message = await receive()
         except TimeoutError:
-            raise ApiError(408, f"no more of the body came for {PATIENCE:g} seconds") from None
+            why = f"the body took more than {patience(size):.3g} seconds; send it faster, or in one piece"
+            raise ApiError(408, why) from None
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")
@@ -51,6 +54,11 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
         pieces.append(piece)
         if not message.get("more_body"):
             return b"".join(pieces)
+
+
+def patience(size: int) -> float:
+    """Seconds in which a body of `size` bytes must have come."""
+    return PATIENCE + size / RATE
 
 
 def too_large(most: int) -> ApiError:

@@ -9,7 +9,7 @@ from ..errors import printable
 
 LONGEST_TRACEBACK = 1 << 16  # characters
 SERVER = "rwkv_gpu.server"
-LOGGERS = SERVER, "rwkv_gpu.access"
+LOGGERS = SERVER, "rwkv_gpu.access", "rwkv_gpu.states"
 
 
 class TextLines(logging.Formatter):

@@ -9,7 +9,12 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD = 64 << 10  # bytes of the request line and all headers
+from . import body
+
+MAX_HEAD = 64 << 10  # bytes of the request line and all headers; also of chunk extensions and trailers
+MOST_UNREAD = 16 << 20  # bytes of a body after the response, such as a refusal
+PIECE = 16 << 10  # bytes that are parsed before the limits are checked
+CHUNK_SIZE = 12  # bytes of a chunk's size and line breaks
 HEAD_SECONDS = 30.0  # time to send it, and idle time of a new connection
 
 
@@ -27,12 +32,18 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_body = False
+        self._body_began = 0.0
+        self._body_bytes = 0  # without chunk sizes, extensions and trailers
+        self._around_bytes = 0  # those, less what chunks need
+        self._chunks = 0  # that began in the current piece
+        self._body_timer: asyncio.TimerHandle | None = None
         self._cycles: list[Any] = []  # requests without a complete response; several if a client pipelines
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends all requests of the lost connection; uvicorn ends only the last."""
         self._stop_timer()
+        self._stop_body_timer()
         for cycle in self._cycles:
             if not cycle.response_complete:
                 cycle.disconnected = True
@@ -40,15 +51,38 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handles received bytes."""
-        if not self._in_body:
+        """Handles received bytes, in pieces."""
+        self._unset_keepalive_if_required()
+        for at in range(0, len(data), PIECE):
+            if self.transport.is_closing():
+                return
+            self._piece_received(data[at : at + PIECE] if len(data) > PIECE else data)
+        if self._in_body and self._body_timer is None:
+            self._body_timer = self.loop.call_later(body.patience(0), self._body_too_slow)
+
+    def _piece_received(self, data: bytes) -> None:
+        in_body, before, self._chunks = self._in_body, self._body_bytes, 0
+        if not in_body:
             self._head_bytes += len(data)
             if self._timer is None:
                 self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
-        self._unset_keepalive_if_required()
         self._read(data)
-        if not self._in_body and self._head_bytes > MAX_HEAD:
+        if in_body and self._in_body:
+            around = len(data) - (self._body_bytes - before) - CHUNK_SIZE * self._chunks
+            self._around_bytes = max(0, self._around_bytes + around)
+        if (self._around_bytes if self._in_body else self._head_bytes) > MAX_HEAD:
             self._refuse()
+        elif self._in_body and self.cycle.response_complete and self._body_bytes > MOST_UNREAD:
+            self.transport.close()
+
+    def on_body(self, piece: bytes) -> None:
+        """Handles a part of a body."""
+        self._body_bytes += len(piece)
+        super().on_body(piece)
+
+    def on_chunk_header(self) -> None:
+        """Handles the size of a chunk; what it needs does not count as an extension."""
+        self._chunks += 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Limits headers, and trailers after a chunked body, which uvicorn accepts in any number."""
@@ -60,6 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self.parser.should_upgrade():
             return  # it is parsed again without the upgrade offer
         self._in_body = True
+        self._body_began, self._body_bytes, self._around_bytes = self.loop.time(), 0, 0
         self._stop_timer()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD or len(self.url) > MAX_HEAD:
             self._refuse()
@@ -74,6 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self.parser.should_upgrade():
             return
         self._in_body, self._head_bytes = False, 0
+        self._stop_body_timer()
         super().on_message_complete()
 
     def _read(self, data: bytes) -> None:
@@ -103,9 +139,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _refuse(self) -> None:
         if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            )
+            if not (self._in_body and self.cycle.response_started):
+                self.transport.write(
+                    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                )
             self.transport.close()
 
     def _too_slow(self) -> None:
@@ -114,6 +151,19 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
         elif not self.transport.is_closing():
             self.transport.close()
+
+    def _body_too_slow(self) -> None:
+        """Closes the connection of a body that is not read because its request was refused. Others get 408."""
+        left = self._body_began + body.patience(self._body_bytes) - self.loop.time()
+        if left <= 0 and self.cycle.response_complete:
+            self.transport.close()
+            return
+        self._body_timer = self.loop.call_later(max(left, 0.1 * body.PATIENCE), self._body_too_slow)
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,7 +1,7 @@
 """Authenticated values: only holders of a secret can write them, each for one key. Others count as missing."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 from .store import Store
@@ -23,12 +23,14 @@ class SealedStore:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
-    def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys; None for one that is missing or not authentic."""
-        return [
-            None if value is None else self._opened(key, value)
-            for key, value in zip(keys, self._store.get(keys), strict=True)
-        ]
+    def get(self, keys: Sequence[str], damaged: Callable[[str], None] = lambda _: None) -> list[bytes | None]:
+        """The values of keys; None for one that is missing or not authentic. `damaged` gets the key of the latter."""
+        found = self._store.get(keys)
+        values = [None if value is None else self._opened(key, value) for key, value in zip(keys, found, strict=True)]
+        for key, sealed, value in zip(keys, found, values, strict=True):
+            if sealed is not None and value is None:
+                damaged(key)
+        return values
 
     def put(self, key: str, value: bytes) -> None:
         """Stores a value."""

@@ -1,5 +1,6 @@
 """Conversations that go on in another process by a store of states: the same text, for its new tokens only."""
 
+import re
 import shutil
 import threading
 import time
@@ -152,12 +153,31 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_state_is_computed_again(damage):
+def test_a_damaged_state_is_computed_again_and_logged(damage, caplog):
     store = Damaging(lambda value: value)
     answer = first_turn(MODELS[0], store)
     expected, _ = second_turn(MODELS[0], None, answer)
     store.damage = damage
     assert second_turn(MODELS[0], store, answer) == (expected, 0)
+    [record] = [one for one in caplog.records if one.name == "rwkv_gpu.states"]
+    assert "damaged" in record.message and re.fullmatch("[0-9a-f]{64}", record.fields["key"])
+
+
+def test_damaged_states_are_logged_once_a_minute_with_the_number_of_others(caplog, monkeypatch):
+    """Also those that were written with the store's key."""
+    now = 100.0
+    with opened(MODELS[0], MemoryStore()) as llm:
+        turn(llm, [{"role": "user", "content": FIRST}])
+        states, texts = llm.states, [key_of([n] * 100) for n in range(4)]
+        states._writing.submit(int).result()
+        monkeypatch.setattr("rwkv_gpu.llm.stored_states.time", SimpleNamespace(monotonic=lambda: now))
+        for number, text in enumerate(texts):
+            states._store.put(states._prefixes(text).state(100), b"no state\n")
+            now += 100.0 * (number == 3)
+            assert states._fetched(states._prefixes(text).state(100), 100) is None
+    lines = [one.fields for one in caplog.records if one.name == "rwkv_gpu.states"]
+    assert [one["others"] for one in lines] == [0, 2] and all("\n" not in one["reason"] for one in lines)
+    assert states.counts.refused == 4
 
 
 class Down:

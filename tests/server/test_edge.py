@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 
 import pytest
 
@@ -165,6 +166,70 @@ def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
     with serving() as server:
         answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
         assert b" 408 " in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "piece", "expected"),
+    [
+        (b"POST /v1/completions", b" ", b" 408 "),
+        (b"POST /v1/completions", b"1\r\n \r\n", b" 408 "),
+        (b"GET /health", b" ", b" 408 "),
+        (b"POST /nothing", b" ", b" 404 "),
+        (b"POST http://evil/v1/completions", b" ", b" 403 "),
+    ],
+    ids=["length", "chunks", "get", "unknown route", "refused"],
+)  # fmt: skip
+def test_a_body_that_trickles_has_a_deadline_also_where_it_is_not_read(monkeypatch, line, piece, expected):
+    """Each byte comes in time; the whole body does not."""
+    monkeypatch.setattr("rwkv_gpu.server.body.PATIENCE", 0.3)
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        host = b"evil" if b"evil" in line else b"localhost"
+        length = b"content-length: 100000" if len(piece) == 1 else b"transfer-encoding: chunked"
+        connection.sendall(line + b" HTTP/1.1\r\nhost: " + host + b"\r\n" + length + b"\r\n\r\n")
+        answer, end = b"", time.monotonic() + PATIENCE
+        connection.settimeout(0.02)
+        while time.monotonic() < end:
+            try:
+                connection.sendall(piece)
+                received = connection.recv(65536)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                received = b""
+            if not received:
+                break
+            answer += received
+        assert time.monotonic() < end
+        assert expected in answer.splitlines()[0]
+
+
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (b"1;x=", b"a" * 5_000_000),
+        (b"1;x=%s\r\n \r\n" % (b"a" * 30) * 10_000,),
+        (b"1\r\n \r\n0\r\nx: ", b"a" * 3_000_000),
+        (b"1\r\n \r\n0\r\n", b"x: y\r\n" * 500_000),
+    ],
+    ids=["one extension", "many extensions", "one trailer", "many trailers"],
+)
+def test_chunk_extensions_and_trailers_have_the_limit_of_headers(server, parts):
+    try:
+        answer = raw(server, CHUNKED + b"".join(parts))
+    except ConnectionError:
+        answer = b""  # it was closed while we wrote
+    assert not answer or b" 431 " in answer.splitlines()[0]
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_a_body_in_chunks_of_one_byte_is_read(server):
+    body = json.dumps({**ASK, "metadata": {"a": "b" * 20_000}}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    head = CHUNKED.replace(b"/v1/completions", CHAT.encode())
+    assert raw(server, head + chunks + asking("/health", None, "connection: close\r\n")).count(b" 200 OK") == 2
 
 
 UPGRADE = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"

@@ -6,9 +6,10 @@ lexer also requires capital names for rules without recursion, which become term
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 from rwkv_gpu.errors import BadGrammar
 
@@ -16,6 +17,7 @@ _TOKEN = re.compile(
     r"""
     (?P<space>[ \t\r\n]+|\#[^\r\n]*)
   | (?P<define>::=)
+  | (?P<token>!?<(?:\[\d{1,9}\]|[^<>\r\n]{1,64})>)
   | (?P<name>[\w-]+)
   | (?P<literal>"(?:[^"\\\r\n]|\\.)*")
   | (?P<set>\[(?:[^\]\\]|\\.)*\])
@@ -24,6 +26,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_NAMED = re.compile(r"<[^<>\[\r\n][^<>\r\n]{0,63}>")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|([^\\])", re.DOTALL)
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
 _LEAD = {"(", "|", ""}  # after these, an alternative begins
@@ -36,11 +39,20 @@ class Rule:
     name: str
     parts: list[tuple[str, str]] = field(default_factory=list)  # kind and text
     names: set[str] = field(default_factory=set)
+    has_token: bool = False  # whether it matches a token by its id, as no terminal of Lark can
 
 
-def to_lark(source: str) -> str:
-    """Translates a grammar to Lark's syntax. Raises BadGrammar with the position of an error."""
-    rules = _rules(source)
+def token_names(source: str) -> set[str]:
+    """The texts in angle brackets, such as <think>, each of which may name a token."""
+    return {*_NAMED.findall(source)}
+
+
+def to_lark(source: str, ids: Mapping[str, int] = MappingProxyType({})) -> str:
+    """Translates a grammar to Lark's syntax; `ids` are the tokens by their names, such as <think>.
+
+    Raises BadGrammar with the position of an error.
+    """
+    rules = _rules(source, ids)
     if "root" not in rules:
         raise _wrong("there is no rule 'root'")
     for rule in rules.values():
@@ -51,7 +63,7 @@ def to_lark(source: str) -> str:
     return "\n".join(f"{new_names[rule.name]}: {_body(rule, new_names)}" for rule in rules.values())
 
 
-def _rules(source: str) -> dict[str, Rule]:
+def _rules(source: str, ids: Mapping[str, int]) -> dict[str, Rule]:
     """All rules by name, in order."""
     rules: dict[str, Rule] = {}
     rule: Rule | None = None
@@ -67,7 +79,8 @@ def _rules(source: str) -> dict[str, Rule]:
         elif rule is None:
             raise _wrong("a rule begins with its name and '::='", source, at)
         else:
-            rule.parts.append((kind, _read(kind, text, source, at)))
+            rule.parts.append((kind, _read(kind, text, source, at, ids)))
+            rule.has_token |= kind == "token"
             if kind == "name":
                 rule.names.add(text)
     return rules
@@ -86,16 +99,28 @@ def _tokens(source: str) -> Iterator[tuple[str, str, int]]:
         at = match.end()
 
 
-def _read(kind: str, text: str, source: str, at: int) -> str:
+def _read(kind: str, text: str, source: str, at: int, ids: Mapping[str, int]) -> str:
     """Translates a token to Lark."""
     try:
         if kind == "literal":
             return json.dumps("".join(_letters(text[1:-1])), ensure_ascii=False)
         if kind == "set":
             return _set(text[1:-1])
+        if kind == "token":
+            return _token(text, ids)
     except ValueError as error:
         raise _wrong(str(error), source, at) from None
     return "/(?s:.)/" if text == "." else text
+
+
+def _token(text: str, ids: Mapping[str, int]) -> str:
+    """Translates a token by its id or its text; with ! it is any other token."""
+    inverted, name = text.startswith("!"), text.removeprefix("!")
+    if not name.startswith("<["):
+        if name not in ids:
+            raise ValueError(f"{name} is not one token of this model")
+        name = f"<[{ids[name]}]>"
+    return f"<[^{name[2:]}" if inverted else name
 
 
 def _letters(text: str) -> Iterator[str]:
@@ -165,7 +190,7 @@ def _terminals(rules: dict[str, Rule]) -> set[str]:
     for name, rule in rules.items():
         for used in rule.names:
             users.setdefault(used, []).append(name)
-    ready = [name for name, count in missing.items() if not count]
+    ready = [name for name, count in missing.items() if not count and not rules[name].has_token]
     found: set[str] = set()
     while ready:
         name = ready.pop()
@@ -174,7 +199,7 @@ def _terminals(rules: dict[str, Rule]) -> set[str]:
         found.add(name)
         for user in users.get(name, ()):
             missing[user] -= 1
-            if not missing[user]:
+            if not missing[user] and not rules[user].has_token:
                 ready.append(user)
     return found
 

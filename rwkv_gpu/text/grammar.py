@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from rwkv_gpu.errors import BadGrammar, BadInput
 from rwkv_gpu.text.base import Tokenizer
-from rwkv_gpu.text.closed_schema import closed
-from rwkv_gpu.text.gbnf import to_lark
+from rwkv_gpu.text.gbnf import token_names
 from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
 from rwkv_gpu.text.grammar_worker import Reply
 
@@ -25,6 +24,7 @@ Words = npt.NDArray[np.uint32]
 HIDDEN = b"\xff"  # llguidance does not match tokens that begin with this byte as text
 REMEMBERED = 64  # bytes searched for the end of the reasoning
 LONGEST = 1 << 20  # characters of a form
+MOST_NAMES = 256  # texts of a grammar that may be names of tokens
 ENDLESS = 1 << 40  # tokens, if no budget is known
 
 
@@ -55,7 +55,7 @@ class Form:
         if isinstance(schema, type) and hasattr(schema, "model_json_schema"):
             return cls("schema", _dumped(_closed(schema.model_json_schema())), schema)
         if schema is not None:
-            return cls("schema", _read(schema) if isinstance(schema, str) else _dumped(schema))
+            return cls("schema", schema if isinstance(schema, str) else _dumped(schema))
         for name in names:
             if not isinstance(given[name], str):
                 raise BadInput(f"{name} is {given[name]!r}; it must be a string")
@@ -108,13 +108,21 @@ class Grammars:
         free, mark, held = begun.partition(after) if after else ("", "", begun)
         if mark or form.kind == "schema":
             held = held.lstrip()
-        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)), held.encode(), salt)
+        _check_length(form)
+        ends = tuple(sorted(self._stop_ids | texts))
+        source = Source(form.kind, form.source, ends, held.encode(), salt, self._named_tokens(form))
         session = self._pool.session(source, budget)
         marks = "" if mark else after
         grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, marks, free, budget)
         if wait:
             grammar.check()
         return grammar
+
+    def _named_tokens(self, form: Form) -> tuple[tuple[str, int], ...]:
+        """The tokens that a GBNF grammar names by their text, such as <think>."""
+        names = sorted(token_names(form.source)) if form.kind == "gbnf" else []
+        found = ((name, self._tokenizer.encode(name, parse=True)) for name in names[:MOST_NAMES])
+        return tuple((name, ids[0]) for name, ids in found if len(ids) == 1)
 
 
 class Grammar:
@@ -201,13 +209,11 @@ def pool_of(tokenizer: Tokenizer, size: int, limits: Limits | None = None) -> Po
     return Pool(vocabulary, limits)
 
 
-def _checked(form: Form) -> tuple[str, str]:
-    """A form's kind and source, as the helper expects them."""
+def _check_length(form: Form) -> None:
     if len(form.source) > LONGEST:
         raise BadGrammar(
             f"the {NAMES[form.kind]} is too large: it has {len(form.source):,} characters; the limit is {LONGEST:,}"
         )
-    return ("lark", to_lark(form.source)) if form.kind == "gbnf" else (form.kind, form.source)
 
 
 def _without(words: Words, tokens: Iterable[int]) -> Words:
@@ -231,19 +237,11 @@ def _dumped(schema: bool | Mapping[str, Any]) -> str:
     if schema is True:
         return "{}"
     try:
-        return json.dumps(closed(schema))
+        return json.dumps(schema)
     except (TypeError, ValueError) as error:
         raise BadInput(f"the JSON schema is no JSON: {error}") from None
     except RecursionError:
         raise BadGrammar("the JSON schema is too deep: nest its parts less") from None
-
-
-def _read(source: str) -> str:
-    """A schema given as text. If that is no JSON, the helper says why."""
-    try:
-        return json.dumps(closed(json.loads(source)))
-    except (ValueError, RecursionError):
-        return source
 
 
 def _one_line(message: str) -> str:

@@ -52,11 +52,12 @@ class Vocabulary(NamedTuple):
 class Source:
     """A grammar in the form for the helper."""
 
-    kind: str  # schema, regex or lark
+    kind: str  # schema, regex, lark or gbnf
     text: str
     ends: tuple[int, ...]  # token ids
     begun: bytes = b""  # the beginning of the answer
     salt: int = 0  # its compiled form is reused for the same salt only
+    names: tuple[tuple[str, int], ...] = ()  # tokens by the texts that a GBNF grammar names them by
 
 
 class Session:
@@ -190,7 +191,16 @@ class Helper:
             if sent is None:
                 weakref.finalize(question, self._questions.put, question.number).atexit = False
                 source = question.source
-                arguments = (source.ends, source.kind, source.text, source.begun, tokens, question.left, source.salt)
+                arguments = (
+                    source.ends,
+                    source.kind,
+                    source.text,
+                    source.begun,
+                    tokens,
+                    question.left,
+                    source.salt,
+                    source.names,
+                )
                 reply = self._talk(limit, "open", question.number, *arguments)
             else:
                 reply = self._talk(limit, "accept", question.number, tokens, question.left)

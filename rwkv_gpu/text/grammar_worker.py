@@ -6,6 +6,7 @@ its input, so it never outlives the program that started it.
 """
 
 import contextlib
+import json
 import marshal
 import os
 import signal
@@ -14,12 +15,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import IO, Any
 
+from rwkv_gpu.errors import BadGrammar
+from rwkv_gpu.text.closed_schema import closed
+from rwkv_gpu.text.gbnf import to_lark
 from rwkv_gpu.text.grammar_closing import Closing, Kinds
 
 COMPILED = 16  # grammars that stay compiled for later requests
 REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth caching
 COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may override this
 LARGE = 400 << 20  # bytes; a process that has used more ends when no session uses it
+NICE = 5  # lower priority than the server, whose other requests must not wait for a large grammar
 LONGEST_PIECE = 64  # maximum bytes of a token when texts are split
 
 Reply = tuple[str | None, bytes, bool, bool]  # error, mask, whether the answer may end here, whether nothing can follow
@@ -110,15 +115,20 @@ class Worker:
         tokens: tuple[int, ...],
         left: int,
         salt: int = 0,
+        names: tuple[tuple[str, int], ...] = (),
     ) -> Reply:
         """Compiles a grammar and starts an answer that already has a text and some tokens."""
         assert self._pieces is not None
         text = tuple(self._pieces.split(begun, frozenset(ends)))
         for white_space in (False, True) if kind == "schema" and begun else (False,):
             try:
-                matcher = self._matcher(ends, kind, source, white_space, salt)
+                matcher = self._matcher(ends, kind, source, white_space, salt, names)
+            except BadGrammar as error:
+                return str(error).removeprefix("the grammar "), b"", False, True
             except ValueError as error:
                 return f"cannot be read: {error}", b"", False, True
+            except RecursionError:
+                return "is too deep: nest its parts less", b"", False, True
             if matcher.is_error():
                 return f"cannot be used: {reason(matcher)}", b"", False, True
             if matcher.validate_tokens(text) == len(text):
@@ -138,11 +148,22 @@ class Worker:
         self._sessions.pop(number, None)
         return None, b"", grown(), True
 
-    def _matcher(self, ends: tuple[int, ...], kind: str, source: str, white_space: bool, salt: int) -> Any:
+    def _matcher(
+        self,
+        ends: tuple[int, ...],
+        kind: str,
+        source: str,
+        white_space: bool,
+        salt: int,
+        names: tuple[tuple[str, int], ...],
+    ) -> Any:
         key = (ends, kind, source, white_space, salt)
         if key not in self._compiled:
             matcher = self._library.LLMatcher(
-                self._tokenizer(ends), self._translated(kind, source, white_space), log_level=0, limits=self._limits
+                self._tokenizer(ends),
+                self._translated(kind, source, white_space, names),
+                log_level=0,
+                limits=self._limits,
             )
             if len(source) > REMEMBERED_SOURCE or matcher.is_error():
                 return matcher
@@ -152,9 +173,13 @@ class Worker:
         self._compiled.move_to_end(key)
         return self._compiled[key].deep_copy()
 
-    def _translated(self, kind: str, source: str, white_space: bool) -> str:
+    def _translated(self, kind: str, source: str, white_space: bool, names: tuple[tuple[str, int], ...]) -> str:
         matcher = self._library.LLMatcher
+        if kind == "gbnf":
+            kind, source = "lark", to_lark(source, dict(names))
         if kind == "schema":
+            with contextlib.suppress(ValueError):  # if it is no JSON, the library says why
+                source = json.dumps(closed(json.loads(source)))
             return str(matcher.grammar_from_json_schema(source, defaults={} if white_space else COMPACT))
         return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))
 
@@ -258,6 +283,8 @@ def limit_time() -> Callable[[float], None]:
 def main(memory: int) -> None:
     """Serves standard input and output. Output printed by libraries is discarded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this one
+    if hasattr(os, "nice"):
+        os.nice(NICE)
     limit_memory(memory)
     target = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)

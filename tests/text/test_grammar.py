@@ -106,6 +106,29 @@ def test_an_answer_by_a_grammar_is_a_sentence_of_it(speaker, grammar):
         assert re.fullmatch(r"[a-c](,[a-c]){1,3}\.", flat) and text.count("(") == text.count(")"), text
 
 
+def test_gbnf_names_tokens_by_their_id_and_by_their_text_and_excludes_them(speaker):
+    tokenizer, size = speaker.tokenizer, speaker.tokenizer.vocab_size
+    [hello] = tokenizer.encode("hello")[-1:]
+
+    def may(grammar):
+        return np.flatnonzero(allowed(speaker.grammars.grammar(Form.of(grammar=grammar)).mask(), size)).tolist()
+
+    assert may(f'root ::= part "b"\npart ::= <[{hello}]>+') == [hello]
+    others = may(f'root ::= !<[{hello}]> "b"')
+    assert hello not in others and len(others) > size // 2
+    special = [token for token in range(size) if re.fullmatch("<[a-z|_/]+>", name(tokenizer, token))]
+    special = [token for token in special if tokenizer.encode(name(tokenizer, token), parse=True) == [token]]
+    for token in special[:3]:
+        assert may(f"root ::= {name(tokenizer, token)} <[{hello}]>") == [token]
+        assert token not in may(f"root ::= !{name(tokenizer, token)}")
+    with pytest.raises(BadGrammar, match="<no token> is not one token"):
+        may("root ::= <no token>")
+
+
+def name(tokenizer, token):
+    return tokenizer.piece(token, special=True).decode("utf-8", "replace")
+
+
 def test_an_answer_may_end_where_its_form_is_complete_and_nowhere_else(speaker):
     grammar = speaker.grammars.grammar(Form.of(regex="ab?"))
     ends = sorted(grammar.stop_ids)

@@ -245,3 +245,13 @@ def test_no_process_outlives_the_program_that_started_it(end):
             return False
 
     until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_schemas_and_grammars_are_read_in_the_helper(make, monkeypatch):
+    """Reading a large one takes seconds, and would stop all other threads of the server."""
+    for name in ("closed_schema.closed", "gbnf.to_lark", "grammar_worker.closed", "grammar_worker.to_lark"):
+        monkeypatch.setattr(f"rwkv_gpu.text.{name}", None)
+    for form in (Form.of(schema={"properties": {"a": {"type": "null"}}}), Form.of(grammar='root ::= "a"')):
+        assert make().grammar(form).mask().any()
+    with pytest.raises(BadGrammar, match="the grammar cannot be read: line 1"):
+        make().grammar(Form.of(grammar="root ::= ]"))

@@ -74,7 +74,7 @@ def steps_of(work: Workload, adapters: int, rank: int) -> list[Batch]:
 @click.option("--adapters", "count", default=4)
 @click.option("--rank", default=16)
 @click.option("--batch", default=16)
-@click.option("--tokens", default=32, help="Of each sequence in a pass.")
+@click.option("--tokens", default=32, help="Tokens of each sequence in a pass.")
 @click.option("--passes", default=3)
 @click.option("--matrix-units", is_flag=True)
 def main(

@@ -86,11 +86,11 @@ def seconds(plan: Plan, products: int, rows: int, busy: float) -> float:
 @click.option("--width", default=2560)
 @click.option("--formats", default="F32,F16,Q8_0,Q6_K,Q4_K,Q4_0")
 @click.option("--rows", default="1,4,64")
-@click.option("--mib", default=256, help="Of matrices, to be past any cache.")
+@click.option("--mib", default=256, help="Total size of the matrices, larger than any cache.")
 @click.option("--busy", default=0.04, help="Seconds that each round takes.")
 @click.option("--apart", is_flag=True)
 @click.option("--matrix-units", is_flag=True, help="Open the device with them.")
-@click.option("--kernels", default="", help="Only these kernels of the candidates.")
+@click.option("--kernels", default="", help="Candidate kernels to measure; by default all.")
 def main(
     device: str,
     out: int,

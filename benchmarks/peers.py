@@ -147,11 +147,11 @@ def heading(names: Sequence[str], several: bool = False) -> str:
 @click.argument("model")
 @click.option("--peer", "specs", type=Spec.read, multiple=True, required=True, metavar="[NAME=]PYTHON[:FOLDER]")
 @click.option("-t", "--test", "tests", type=read_test, multiple=True, help="pp64,512@4096 or tg32@512x1,16; several.")
-@click.option("--chunk-size", type=numbers, help="As of `rwkv-gpu bench`, of both.")
+@click.option("--chunk-size", type=numbers, help="Prompt tokens per step, for both sides.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5)
-@click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
+@click.option("--threads", default=0, help="Threads of llama.cpp's CPU backend; 0 lets it choose.")
 @click.option("--settle", default=1.0, help="Seconds that all work before a test is timed; 0 for a processor.")
-@click.option("--patience", default=120.0, help="Seconds after which a peer is given up.")
+@click.option("--patience", default=120.0, help="Seconds to wait for a peer.")
 @click.option("--seconds", default=float("inf"), help="No test begins later than this.")
 @click.option(
     "--matrix-units",
@@ -159,25 +159,25 @@ def heading(names: Sequence[str], several: bool = False) -> str:
     type=click.Choice(CHOICES),
     multiple=True,
     default=("auto",),
-    help="As of the command line; given twice, we are compared with ourselves, too.",
+    help="Value of --matrix-units. Repeat it to compare both values.",
 )
 @click.option("--cpu-moe", is_flag=True, help="Experts in main memory: ours read by the GPU, llama.cpp's by the CPU.")
-@click.option("--gpu-memory", help="What ours may take on the GPU, such as 8G; the rest stays in main memory.")
+@click.option("--gpu-memory", help="Limit of our GPU memory, such as 8G; other weights stay in main memory.")
 @click.option(
     "--kv",
     type=click.Choice(["f16", "q8", "q4"]),
     multiple=True,
     default=("f16",),
-    help="Of both: q8_0 and q4_0 there. Given twice, each has a row.",
+    help="Type of the KV cache, for both sides (q8_0 and q4_0 in llama.cpp). Repeat it for several rows.",
 )
 @click.option(
     "--lora",
     multiple=True,
     default=(NONE,),
-    help="For all sequences of both: a LoRA adapter in a GGUF file, random factors for `attention` or `all` matrices, "
-    "or `none`. Given twice, each has a row.",
+    help="LoRA adapter of all sequences and both sides: a GGUF file, random factors for `attention` or `all` matrices, "
+    "or `none`. Repeat it for several rows.",
 )
-@click.option("--rank", default=16, help="Of random factors.")
+@click.option("--rank", default=16, help="Rank of random factors.")
 @device_option
 def main(
     model: str,

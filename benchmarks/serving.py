@@ -151,8 +151,8 @@ def report(load: Load, name: str, rounds: list[Times]) -> None:
 @click.option("--rounds", default=3)
 @click.option("--steady", default=0.0, metavar="SECONDS", help="A steady load for so long a round.")
 @click.option("--peer", help="llama-server, with its options.")
-@click.option("--own", default="", help="Options of our server, where --peer is given.")
-@click.option("--wait", default=0.0, help="Seconds until our server is ready for all sizes, where --peer is given.")
+@click.option("--own", default="", help="Options of our server; needs --peer.")
+@click.option("--wait", default=0.0, help="Seconds to wait until our server has warmed up; needs --peer.")
 def main(
     model: str,
     device: str,

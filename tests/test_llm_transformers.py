@@ -167,13 +167,13 @@ def test_a_sequence_may_go_back_and_say_something_else(runner):
 # ---------------------------------------------------------------- no room
 
 
-def test_a_full_context_is_told_with_both_numbers(runner):
+def test_the_error_of_a_full_context_has_both_numbers(runner):
     prefill(runner, ids_of(512, 1), slot=0)
     with pytest.raises(ContextFull, match="513 tokens does not fit the context of 512"):
         prefill(runner, [1], slot=0, start=512)
 
 
-def test_a_full_pool_is_told_with_both_numbers(runner):
+def test_the_error_of_a_full_pool_has_both_numbers(runner):
     for slot in range(4):
         prefill(runner, ids_of(512, slot), slot=slot)
     with pytest.raises(CacheFull, match="needs 1 pages of 64 tokens, but only 0 of 32 are free"):

@@ -113,7 +113,7 @@ class ByteLocks:
             raise OSError(36, "Resource deadlock avoided")
 
 
-def test_a_byte_is_locked_where_files_cannot_be_and_what_is_read_is_not_it(monkeypatch, tmp_path):
+def test_windows_locks_a_byte_outside_the_data(monkeypatch, tmp_path):
     locks = ByteLocks()
     monkeypatch.setitem(sys.modules, "fcntl", None)  # its import fails
     monkeypatch.setitem(sys.modules, "msvcrt", locks)
@@ -149,7 +149,7 @@ def test_a_model_that_is_not_there_is_said_so_in_the_same_words_everywhere(monke
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
-def test_a_chat_is_kept_in_no_folder_although_a_lock_could_lie_beside_it(tmp_path):
+def test_a_chat_cannot_be_saved_to_a_folder(tmp_path):
     with pytest.raises(BadInput, match="Is a directory; give another file"):
         session_file.SessionFile(str(tmp_path))
 
@@ -235,7 +235,7 @@ def only_sockets(monkeypatch):
 
 
 @pytest.mark.usefixtures("only_sockets")
-def test_input_that_nobody_can_wait_for_is_taken_as_it_comes():
+def test_input_that_cannot_be_waited_for_is_read_as_it_arrives():
     assert Bursts(0, iter(["first\n", "second\n"]).__next__).next() == "first\n"
 
 

@@ -30,7 +30,7 @@ def test_every_system_has_a_backend_that_wgpu_has_there():
     assert WORKFLOW.count("--device ${{ matrix.backend }}") == 2
 
 
-def test_windows_runs_kernels_by_the_compiler_that_users_are_told_to_install():
+def test_windows_runs_kernels_with_the_documented_compiler():
     """By FXC the tests would take longer than a run may."""
     [least] = re.findall(
         r"`dxcompiler.dll` \((\d+)\.(\d+)\.(\d+) or later\)", (ROOT / "docs" / "devices.md").read_text("utf-8")

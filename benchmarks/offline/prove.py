@@ -94,13 +94,13 @@ def prove_by_mesa(
 @click.argument("compiler", type=click.Choice([*COMPILERS, *VENDORS]))
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
-@click.option("--few", is_flag=True, help="Only as many shaders as have every kernel with each of its parts.")
+@click.option("--few", is_flag=True, help="Only a set of shaders that covers every kernel with each of its parts.")
 @click.option("--one-each", is_flag=True, help="Only the shortest shader of each kernel.")
 @click.option("--since", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
-              help="Only shaders whose text is not in FOLDER, which holds those of another commit.")  # fmt: skip
-@click.option("--library", type=click.Path(exists=True, path_type=Path), help="Of DXC or FXC.")
+              help="Only shaders whose text is not in FOLDER, which has those of another commit.")  # fmt: skip
+@click.option("--library", type=click.Path(exists=True, path_type=Path), help="Library of DXC or FXC.")
 @click.option("--unoptimised", is_flag=True, help="FXC not as wgpu has it, but faster.")
-@click.option("--python", default=Path(), type=click.Path(path_type=Path), help="With Debian sid's drivers of Mesa.")
+@click.option("--python", default=Path(), type=click.Path(path_type=Path), help="Python with Debian sid's Mesa.")
 @click.option("--gpus", default="", help="GPUs of AMD or Intel; by default all.")
 @click.option("--sizes", is_flag=True, help="The shaders of well-known models, in their true sizes.")
 @click.option("--matrix-units", is_flag=True, help="The shaders of a device that has them in use.")

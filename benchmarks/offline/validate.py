@@ -111,7 +111,7 @@ def collected(pipe: Path, log: Path) -> Iterator[None]:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("parts", nargs=-1, metavar=f"[{'|'.join(PARTS)}|TESTS]...")
 @click.option("--python", required=True, type=click.Path(exists=True, path_type=Path), help="With sid's drivers.")
-@click.option("--icd", default="", help="Another driver than sid's: a file of Vulkan's loader.")
+@click.option("--icd", default="", help="A driver file of Vulkan's loader, in place of the driver of Debian sid.")
 def main(folder: Path, parts: tuple[str, ...], python: Path, icd: str) -> None:
     if HAZARD not in watched("control", folder / "control", python, icd).messages:
         raise click.ClickException("the layers did not find the race of the control; run `make offline-tools`")

@@ -138,7 +138,7 @@ def texts(folder: Path, family: str) -> dict[str, str]:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
-@click.option("--sizes", is_flag=True, help="Of well-known models, in their true sizes.")
+@click.option("--sizes", is_flag=True, help="Shaders of known models in real sizes.")
 def main(folder: Path, families: tuple[str, ...], sizes: bool) -> None:
     for family in families or FAMILIES:
         own = folder / (f"{family}-sizes" if sizes else family)

@@ -133,7 +133,7 @@ def test_one_conversation_is_exported_and_imported(page, tmp_path):
     expect(page.locator("#list .entry")).to_have_count(2)
 
 
-def test_an_import_brings_the_settings_and_the_calls_and_refuses_what_is_damaged(page):
+def test_an_import_restores_settings_and_calls_and_refuses_a_damaged_file(page):
     fine = {
         "title": "brought", "system": "Be brief.",
         "settings": {"temperature": 0.5, "top_k": "7", "seed": 1, "schema": '{"type": "object"}', "thinking": "x", "unheard": 1},

@@ -156,7 +156,7 @@ def test_a_model_is_picked_and_the_page_shows_how_far_it_is_loaded(slow_load, ma
         page.close()
 
 
-def test_a_key_is_asked_for_once_and_stays_in_the_tab(make_page):
+def test_the_page_requests_a_key_once_and_keeps_it_in_the_tab(make_page):
     with serving(ServedModel("builtin", str(builtin_model())), load=load, api_keys=("secret-key",)) as server:
         page = make_page(f"http://localhost:{server.port}/")
         asked: list[str] = []

@@ -44,7 +44,7 @@ def texts(conversation):
     return [chat.messages for chat in conversation.branches]
 
 
-def test_all_branches_go_on_with_the_new_model(conversation, capsys):
+def test_all_branches_continue_with_the_new_model(conversation, capsys):
     before = texts(conversation)
     assert conversation.change_model(str(SECOND))
     assert conversation.llm.info.architecture == "llama"

@@ -153,7 +153,7 @@ def test_bad_folders_are_refused_in_one_line(tmp_path):
     refused("part-1.safetensors: is missing")
 
 
-def test_the_command_says_what_it_wrote(tmp_path):
+def test_the_command_reports_the_written_file(tmp_path):
     path = safetensors(tmp_path, "rwkv7")
     done = CliRunner().invoke(cli, ["convert", str(path), str(tmp_path / "x.gguf"), "--chat-template", "rwkv-g1"])
     assert done.exit_code == 0, done.output

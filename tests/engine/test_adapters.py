@@ -210,7 +210,7 @@ def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
     assert engine.accept(Request([1, 2], SamplingParams(lora={"one": 1.0}))).family == 0  # as it was loaded
 
 
-def test_what_a_state_was_computed_with_is_told_apart_by_scales_and_by_every_factor(tmp_path):
+def test_the_identity_of_adapters_depends_on_scales_and_every_factor(tmp_path):
     one, other = (write(tmp_path, "llama", name, seed=seed) for seed, name in enumerate(("one", "other")))
     narrow = write(tmp_path, "llama", "narrow", rank=2)
     with GGUFFile.open(golden("tiny-llama.gguf")) as file:
@@ -231,7 +231,7 @@ def test_what_a_state_was_computed_with_is_told_apart_by_scales_and_by_every_fac
 
 
 @pytest.mark.parametrize("specs", [5, {"a": 1.0}, [5], [("a",)], [("a", "b")], [("a", True)]])
-def test_what_is_no_path_and_no_scale_is_refused(specs):
+def test_adapters_without_a_path_or_scale_are_refused(specs):
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, pytest.raises(BadInput, match="lora"):
         adapters_of(specs, file)
 
@@ -288,7 +288,7 @@ BAD = {
 }  # fmt: skip
 
 
-def test_experts_that_scale_what_they_read_are_refused(tmp_path):
+def test_experts_that_scale_their_input_are_refused(tmp_path):
     path = write(tmp_path, "llama4", "x", parts=("ffn_down_exps",))
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file, pytest.raises(BadInput, match="experts of this family"):
         adapters_of([path], file)

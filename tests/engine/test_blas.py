@@ -31,7 +31,7 @@ def test_large_products_keep_their_threads(blas):
         assert Blas().threads == blas.threads
 
 
-def test_what_is_no_library_changes_nothing(tmp_path):
+def test_a_path_that_is_not_a_library_changes_nothing(tmp_path):
     (tmp_path / "libopenblas.so").write_bytes(b"nothing")
     with Blas(tmp_path).sized(1):
         assert np.allclose(np.eye(3) @ np.eye(3), np.eye(3))

@@ -56,7 +56,7 @@ def until_raised(decoding: Decoding) -> None:
         decoding.token(0.001, 0.002)
 
 
-def test_after_a_pause_devices_are_kept_busy_for_a_share_of_what_the_other_takes(decoding):
+def test_after_a_pause_devices_are_kept_busy_for_a_share_of_the_other_device_time(decoding):
     assert decoding.token(0.001, 0.002) == 0  # nothing is known yet
     assert decoding.token(0.001, 0.002) == 2
     assert [loop.worked for loop in decoding.loops] == [[SHARE * 0.002], [SHARE * 0.001]]

@@ -88,7 +88,7 @@ def test_a_long_answer_comes_nearly_as_fast_as_by_the_best_way(device, right):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_was_learned_serves_the_next_answers(device):
+def test_measured_costs_are_used_for_later_answers(device):
     """Short answers lose what learning takes once, and not each."""
     for right in (1.0, 0.0):
         gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
@@ -120,7 +120,7 @@ def test_steps_that_something_disturbs_end_no_drafts(right, times):
     assert later("Llama 8B on an H200", right, disturbed=0.1) > times
 
 
-def test_drafts_by_lookup_end_soon_and_begin_with_what_they_would_have_gained():
+def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
     gate, costs, drafting = SpeculationGate(watches=True), StepCosts(), [Drafting(MOST)]
     for _ in range(3):  # the first is dropped, and another may have been disturbed
         costs.measured(1, 1.0, ahead=True)
@@ -293,7 +293,7 @@ def test_unknown_costs_lie_between_those_that_are_known():
     assert costs.of(8) == 6, "they take longer now"
 
 
-def test_what_is_not_measured_for_long_seems_cheaper_but_not_for_nothing():
+def test_an_old_measurement_decays_towards_a_lower_bound():
     costs = StepCosts()
     for _ in range(3):
         costs.measured(8, 1.0, ahead=False)
@@ -303,7 +303,7 @@ def test_what_is_not_measured_for_long_seems_cheaper_but_not_for_nothing():
     assert costs.without(1) == pytest.approx(1.0)
 
 
-def test_chances_follow_what_was_right_by_kind():
+def test_chances_follow_the_accepted_drafts_of_each_kind():
     drafting = Drafting(MOST)
     assert [kind_of(run) for run in (2, 3, 4, 8, 15, 16, 32)] == [0, 0, 1, 2, 2, 3, 3]
     assert drafting.chance(2) == CHANCES[2]

@@ -115,7 +115,7 @@ def requests(count: int) -> list[Request]:
 
 @pytest.mark.parametrize("where", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", TINY)
-def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
+def test_a_request_in_a_batch_of_16_gets_the_same_answer_as_alone(adapter, name, where):
     """While other requests join, are cancelled and, in models with pages, are preempted: 8 run in 4 pages."""
     asked, twin = requests(16), small(name)
     expected = [alone(twin, request) for request in asked]
@@ -142,7 +142,7 @@ def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
     runner.close()
 
 
-def test_a_bias_costs_no_logits_and_log_probabilities_hold_nobody_up(any_runner):
+def test_biases_and_log_probabilities_read_no_logits_back(any_runner):
     """The device samples all of them, steps are submitted ahead, and logits are read only where somebody asks."""
     runner, bias = any_runner, {7: -math.inf, **dict.fromkeys(range(40, 90), 4.0)}
     ways = [
@@ -357,7 +357,7 @@ def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
         assert runner.store.free == (tokens_in_all // 64, 0)
 
 
-def test_what_is_kept_gives_way_before_anybody_who_runs():
+def test_stored_prefixes_are_evicted_before_a_request_is_preempted():
     runner = small("tiny-llama.gguf", context=128, tokens=256)
     engine, counting = Engine(runner), Counting(runner)
     for n in range(6):
@@ -431,7 +431,7 @@ def test_a_prompt_may_be_continued_otherwise_from_its_marks(runner):
 
 
 @pytest.mark.parametrize("said", [0, 1, 4, 5, None])
-def test_a_stopped_answer_counts_as_far_as_it_was_told_to(runner, said):
+def test_a_stopped_answer_counts_the_requested_tokens(runner, said):
     ids, params = ids_of(20), SamplingParams(temperature=0, max_tokens=30)
     engine, news = Engine(runner), []
     id = engine.add(Request(ids, params, keep=True))
@@ -448,7 +448,7 @@ def test_a_stopped_answer_counts_as_far_as_it_was_told_to(runner, said):
         assert after[0].reused >= len(kept) - 4  # all but the new ones and the last one said
 
 
-def test_what_is_exported_is_taken_up_by_another_engine(any_runner):
+def test_another_engine_continues_from_an_exported_state(any_runner):
     runner = any_runner
     ids, params = ids_of(40), SamplingParams(temperature=0, max_tokens=6)
     first, second = Engine(runner), Engine(small_twin(runner))
@@ -467,7 +467,7 @@ def test_what_is_exported_is_taken_up_by_another_engine(any_runner):
         second.restore(ids[:3], arrays | {"more": np.zeros(3)})
 
 
-def test_a_long_prompt_drives_out_nothing_that_was_asked_for():
+def test_a_long_prompt_evicts_no_requested_prefix():
     room = 4 * sum(small("tiny-rwkv7.gguf").page_and_state_bytes)
     runner = small("tiny-rwkv7.gguf", cache_bytes=room, checkpoint_interval=16)
     engine = Engine(runner)
@@ -583,7 +583,7 @@ def test_penalties_in_the_engine_look_back_on_exactly_the_last_n_tokens(any_runn
         assert all(every[at] not in every[at - n : at] for at in range(len(request.ids), len(every)))
 
 
-def test_of_what_nobody_asked_for_the_one_used_longest_ago_is_forgotten_first():
+def test_of_unrequested_prefixes_the_least_recently_used_is_evicted_first():
     engine = Engine(small("tiny-llama.gguf"))
     prompts = [ids_of(70, seed) for seed in range(3)]
     for ids in prompts:

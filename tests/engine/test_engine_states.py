@@ -156,7 +156,7 @@ def alone(ids: list[int], most: int) -> list[int]:
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])
-def test_so_many_steps_are_submitted_before_the_first_is_known(look_ahead):
+def test_look_ahead_limits_the_steps_in_flight(look_ahead):
     runner = Fake(8, 0, attends=True, recurs=True, look_ahead=look_ahead)
     engine = Engine(runner)
     engine.add(Request([1, 2, 3], SamplingParams(max_tokens=20)))
@@ -182,7 +182,7 @@ def test_the_last_token_of_a_full_answer_is_never_fed(look_ahead, most):
 
 @pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("tokens", [0, 1, 3, 6])
-def test_of_a_stopped_answer_no_more_is_kept_than_was_told_to(attends, recurs, tokens):
+def test_a_stopped_answer_keeps_only_the_requested_tokens(attends, recurs, tokens):
     """Whatever was computed past it."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=3)
     engine, prompt, sampled = Engine(runner), list(range(1, 31)), []

@@ -78,7 +78,7 @@ def test_with_little_memory_the_context_is_not_less_than_the_least_and_fit_says_
     assert not loaded(device, file, model).fits
 
 
-def test_where_nobody_knows_what_is_free_the_caches_are_bounded(opened, device, monkeypatch):
+def test_caches_are_bounded_if_free_memory_is_unknown(opened, device, monkeypatch):
     file, model = opened
     free(monkeypatch, None)
     context = default_context(device, file, model)
@@ -108,7 +108,7 @@ def test_decode_plans_are_for_the_tokens_in_use_and_not_for_the_whole_context(op
 
 
 @pytest.mark.parametrize("name", ["falcon-h1-3.1b-q4_k_m", "llama-8b-q4_k_m"])
-def test_by_default_there_is_room_for_the_pages_of_a_whole_talk_beside_states(name):
+def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states(name):
     """A talk of 20,000 tokens of Falcon-H1 has 622 MiB of pages; its states take 130 MiB each."""
     with open_synthetic(name) as file:
         model = load_model(file)

@@ -184,7 +184,7 @@ def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_
             read_torch_file(path)
 
 
-def test_initial_states_are_told_apart_by_every_number():
+def test_the_identity_of_an_initial_state_depends_on_every_number():
     """A stored state belongs to the initial state that its text began with."""
     zeros, other = ({name: np.zeros((2, 3), np.float32) for name in "ab"} for _ in range(2))
     other["b"][1, 2] = 1e-6

@@ -71,7 +71,7 @@ def test_as_much_is_on_the_gpu_as_has_room(parameters):
         before = taken
 
 
-def test_experts_leave_first_and_what_is_left_free_is_a_cache_of_them():
+def test_experts_leave_first_and_free_memory_caches_them():
     with open_synthetic(MIXTURE) as file:
         parameters = parameters_of(file, load_model(file))
     whole = device_bytes(ROOMY, parameters)
@@ -105,13 +105,13 @@ def test_what_cannot_be_is_refused_in_a_line():
 
 
 @pytest.mark.parametrize("free", [None, 1_000_000])
-def test_main_memory_that_is_too_small_is_told_with_the_numbers(free):
+def test_the_error_of_too_little_main_memory_has_the_numbers(free):
     Fit(None, 1000, 10, 10, available=free, host=1_000_000, host_available=1_000_000).check()
     with pytest.raises(OutOfMemory, match="1,000,001 in main memory, where 1,000,000 are"):
         Fit(None, 1000, 10, 10, available=free, host=1_000_001, host_available=1_000_000).check()
 
 
-def test_what_does_not_fit_on_a_gpu_with_memory_of_its_own_goes_to_main_memory_by_itself(adapter, monkeypatch):
+def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(adapter, monkeypatch):
     options = {"context": 64, "kv": "f32", "slots": 1, "tokens": 64, "chunk_size": 1}
     monkeypatch.setattr(fit_module, "_is_discrete", lambda _: True)
     with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file, Device(adapter) as device:

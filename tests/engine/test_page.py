@@ -67,7 +67,7 @@ def test_the_table_says_where_a_setting_is_done(names, where):
             assert samples_on_device(SamplingParams(**{name: ACTIVE[name]})) == (where == "device"), name
 
 
-def test_a_device_has_room_for_so_many_biases_and_looks_back_so_far():
+def test_a_device_limits_the_number_of_biases_and_the_penalty_window():
     assert samples_on_device(SamplingParams(logit_bias=dict.fromkeys(range(4096), 1.0)))
     assert not samples_on_device(SamplingParams(logit_bias=dict.fromkeys(range(4097), 1.0)))
     far = {"repetition_penalty": 1.1, "penalty_last_n": 1024}

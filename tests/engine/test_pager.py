@@ -126,7 +126,7 @@ Sequences.TestCase.settings = settings(max_examples=60, stateful_step_count=30, 
 TestSequences = Sequences.TestCase
 
 
-def test_a_full_context_and_a_full_pool_are_told_with_the_numbers():
+def test_errors_of_a_full_context_and_pool_have_the_numbers():
     pager = Pager(3, CONTEXT)
     with pytest.raises(ContextFull, match="321 tokens does not fit the context of 320"):
         pager.prepare([Segment(0, CONTEXT + 1, 0, 0)])
@@ -191,7 +191,7 @@ def test_slack_keeps_the_pages_for_going_back_by_as_many_positions():
                 assert pager.held(0).first == seen, (window, slack, start)
 
 
-def test_a_page_that_nobody_holds_can_be_neither_held_nor_released():
+def test_an_unused_page_can_be_neither_shared_nor_released():
     pool = Pager(PAGES, CONTEXT).pool
     page = pool.take()
     pool.hold([page])

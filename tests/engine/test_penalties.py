@@ -55,7 +55,7 @@ def test_counts_fade_for_ever_without_overflow():
 
 
 @given(TOKENS, st.floats(1, 5), st.floats(0, 5), st.floats(0, 5))
-def test_penalties_only_ever_lower_what_was_said_and_leave_the_rest(tokens, repetition, presence, frequency):
+def test_penalties_lower_only_logits_of_earlier_tokens(tokens, repetition, presence, frequency):
     logits = np.linspace(-8, 8, 40, dtype=np.float32)
     settings = {
         "repetition_penalty": repetition,

@@ -92,7 +92,7 @@ def test_where_few_states_fit_the_next_turn_still_finds_the_last():
         feed(store, prefixes, text, wanted=True)
 
 
-def test_what_was_found_lately_outlives_what_was_not():
+def test_recently_used_prefixes_outlive_others():
     store, prefixes = stored(2)
     texts = [[n] * INTERVAL for n in range(4)]
     for text in texts[:2]:
@@ -168,7 +168,7 @@ def test_states_are_stored_along_answers_too(attends, look_ahead):
     assert kept[-1] >= CONTEXT - 30 - interval - look_ahead
 
 
-def test_states_of_one_text_are_an_interval_apart_at_least():
+def test_states_of_one_text_are_at_least_an_interval_from_each_other():
     runner = Fake(12, 64, attends=True, recurs=True, look_ahead=0, interval=2 * CHUNK)
     engine = Engine(runner)
     engine.prefixes._most_bytes = 1000

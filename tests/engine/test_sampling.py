@@ -141,7 +141,7 @@ def test_top_p_keeps_the_fewest_that_have_the_mass(logits, share):
 
 
 @given(LOGITS_ANY, SHARES)
-def test_min_p_keeps_what_is_likely_enough(logits, share):
+def test_min_p_keeps_tokens_that_are_likely_enough(logits, share):
     kept = truncation.min_p(logits, share)
     ratio = np.exp(logits.astype(np.float64) - logits.max())
     assert logits.argmax() in kept

@@ -71,7 +71,7 @@ def test_ids_beyond_the_vocabulary_are_refused(settings):
         Sampler(SamplingParams(**settings), 9)
 
 
-def test_what_is_given_loosely_is_kept_strictly():
+def test_settings_are_converted_to_strict_types():
     bias = {3: 1}
     params = SamplingParams(stop="end", stop_ids=[1, 2], logit_bias=bias, top_k=np.int32(4))
     bias[4] = 2

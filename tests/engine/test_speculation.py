@@ -185,7 +185,7 @@ def test_on_the_gpu_as_well(adapter, name, most):
     runner.close()
 
 
-def test_rows_apart_lie_where_they_lay_together():
+def test_rows_as_separate_segments_use_the_same_pages():
     segments = (Segment(0, 3, 1, 62, (7, 9), None, ((128, (4, 5)),)), Segment(3, 1, 0, 5, (2,)))
     together = Batch(np.arange(4, dtype=np.uint32), segments, (0, 1, 2, 3))
     apart = together.apart()

@@ -30,7 +30,7 @@ MODEL = ModelId("quick", "whole")
 ARRAYS = {"wkv": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "shift": np.full(5, np.nan, np.float32)}
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_saved_state_is_loaded_unchanged(tmp_path):
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {"tokens": 7})
     saved = state_file.load(tmp_path / "s")
     assert saved.notes == {"tokens": 7}

@@ -171,7 +171,7 @@ TestHybrid, TestAttending, TestRecurrent = Kinds.TestCase, Attending.TestCase, R
 TestWindowed, TestWindowedHybrid = Windowed.TestCase, WindowedHybrid.TestCase
 
 
-def test_a_sequence_keeps_no_more_pages_than_its_window_and_what_it_may_go_back_to():
+def test_a_sequence_keeps_only_pages_of_its_window_and_of_a_rollback():
     pager = Pager(100, 100 * PAGE, WINDOW, SLACK)
     for length in range(0, 90 * PAGE, 7):
         pager.prepare([Segment(0, 7, 0, length)])
@@ -209,7 +209,7 @@ def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
         store.release(kept)
 
 
-def test_too_few_states_are_told_before_any_is_taken():
+def test_too_few_states_raise_before_any_is_allocated():
     store = SequenceStore(None, StatePages(2, 2), lambda copies, window=0: None)
     store.prepare(Batch.of([(0, 0, [1])]))
     with pytest.raises(CacheFull, match="needs 2 states, but only 1 of 2 are free"):

@@ -113,7 +113,7 @@ def test_steps_whose_dispatches_overlap_go_alone_but_in_software(adapter, softwa
     runner.close()
 
 
-def test_what_is_held_back_is_lost_with_the_device(runner):
+def test_deferred_steps_are_lost_with_the_device(runner):
     said(submitted(runner, range(1)))
     begin(runner, 7)
     [pending] = submitted(runner, range(1))
@@ -144,7 +144,7 @@ def test_slow_steps_go_one_by_one(runner):
     assert (queue.steps_per_submit, queue.ahead) == (1, 1)
 
 
-def test_a_step_that_waited_for_others_is_timed_without_its_wait(runner, monkeypatch):
+def test_the_time_of_a_step_excludes_its_wait_for_others(runner, monkeypatch):
     said(submitted(runner, range(1)))
     begin(runner, 7)
     seen: list[float] = []
@@ -216,7 +216,7 @@ def test_another_thread_encodes_the_next_group_meanwhile(runner, monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "software", "spins"), [(1e-3, False, True), (2 * SPIN, False, False), (1e-3, True, False)]
 )
-def test_only_short_steps_of_a_gpu_that_others_wait_for_are_asked_for_without_sleep(
+def test_only_short_steps_of_a_gpu_that_others_wait_for_are_polled_without_sleep(
     runner, monkeypatch, seconds, software, spins
 ):
     waits: list[float] = []

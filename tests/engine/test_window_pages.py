@@ -123,7 +123,7 @@ def test_a_restored_state_is_not_gone_back_behind(path, context):
     runner.close()
 
 
-def test_chats_and_shared_beginnings_reuse_what_is_kept(path):
+def test_chats_and_common_prefixes_reuse_stored_pages(path):
     """A whole prompt, one that goes on from its answer, and one that parts from it where a state was stored."""
     with rwkv_gpu.load(path, device="cpu", context=1024, checkpoint_interval=128, chunk_size=CHUNK) as llm:
         shared, said = ids_of(400, 4), []

@@ -41,7 +41,7 @@ def test_packing_by_chunks_equals_packing_at_once(fmt, monkeypatch):
 
 
 @every_format
-def test_rows_are_packed_each_by_itself(fmt):
+def test_each_row_is_packed_separately(fmt):
     raw = random_bytes(fmt, 4, 3 * max(fmt.block, 11))
     whole = pack_rows(fmt, raw)
     for row in range(4):

@@ -355,7 +355,7 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
         (["builtin", "OUT", "Q4_0", "--output-tensor-type", "q9"], "'q9' is not one of 'f32', 'f16'"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_nothing_is_left(tmp_path, arguments, message):
+def test_an_error_is_one_line_and_leaves_no_file(tmp_path, arguments, message):
     given = [text.replace("OUT", str(tmp_path / "out.gguf")) for text in arguments]
     result = CliRunner().invoke(cli, ["quantize", *given])
     assert result.exit_code == 2

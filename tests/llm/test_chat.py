@@ -133,7 +133,7 @@ def test_a_chat_that_has_filled_the_context_says_what_to_do():
         assert chat.send("Hi", max_tokens=2).tokens
 
 
-def test_thoughts_are_told_apart_and_asked_for(rnn):
+def test_reasoning_is_separated_and_can_be_switched(rnn):
     chat = rnn.chat(template="rwkv-g1", think=True)
     assert chat.can_think
     assert not rnn.chat(template="rwkv-world").can_think

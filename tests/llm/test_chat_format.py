@@ -150,7 +150,7 @@ def test_harmonys_analysis_is_reasoning_and_no_later_prompt_has_it(template):
     assert b"analysis<|message|>Hm." not in second.transcript.text
 
 
-def test_who_cannot_stop_reasoning_is_asked_for_the_least():
+def test_models_that_always_reason_get_the_lowest_effort():
     mine = chat_format("tiny-gpt-oss.gguf", "harmony")
     texts = {think: mine.prompt([Q.for_template()], think=think).transcript.text for think in (None, True, False)}
     assert b"Reasoning: medium" in texts[None] and texts[True] == texts[None]
@@ -170,7 +170,7 @@ def test_who_cannot_stop_reasoning_is_asked_for_the_least():
         ("reasoning_strength", "unsaid", "low"),
     ],
 )
-def test_reasoning_is_asked_for_by_the_name_that_a_template_knows(name, on, off):
+def test_reasoning_is_set_by_the_variable_of_the_template(name, on, off):
     source = "{% for m in messages %}{{ m.content }}{% endfor %}[{{ NAME | default('unsaid') }}]"
     mine = chat_format("tiny-llama.gguf", source.replace("NAME", name))
     texts = {

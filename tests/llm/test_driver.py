@@ -123,7 +123,7 @@ def test_calls_from_many_threads_share_steps_and_one_thread_drives(driven):
     assert engine.steps < 8 * 10
 
 
-def test_what_is_submitted_without_waking_begins_in_one_step(driven):
+def test_requests_submitted_without_waking_begin_in_one_step(driven):
     engine = Alphabet()
     driver = driven(engine)
     answers = [asked(driver, 1, wake=False) for _ in range(3)]

@@ -169,7 +169,7 @@ class Deaf:
     fail = on_update
 
 
-def test_a_listener_that_cannot_even_be_told_ends_alone():
+def test_a_listener_that_raises_on_failure_ends_only_its_request():
     driver = Driver(engine := Picky())
     driver.submit(Request([1]), Deaf())
     driver.submit(Request([1, 2]), Deaf())
@@ -182,7 +182,7 @@ def test_a_listener_that_cannot_even_be_told_ends_alone():
 
 @pytest.mark.parametrize("kind", [Injected, MemoryError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("busy", [False, True])
-def test_an_exception_forced_into_the_thread_leaves_nobody_waiting(kind, busy):
+def test_an_exception_forced_into_the_thread_leaves_no_caller_waiting(kind, busy):
     """Those that ask a thread to end are the end of it: then all who wait are told, and all who come later."""
     driver = Driver(Alphabet(pause=0.001))
     others = [asked(driver, 10**6) for _ in range(3 * busy)]

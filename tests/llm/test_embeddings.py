@@ -125,7 +125,7 @@ def test_an_encoder_generates_nothing():
 
 
 @pytest.mark.parametrize(("chunk", "rows"), [(512, 2048), (None, 2048), (256, 512), (1024, 1024)])
-def test_a_step_has_several_texts_unless_less_is_asked_for(chunk, rows):
+def test_a_step_has_several_texts_unless_a_smaller_chunk_is_requested(chunk, rows):
     """And a whole text in any case."""
     with GGUFFile.open(OWN / "tiny-bert.gguf") as file:
         assert room_of(load_model(file), 4, chunk, 512)[:2] == (rows, 512)
@@ -140,7 +140,7 @@ def test_a_text_beyond_the_context_is_refused_and_a_step_has_room_for_any_other(
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_what_is_too_long_may_lose_its_end_and_no_token_that_ends_a_text(tmp_path, ends):
+def test_a_truncated_text_keeps_its_end_token(tmp_path, ends):
     path = changed(tmp_path, "tiny-bert", ggml__add_eos_token=ends)
     with rwkv_gpu.load(path, device="cpu") as llm:
         whole = llm.tokenize("a long text " * 50, special=True)
@@ -153,7 +153,7 @@ def test_what_is_too_long_may_lose_its_end_and_no_token_that_ends_a_text(tmp_pat
 # ---------------------------------------------------------------- ranking
 
 
-def test_what_is_read_is_the_query_and_a_document(tmp_path):
+def test_a_ranker_reads_the_query_and_a_document(tmp_path):
     path = changed(tmp_path, "ranking-qwen3", ggml__add_bos_token=True, ggml__add_eos_token=True)
     with rwkv_gpu.load(path, device="cpu") as llm:
         own, query, document = llm.tokenizer, llm.tokenize("a query"), llm.tokenize("a document")

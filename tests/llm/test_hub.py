@@ -114,7 +114,7 @@ def test_several_files_of_a_kind_are_named(server, hub):
         hub.find("hf.co/owner/name:Q8_0")
 
 
-def test_the_token_is_the_callers_and_progress_is_told(server, tmp_path):
+def test_the_callers_token_is_used_and_progress_is_reported(server, tmp_path):
     server.token, seen = "secret", []
     with pytest.raises(BadInput, match=r"access is denied .401.*hub=Hub.token="):
         Hub(tmp_path, server.url).find("hf.co/owner/name")

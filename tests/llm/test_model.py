@@ -71,7 +71,7 @@ def test_a_task_that_is_cancelled_ends_its_answer_only(llm):
     assert not llm._driver.call(lambda engine: engine.busy)
 
 
-def test_a_loop_that_is_gone_disturbs_nobody(llm):
+def test_a_closed_event_loop_does_not_disturb_other_requests(llm):
     async def leave():
         answer = llm.astream("hello", max_tokens=200)
         await answer.__anext__()
@@ -145,7 +145,7 @@ def test_embeddings_have_length_one_and_are_the_same_in_any_chunks_and_on_any_de
     assert rows.shape == (2, {"tiny-rwkv7": 128, "tiny-qwen3": 256}[name])
 
 
-def test_what_is_given_waits_for_its_turn_and_others_go_on(llm):
+def test_a_measurement_waits_for_its_turn_and_other_requests_continue(llm):
     answers = [llm.stream("hello", max_tokens=20) for _ in range(5)]
     assert llm.perplexity("hello world " * 8) > 1
     assert [len(answer.wait().tokens) for answer in answers] == [20] * 5

@@ -25,7 +25,7 @@ def run(*words: object) -> str:
     return done.output
 
 
-def test_a_model_with_a_head_uses_it_unless_told_otherwise(file):
+def test_a_model_with_a_head_uses_it_by_default(file):
     how = {"device": "cpu", "context": 256}
     with rwkv_gpu.load(file, no_draft=True, **how) as llm:
         plain = llm.generate([5, 6, 7], max_tokens=150, seed=1)

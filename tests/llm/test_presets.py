@@ -70,7 +70,7 @@ def test_a_modelfile_is_read_instruction_by_instruction():
         ("FROM a\n" + "x" * (1 << 20), "characters"),
     ],
 )
-def test_what_is_wrong_in_a_modelfile_is_named_in_one_line(text, named):
+def test_the_error_of_a_modelfile_is_one_line_with_the_cause(text, named):
     with pytest.raises((BadFile, BadInput)) as refused:
         parse(text)
     assert named in str(refused.value)
@@ -125,7 +125,7 @@ def test_a_chat_has_what_the_preset_says_and_other_settings_win(hub):
         assert longer != answer["usage"]["prompt_tokens"]
 
 
-def test_a_preset_of_a_preset_changes_only_what_it_says(hub):
+def test_a_preset_of_a_preset_changes_only_its_own_settings(hub):
     with rwkv_gpu.load("deep", hub=hub, device="cpu") as llm:
         assert llm.preset.system == "Be deep."
         assert llm.preset.messages == [("user", "Hi"), ("assistant", "Ahoy")]

@@ -37,5 +37,5 @@ def test_a_prompt_that_opens_the_thoughts_is_gone_on_with():
     assert read("a</think>b", thinking=Thinking("<think>")) == ("b", "a", None)
 
 
-def test_marks_are_text_where_nobody_tells_thoughts_apart():
+def test_marks_stay_text_if_reasoning_is_not_separated():
     assert read(" <think>a</think>b") == (" <think>a</think>b", "", None)

@@ -174,7 +174,7 @@ def test_parts_in_one_memory_share_it(laid_out):
     assert not laid_out(enough - 1, context=4096).fitting
 
 
-def test_the_default_context_is_what_is_left_for_pages_by_all_parts_of_a_memory(laid_out):
+def test_the_default_context_uses_the_memory_that_all_parts_leave(laid_out):
     least = laid_out(1 << 40, context=DEFAULT_CONTEXT)
     weights, before = sum(one.weights for one in least.fits), 0
     for times in (2, 4, 8):

@@ -150,7 +150,7 @@ def test_of_two_programs_one_downloads_and_the_other_waits(store, server, monkey
     assert files(store) == ["model-Q4_K_M.gguf"]
 
 
-def test_a_folder_that_cannot_be_is_told_in_one_line(server, tmp_path):
+def test_the_error_of_an_impossible_folder_is_one_line(server, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="cannot be written: Not a directory"):
         pull(Store(tmp_path / "file" / "models"), server)
@@ -190,7 +190,7 @@ def test_no_server_is_one_line(store):
         pull(store, gone)
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(store, server, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_written(store, server, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1))
     with pytest.raises(BadInput, match="0.0 GB free, and model-Q4_K_M.gguf needs 0.0; make room"):

@@ -81,7 +81,7 @@ def test_another_process_goes_on_and_says_the_same(path):
 
 
 @pytest.mark.parametrize("rewinds", [True, False])
-def test_what_is_stored_of_a_turn_is_all_of_it_and_its_question(rewinds):
+def test_a_stored_turn_contains_its_question_and_answer(rewinds):
     """In one state where a beginning can be cut off it; a recurrent model has two."""
     kept = []
     engine = SimpleNamespace(rewinds=rewinds, export=lambda text: (len(text) // TOKEN, {}))
@@ -404,7 +404,7 @@ def test_a_tuned_initial_state_has_states_of_its_own_in_the_store(tmp_path):
     assert (text, reused > 100) == (expected, True)
 
 
-def test_a_key_is_asked_for_where_others_may_write():
+def test_a_store_that_others_may_write_requires_a_key():
     with pytest.raises(BadInput, match="store_key"):
         rwkv_gpu.load(MODELS[0], device="cpu", store=MemoryStore())
     with pytest.raises(BadInput, match="at least 16 bytes"):

@@ -43,7 +43,7 @@ def test_prompts_times_n_are_numbered_prompt_by_prompt(llm):
     assert reply["usage"]["prompt_tokens"] == len(llm.tokenize("The sea", special=True)) + 2
 
 
-def test_log_probabilities_stand_beside_their_tokens_and_places(llm):
+def test_log_probabilities_are_listed_with_their_tokens_and_offsets(llm):
     [choice] = llm.create_completion("The sea", logprobs=2, **GREEDY)["choices"]
     found = choice["logprobs"]
     events = [event for event in llm.stream("The sea", logprobs=2, max_tokens=8) if event.token is not None]

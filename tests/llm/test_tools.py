@@ -124,7 +124,7 @@ def test_without_tools_or_with_none_nothing_is_read_as_a_call(models):
     assert "tool_calls" not in message and isinstance(message["content"], str)
 
 
-def test_a_template_without_tools_is_told_in_words(models):
+def test_tools_are_described_in_words_if_the_template_lacks_them(models):
     call = {"type": "function", "id": "c", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
     text = prompt_of(
         models("generic"), {"role": "system", "content": "Be kind."}, QUESTION,

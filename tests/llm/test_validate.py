@@ -80,7 +80,7 @@ def llm():
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_is_given_wrongly_is_named(llm, message):
+def test_the_error_names_the_wrong_argument(llm, message):
     with pytest.raises(BadInput, match=f"^{message}"):
         WRONG[message](llm)
 

@@ -106,7 +106,7 @@ def test_random_weights_are_those_of_a_model():
         assert LEAST < np.abs(values).max() < LARGEST
 
 
-def test_results_are_apart_by_the_largest_number():
+def test_errors_are_relative_to_the_largest_number():
     assert apart(np.array([1.0, 100.5]), np.array([1.0, 100.0])) == pytest.approx(5e-3)
     assert apart(np.array([np.nan, 1.0]), np.array([0.0, 1.0])) == math.inf
     assert apart(np.array([1, 2]), np.array([1, 3])) == math.inf

@@ -51,7 +51,7 @@ def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
     assert len(layers[1]) - len(layers[0]) == more
 
 
-def test_on_matrix_units_rows_are_rounded_by_what_makes_them_or_beside_adapters():
+def test_on_matrix_units_rows_are_rounded_by_their_producer_or_with_adapters():
     """So adapters add their own dispatches alone."""
     layers = []
     for names in ((), ALL):

@@ -59,7 +59,7 @@ def test_parts_of_a_model_share_the_arrays_of_a_step_but_not_with_other_adapters
 
 
 @given(st.lists(st.tuples(st.permutations([0, 1, 2]), st.integers(1, 3), st.integers(0, 2 * PAGE - 1)), min_size=1))
-def test_arrays_hang_on_no_step_before(steps):
+def test_arrays_do_not_depend_on_earlier_steps(steps):
     arrays = BatchArrays()
     for slots, count, start in steps:
         batch = decode(slots[:count], start)

@@ -67,7 +67,7 @@ def assert_decodes(case: Case, device: Device, steps: Sequence[tuple[Batch, Arra
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_decode_on_matrix_units_gives_the_same(units, what):
+def test_decode_on_matrix_units_equals_the_reference(units, what):
     case, length = CASES[what]
     steps = [*history(case, length, step=1), (case.batch([(2, length, 1)]), case.inputs(1, seed=1))]
     assert_decodes(case, units, steps, matrix_decode_workgroups=12)
@@ -79,7 +79,7 @@ def test_any_number_of_runs_gives_the_same(units, groups):
     assert_decodes(case, units, history(case, 777, step=1), matrix_decode_workgroups=groups)
 
 
-def test_scores_that_grow_along_the_context_fade_what_was_summed(units):
+def test_scores_that_grow_along_the_context_rescale_earlier_sums(units):
     case = rounded(8, 1, 32, largest=40.0)
     [(before, x), last] = history(case, 200, step=1)
     growing = x | {"k": x["k"] * np.linspace(0.1, 12, 199, dtype=np.float32)[:, None]}

@@ -33,7 +33,7 @@ OTHER_SIZES = {"sorted", "subgroups", "part of a subgroup", "lane_sorted"}  # of
 
 
 def by_kind(values: list, others: list) -> list:
-    """A kernel meets all of these values at one size, and some at its other sizes."""
+    """Tests a kernel with all values at one size, and with some at other sizes."""
     return slow_unless(
         lambda kind, *value: kind not in OTHER_SIZES or (value if len(value) > 1 else value[0]) in others,
         ((kind, *(value if isinstance(value, tuple) else (value,))) for kind in KINDS for value in values),
@@ -315,7 +315,7 @@ def test_64_of_512_experts(fast_device, scores):
     np.testing.assert_allclose(got["shares"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_a_choice_does_not_depend_on_the_rows_beside_it(fast_device):
+def test_a_choice_does_not_depend_on_the_other_rows(fast_device):
     """Equal logits tie in every count of rows alike."""
     x = np.round(normal(40, 16) * 2)
     for how in (Gating(3), Gating(3, "sigmoid", groups=4, groups_used=2)):

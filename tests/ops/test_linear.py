@@ -210,7 +210,7 @@ def test_awkward_shapes(device, tuning, rows, shape, fmt):
 
 
 @pytest.mark.parametrize("kind", [name for name, kernel in KERNEL_OF.items() if kernel.needs.matrix_units])
-def test_rows_that_float16_cannot_hold_are_scaled_each_by_itself(fast_device, kind):
+def test_each_row_beyond_the_range_of_float16_is_scaled(fast_device, kind):
     """Of 1e-6 and of 6e4, each with one column a thousand times larger, beside each other."""
     if kind not in gemm_configs(fast_device):
         pytest.skip("this device is not opened with matrix units, or has too little workgroup memory")

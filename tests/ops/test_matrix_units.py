@@ -159,7 +159,7 @@ def test_few_short_rows_go_to_matrix_units_where_rounding_them_is_free(name, the
     assert ("linear/subgroup_gemm" in layer_of_a_batch(name, 8)) == there
 
 
-def test_experts_in_a_batch_round_what_they_read_once():
+def test_experts_in_a_batch_round_their_input_once():
     """Gate and up write what down reads, and the sum of answers what the next layer reads."""
     layer = layer_of_a_batch("gpt-oss-20b")
     assert layer[-4:] == ["moe/expert_sort", EXPERTS, EXPERTS, "moe/expert_gather"]
@@ -168,7 +168,7 @@ def test_experts_in_a_batch_round_what_they_read_once():
 
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "deepseek-v2-lite-16b-q4_k_m"])
-def test_products_by_head_in_a_batch_round_what_they_read_and_what_is_read_next(name):
+def test_head_products_in_a_batch_round_their_input_and_output(name):
     """All rows of a head at once: nothing is rounded between the attention and its last product.
 
     Latents are written beside the first.

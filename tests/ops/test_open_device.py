@@ -192,9 +192,7 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
 @pytest.mark.parametrize(
     ("bits", "wrong"), [(1, {LATENTS}), (2, {STATE_SPACE}), (3, {LATENTS, STATE_SPACE}), (-64, set())]
 )
-def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_units(
-    opened, trial, tmp_path, bits, wrong
-):
+def test_a_driver_that_fails_one_separate_kernel_uses_matrix_units_for_the_others(opened, trial, tmp_path, bits, wrong):
     """Also when the verdict is read again; the wrong one has its plain kernel."""
     trial.code, trial.output = driver_verdict.PARTLY_RIGHT + bits, "attention over latents is off by 40%\n"
     for _ in range(2):
@@ -211,7 +209,7 @@ def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_uni
 
 
 @pytest.mark.usefixtures("opened")
-def test_a_trial_that_hangs_is_a_no(monkeypatch, tmp_path):
+def test_a_trial_that_hangs_counts_as_failed(monkeypatch, tmp_path):
     def hang(*_args, **how):
         raise driver_verdict.subprocess.TimeoutExpired("trial", how["timeout"])
 

@@ -44,7 +44,7 @@ def test_embed_picks_rows_exactly(device, rows, width, dtype):
 
 
 @pytest.mark.parametrize("width", [33, 257, 4096])
-def test_what_is_embedded_is_normed_on_the_way(device, tuning, width):
+def test_embeddings_are_normed_in_the_same_dispatch(device, tuning, width):
     arrays = {"w": normal(11, width, dtype=np.float16) * 3 + 1, "weight": normal(width), "bias": normal(width, seed=1)}
     ids = {"ids": np.array([10, 0, 7], np.uint32)}
 
@@ -153,7 +153,7 @@ def test_sums_and_products_are_exact(device, rows, width):
     "then",
     ["silu", ClampedSwiglu(1.0), ClampedSwiglu(1.0, bounds_activation=True), ClampedSwiglu(0.5, alpha=1.7, shift=1.0)],
 )
-def test_a_gate_lets_through_what_it_bounds(device, then):
+def test_a_gate_bounds_its_values(device, then):
     inputs = {"x": 3 * normal(5, 33), "z": 3 * normal(5, 33, seed=1)}
     assert_same(device, lambda g, w, x, z: {"y": g.gated(x, z, then)}, {}, inputs, tolerance=1e-6)  # an exponential
 
@@ -192,7 +192,7 @@ def test_xielu_equals_the_reference(device):
     assert_same(device, lambda g, w, x: {"y": g.xielu(x, how)}, {}, x, tolerance=1e-6)  # an exponential
 
 
-def test_what_is_clamped_equals_the_reference(device):
+def test_clamped_values_equal_the_reference(device):
     assert_same(device, lambda g, w, x: {"y": g.clamp(x, 0.7)}, {}, {"x": normal(5, 33)}, tolerance=0)
 
 

@@ -151,7 +151,7 @@ def test_a_time_mix_of_rwkv6_is_the_same_with_a_pass_and_without(fast_device, na
 
 
 @pytest.mark.parametrize("tile", [None, ExpertMatrixTile(1, 1, 2, 2, columns=64)], ids=["lanes", "matrix units"])
-def test_latents_of_a_batch_go_to_their_pages_beside_a_product_by_head(fast_device, tile):
+def test_latents_of_a_batch_are_written_in_the_dispatch_of_a_head_product(fast_device, tile):
     can = fast_device.capabilities
     if tile and not can.fragment:
         pytest.skip("this device has no matrix units")
@@ -311,7 +311,7 @@ def test_the_pass_that_gives_kernels_cannot_be_left_out():
         recorder.dispatches([])
 
 
-def test_a_mixer_beside_attention_does_not_wait_for_it():
+def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
     with open_synthetic("falcon-h1-3.1b") as file:
         graph = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16)).graph
     kinds = [line.split(" = ")[1] for line in graph.splitlines() if line.startswith("blk.1 ")]
@@ -320,7 +320,7 @@ def test_a_mixer_beside_attention_does_not_wait_for_it():
     assert mixer == next(i for i, line in enumerate(kinds) if "[attn_v]" in line) + 1
 
 
-def test_a_state_space_shares_the_dispatch_of_attention_beside_it():
+def test_a_state_space_shares_the_dispatch_of_parallel_attention():
     """Five dispatches a layer of one row; of several rows both are dispatches that follow each other."""
     with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:
         steps = [record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(rows)) for rows in (1, 4)]

@@ -137,7 +137,7 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
     both = Both(device, LARGE, 3)
     logits = normal(3, LARGE, spread=0.1)
     logits[1] = np.round(logits[1], 1)
-    logits[2, 5] = 12.9  # e^12.9 is 0.94 of the whole: what is far less likely must stay, too
+    logits[2, 5] = 12.9  # e^12.9 is 0.94 of the sum: far less likely tokens must stay as well
     for first in (0, 3):
         both.check(logits, rows_of(3, first=first, **HOT, **settings))
 

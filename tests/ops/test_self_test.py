@@ -23,7 +23,7 @@ def test_a_device_without_matrix_units_has_no_kernel_of_theirs(fast_device):
     assert not tuning_for(fast_device).on_matrix_units
 
 
-def test_what_was_tuned_without_matrix_units_has_them_where_they_are_asked_for(monkeypatch):
+def test_a_tuning_without_matrix_units_uses_them_on_request(monkeypatch):
     monkeypatch.setattr(self_test, "_integers_agree", lambda *_: True)
     plain = default_tuning(LIMITS["h200"])
     device = VirtualDevice(WITH_MATRIX_UNITS)

@@ -77,13 +77,13 @@ def test_a_product_reads_and_writes_what_its_stages_do():
     assert gemm.minus(Multiply, AddResidual) == plain
 
 
-def test_stages_stand_in_one_order_whichever_came_first():
+def test_the_order_of_stages_does_not_depend_on_when_they_are_added():
     stages = [Scale(2.0), GatePairs(), NormRows(Rms(None, 1e-6))]
     plain = product()
     assert plain.plus(*stages) == plain.plus(*reversed(stages))
 
 
-def test_what_is_read_quantised_has_been_normed():
+def test_quantised_rows_have_been_normed():
     rows = Quantised(Value((4, 16)), {0: 0}, 2, by_rows=True)
     gemm = product().plus(NormRows(Rms(None, 1e-6))).reading(rows)
     assert gemm.reads == (rows.value,)

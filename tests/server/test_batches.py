@@ -101,7 +101,7 @@ def test_bad_lines_refuse_the_batch(server):
         assert (status, bool(answer["error"]["message"])) == (400, True), content
 
 
-def test_keys_are_apart_and_cancelling_ends_what_runs():
+def test_keys_see_their_own_batches_and_cancelling_ends_running_lines():
     with serving(api_keys=("alice", "bob")) as server:
         file = uploaded(
             server,

@@ -33,7 +33,7 @@ def test_each_page_of_a_pdf_comes_with_its_text(server):
     assert found == (200, {"object": "document.text", "pages": pages, "total_pages": 3})
 
 
-def test_what_is_no_readable_pdf_is_refused_in_one_line(server):
+def test_an_unreadable_pdf_is_refused_in_one_line(server):
     whole = pdf("The sea is wide.")
     cases = {
         b"plain text": "is no PDF", b"PK\x03\x04 docx": "is no PDF", pdf(""): "are its pages scanned",

@@ -314,7 +314,7 @@ def test_a_line_break_behind_a_body_ends_no_stream(monkeypatch):
         assert b"took more than 1 seconds" in found and b"[DONE]" in found
 
 
-def test_what_is_no_http_is_refused(server):
+def test_bytes_that_are_not_http_are_refused(server):
     assert b" 400 " in raw(server, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").splitlines()[0]
     assert server.request("GET", "/health")[0] == 200
 

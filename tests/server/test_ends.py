@@ -136,7 +136,7 @@ def test_memory_that_runs_out_ends_those_requests_and_no_others():
         assert server.post("/v1/completions", ASK)["choices"][0]["text"] == text
 
 
-def test_what_nobody_expected_is_a_500_without_its_text(caplog):
+def test_an_unexpected_error_is_a_500_without_its_text(caplog):
     with serving() as server:
 
         def broken(*_, **__):

@@ -81,7 +81,7 @@ def test_a_conversation_is_known_by_its_text_or_by_the_session_and_key_of_its_cl
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"[" * 100_000, b"\xff"], ids=["cut", "list", "deep", "bytes"])
-def test_a_wrong_body_is_passed_on_since_the_replica_says_what_is_wrong(body):
+def test_a_wrong_body_is_passed_on_because_the_replica_names_the_error(body):
     gateway = Recorder()
     assert gateway.ask("/v1/chat/completions", body) == (0, "")
     assert gateway.passed[0].body == body and not gateway.passed[0].beginnings
@@ -116,7 +116,7 @@ def test_a_page_about_all_has_those_that_are_up_and_a_refusal_is_passed_on():
     assert Recorder(METRICS, refusal).ask("/metrics") == (401, {"error": "key"})
 
 
-def test_merged_pages_are_asked_for_as_plain_text():
+def test_merged_pages_are_requested_as_plain_text():
     gateway = Recorder(METRICS)
     gateway.ask("/metrics", accept="application/openmetrics-text", accept_encoding="gzip", authorization="k")
     assert gateway.passed[0].scope["headers"] == [(b"authorization", b"k")]

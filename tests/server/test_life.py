@@ -288,7 +288,7 @@ def test_the_stream_of_another_key_is_not_there():
         assert server.request("GET", "/v1/streams/strm_0", **keys[0])[0] == 404
 
 
-def test_a_stream_that_nobody_reads_ends_after_a_while(monkeypatch):
+def test_a_stream_without_a_reader_ends_after_a_while(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.streams.PATIENCE", 0.1)
     with serving() as server:
         with gate(server) as held:
@@ -301,7 +301,7 @@ def test_a_stream_that_nobody_reads_ends_after_a_while(monkeypatch):
         until(lambda: idle(server))
 
 
-def test_a_stream_keeps_so_many_bytes(monkeypatch):
+def test_a_stream_keeps_a_limited_number_of_bytes(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.streams.MOST_BYTES", 400)
     with serving() as server:
         asked = Asked(server, {**SHORT, "stream": True, "resumable": True})

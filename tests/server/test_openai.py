@@ -110,7 +110,7 @@ def test_an_unknown_model_is_refused_with_the_list(server, name):
         ({"audio": {"voice": "a"}}, "audio"),
     ],
 )
-def test_what_is_wrong_is_refused_by_its_name(server, change, param):
+def test_a_wrong_field_is_refused_by_its_name(server, change, param):
     status, headers, answer = server.request("POST", "/v1/chat/completions", {**CHAT, **change})
     assert status == 400
     assert answer["error"]["type"] == "invalid_request_error"
@@ -146,7 +146,7 @@ def test_a_path_or_a_method_that_is_not_there_is_an_error_of_the_same_shape(serv
     ("method", "path"),
     [("POST", "/v1/score"), ("POST", "/v1/audio/speech"), ("GET", "/v1/uploads"), ("DELETE", "/v1/fine_tuning/jobs/a")],
 )
-def test_what_is_not_supported_says_so(server, method, path):
+def test_unsupported_fields_are_refused_with_a_reason(server, method, path):
     status, _, answer = server.request(method, path, {} if method == "POST" else None)
     assert (status, answer["error"]["code"]) == (501, "not_supported")
 

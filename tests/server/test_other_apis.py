@@ -425,7 +425,7 @@ def test_a_template_is_applied_as_to_a_chat_completion(llama):
     assert llama.request("POST", "/apply-template", {"messages": HELLO, "tool_choice": "no"})[0] == 400
 
 
-def test_infilling_has_the_prefix_the_suffix_and_what_was_begun_between_its_tokens(llama, monkeypatch):
+def test_infilling_puts_prefix_suffix_and_prompt_between_its_tokens(llama, monkeypatch):
     before, between, after = (llama.llm.tokenizer.encode(text, parse=True) for text in ("<s>", "</s>", "<unk>"))
     vocabulary = replace(llama.llm.tokenizer.vocabulary, infill=(*before, *between, *after))
     monkeypatch.setattr(llama.llm.tokenizer, "vocabulary", vocabulary)
@@ -478,7 +478,7 @@ def test_llama_servers_routes_without_v1(llama):
     assert llama.request("POST", "/embedding", {})[0] == 400
 
 
-def test_what_is_not_here_says_so(llama):
+def test_unsupported_routes_answer_501_with_an_alternative(llama):
     for path in ("/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
         status, _, found = llama.request("POST", path, {})
         assert status == 501 and "not supported" in found["error"]["message"]

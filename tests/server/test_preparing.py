@@ -37,7 +37,7 @@ def load_slow(path: str, progress) -> rwkv_gpu.LLM:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_only_what_is_short_is_prepared_in_the_event_loop(monkeypatch, case):
+def test_only_short_requests_are_prepared_in_the_event_loop(monkeypatch, case):
     monkeypatch.setattr(service, "QUICK", replace(QUICK, seconds=60))  # its other limits count, not the machine's speed
     path, body, in_loop = CASES[case]
     with serving(load=load_slow) as server:

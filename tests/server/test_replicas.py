@@ -225,7 +225,7 @@ def test_metrics_slots_and_health_are_those_of_all(server):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/slots", "/v1/models"])
-def test_a_key_is_asked_for(server, path):
+def test_a_key_is_required(server, path):
     server.wait_ready()
     status, _, body = server.request("GET", path)
     assert status == 401

@@ -38,7 +38,7 @@ def test_documents_come_the_best_first(ranking, best, path):
         assert one == {"index": one["index"], "relevance_score": pytest.approx(scores[one["index"]], abs=1e-6)}
 
 
-def test_so_many_come_and_with_their_texts_where_that_is_asked_for(ranking, best):
+def test_top_n_and_return_documents_are_honoured(ranking, best):
     order, _ = best
     asked = {"top_n": 2, "return_documents": True, "documents": [{"text": text} for text in DOCUMENTS]}
     found = ranking.post("/v1/rerank", BODY | asked)["results"]

@@ -77,7 +77,7 @@ def store(make) -> Store:
     return make()
 
 
-def test_what_was_put_is_there_and_nothing_else(store):
+def test_a_store_returns_stored_values_only(store):
     store.put("a1", b"one")
     store.put("b2", b"\0" * 100_000)
     assert store.get(["a1", "c3", "b2"]) == [b"one", None, b"\0" * 100_000]
@@ -98,7 +98,7 @@ def test_many_threads_see_whole_values(store):
         assert all(pool.map(work, range(100)))
 
 
-def test_every_store_is_bounded_in_bytes_and_keeps_what_is_new(make):
+def test_every_store_is_bounded_in_bytes_and_keeps_new_values(make):
     store = make(max_bytes=4000)
     for n in range(60):
         store.put(f"k{n}", b"%03d" % n * 33)
@@ -135,7 +135,7 @@ def test_a_name_finds_its_store(tmp_path):
         open_store("nosuch://states")
 
 
-def test_memory_is_bounded_in_bytes_and_forgets_what_was_not_used_for_longest():
+def test_memory_is_bounded_in_bytes_and_evicts_the_least_recently_used():
     store = MemoryStore(max_bytes=30)
     for key in "abc":
         store.put(key, b"x" * 10)
@@ -212,7 +212,7 @@ def test_a_key_that_was_cut_short_is_refused_with_the_remedy(tmp_path):
     assert len(DirectoryStore(tmp_path).secret()) == 32
 
 
-def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(tmp_path):
+def test_files_of_killed_writers_are_removed_and_those_of_running_writers_stay(tmp_path):
     store = DirectoryStore(tmp_path)
     store.put("a", b"1")
     old, new, other = (tmp_path / name for name in (f".{'0' * 16}", f".{'1' * 16}", ".other"))

@@ -89,7 +89,7 @@ def test_a_template_over_messages_renders_loops_variables_and_tools():
         ("{{ range .Messages }}{{ range $.Tools }}x{{ else }}-{{ end }}{{ end }}", "----"),
     ],
 )
-def test_expressions_mean_what_they_mean_in_go(expression, shown):
+def test_expressions_have_the_same_value_as_in_go(expression, shown):
     assert rendered(expression + "{{ range .Messages }}{{ end }}", TALK) == shown
 
 

@@ -72,7 +72,7 @@ def processes(grammars):
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_what_is_too_much_for_the_compiler_is_refused_in_one_line(make, name):
+def test_a_grammar_too_large_for_the_compiler_is_refused_in_one_line(make, name):
     grammars = make()
     with pytest.raises(BadGrammar) as caught:
         grammars.grammar(TOO_MUCH[name]).mask()
@@ -100,7 +100,7 @@ def test_a_grammar_that_takes_too_much_memory_is_refused_with_the_limit(make):
         grammars.grammar(Form.of(regex="((((a{30}){30}){30}){30}){30}"))
 
 
-def test_answers_beside_one_that_ends_the_process_go_on(make, tokenizer):
+def test_other_answers_continue_after_a_crash_of_the_process(make, tokenizer):
     grammars = make()
     a, b = (tokenizer.encode("x" + letter)[-1] for letter in "ab")
     beside = [grammars.grammar(SMALL) for _ in range(2 * PROCESSES)]
@@ -119,7 +119,7 @@ def test_answers_beside_one_that_ends_the_process_go_on(make, tokenizer):
         assert grammar.done
 
 
-def test_a_process_that_is_killed_costs_nothing_but_what_it_was_at(make, tokenizer):
+def test_a_killed_process_fails_only_its_current_task(make, tokenizer):
     grammars = make()
     a = tokenizer.encode("xa")[-1]
     grammar = grammars.grammar(SMALL)
@@ -191,7 +191,7 @@ def test_a_closed_pool_has_no_processes_and_tells_who_asks(make):
         grammars.grammar(SMALL)
 
 
-def test_a_pool_that_nobody_has_any_more_ends_its_processes(tokenizer):
+def test_an_unreferenced_pool_ends_its_processes(tokenizer):
     grammars = Grammars(tokenizer, tokenizer.vocab_size)
     grammars.grammar(SMALL)
     started = processes(grammars)

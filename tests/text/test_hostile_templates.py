@@ -87,7 +87,7 @@ def test_a_refused_template_can_run_again():
     assert template.render(MESSAGES, n=3) == "ok"
 
 
-def test_the_limits_grow_with_what_is_given():
+def test_the_limits_grow_with_the_input():
     long = [{"role": "user", "content": "é" * 3_000_000}]
     assert len(ChatTemplate("chatml").render(long)) > 3_000_000
 

@@ -57,7 +57,7 @@ def test_arguments_become_objects_where_they_can():
 
 
 @pytest.mark.parametrize("depth", [40, 5_000])
-def test_what_is_nested_too_deep_is_refused_before_a_template_reads_it(depth):
+def test_messages_nested_too_deep_are_refused_before_rendering(depth):
     nested: object = "x"
     for _ in range(depth):
         nested = [nested]

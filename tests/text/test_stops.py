@@ -106,7 +106,7 @@ def test_nothing_is_shown_after_a_stop():
     assert stream.stopped == "\n\n"
 
 
-def test_what_was_held_back_is_shown_at_the_end():
+def test_withheld_text_is_shown_at_the_end():
     stream = StopStrings(["<|im_end|>"])
     assert stream.feed("a <|im_") == ("a ", False)
     assert stream.flush() == "<|im_"

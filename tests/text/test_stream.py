@@ -53,7 +53,7 @@ def test_no_half_characters_come_out(name, text):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_what_is_certain_is_not_held_back(name):
+def test_text_that_is_certain_is_not_withheld(name):
     tokenizer = TOKENIZERS[name]
     stream = tokenizer.stream()
     assert "".join(stream.feed(token) for token in tokenizer.encode("the cat")) == "the cat"

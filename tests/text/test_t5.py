@@ -70,7 +70,7 @@ def test_spaces_are_as_the_file_says():
 
 
 @pytest.mark.parametrize("joins", [True, False])
-def test_no_space_goes_in_front_of_what_continues_a_text(joins):
+def test_no_space_is_added_before_a_continuation(joins):
     tokenizer = load_tokenizer(t5(remove_extra_whitespaces=joins))
     (*_, before) = tokenizer.encode("a")
     assert "".join(TOKENS[token] for token in tokenizer.encode("bab", after=before)) == "bab"

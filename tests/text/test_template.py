@@ -375,7 +375,7 @@ def test_compiling_is_silent():
         render("{{ 1[1:] }}")
 
 
-def test_what_a_template_raises_is_told():
+def test_the_error_has_the_message_that_a_template_raises():
     with pytest.raises(BadInput, match="refuses these messages: Roles must alternate"):
         render("{{ raise_exception('Roles must alternate') }}")
 

@@ -52,7 +52,7 @@ def test_no_letter_outside_the_marks_is_lost(text, inside):
         ("1 <thin", False, [("1 <thin", False)]),
     ],
 )
-def test_parts_are_told_apart(text, inside, parts):
+def test_reasoning_and_answer_are_separated(text, inside, parts):
     assert run([text], PROMPTS[inside]) == parts
 
 

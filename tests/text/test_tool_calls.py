@@ -167,7 +167,7 @@ def test_text_without_calls_stays_as_it_is(name):
 
 
 @pytest.mark.parametrize("name", ["hermes", "generic", "deepseek", "mistral"])
-def test_what_is_no_call_is_text(name):
+def test_text_that_is_not_a_call_stays_text(name):
     form = BY_NAME[name]
     text = f"see {form.opening[0]}not a call{form.closing} there"
     shown, calls = read(form, text)
@@ -197,7 +197,7 @@ def test_arguments_in_other_notations_are_read_as_json():
 @pytest.mark.parametrize(
     "body", ["[now(1)]", "[now(a=open('x'))]", "now(", "(" * 500, "[now(a=b'x')]", "2 + 2", "[f()()]"]
 )
-def test_what_is_no_literal_is_no_call(body):
+def test_arguments_that_are_not_literals_are_not_a_call(body):
     shown, calls = read(BY_NAME["lfm2"], [f"<|tool_call_start|>{body}<|tool_call_end|>"])
     assert not calls and body in shown
 

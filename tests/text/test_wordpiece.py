@@ -93,7 +93,7 @@ def test_a_small_vocabulary_must_name_its_tokens(role):
         load_tokenizer(fields)
 
 
-def test_special_tokens_in_a_text_are_parsed_when_asked_for():
+def test_special_tokens_in_a_text_are_parsed_on_request():
     assert TOKENIZER.encode("the[SEP]the", parse=True) == [TOKENS.index("▁the"), SEP, TOKENS.index("▁the")]
     assert SEP not in TOKENIZER.encode("the[SEP]the")
     assert TOKENIZER.encode("the<think>") == [TOKENS.index("▁the"), TOKENS.index("<think>")]

@@ -87,7 +87,7 @@ def test_small_sums_are_right(seed):
             assert {"plus": int(a) + int(b), "minus": int(a) - int(b), "times": int(a) * int(b)}[sign] == int(result)
 
 
-def test_what_was_told_is_what_is_remembered():
+def test_facts_that_the_user_states_are_remembered():
     for seed in range(300):
         rng, known = random.Random(seed), {}
         memory.introduce(rng, known)

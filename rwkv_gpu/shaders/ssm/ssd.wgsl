@@ -145,7 +145,7 @@ fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     }
 }
 
-// One number of a vec4: where drivers see that neighbours lie in one, they load it once.
+// One number of a vec4. Drivers load a vec4 once if they see that neighbours share it.
 fn projected_at(i: u32) -> f32 { return projected[i / 4u][i % 4u]; }
 
 fn parameter_at(i: u32) -> f32 { return parameters[i / 4u][i % 4u]; }

@@ -63,7 +63,6 @@ LONG = {
     "cli/test_batch_devices.py",
     "cli/test_habits.py",  # starts every command several times
     "engine/test_context_shift.py",
-    "engine/test_draft_rule.py",
     "engine/test_faults.py",
     "fuzz/test_beside.py",
     "fuzz/test_fuzz.py",

@@ -79,6 +79,7 @@ def best(device: str, right: float) -> float:
     return max(1 / ahead, *drafts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("right", [1.0, 0.8, 0.7, 0.5, 0.2, 0.0])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_long_answer_comes_nearly_as_fast_as_by_the_best_way(device, right):
@@ -106,6 +107,7 @@ def later(device: str, right: float, tokens: int = 256, disturbed: float = 0.0) 
     return float(np.mean(rates)) * DEVICES[device][0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tokens", [128, 256, 1000])
 @pytest.mark.parametrize(
     ("right", "times"), [(1.0, 2.5), (0.9, 1.75), (0.8, 1.28), (0.7, 1.05), (0.5, 0.97), (0.2, 0.97), (0.0, 0.97)]
@@ -115,6 +117,7 @@ def test_drafts_that_gain_a_little_outlast_bad_luck_and_others_cost_little(right
     assert later("Llama 8B on an H200", right, tokens) > times
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("right", "times"), [(0.8, 1.28), (0.7, 1.05)])
 def test_steps_that_something_disturbs_end_no_drafts(right, times):
     assert later("Llama 8B on an H200", right, disturbed=0.1) > times

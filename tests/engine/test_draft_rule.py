@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, Drafting, kind_of
-from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, StepCosts, best_widths
+from rwkv_gpu.engine.speculation.costs import GUESS, LAST, MOST_FADED, Candidate, Measured, StepCosts, best_widths
 from rwkv_gpu.engine.speculation.gate import BLIND, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
@@ -294,6 +294,21 @@ def test_unknown_costs_lie_between_those_that_are_known():
     for _ in range(LAST):
         costs.measured(8, 6.0, ahead=False)
     assert costs.of(8) == 6, "they take longer now"
+
+
+def test_a_size_is_measured_twice_after_its_first_step():
+    """The first one prepares what later ones find ready."""
+    measured = Measured()
+    for seconds, known in ((100.0, {}), (3.0, {}), (2.0, {4: 2.0}), (5.0, {4: 3.0})):
+        measured.add(4, seconds)
+        assert measured.seconds == known and measured.sure(4) == bool(known)
+
+
+def test_an_answer_counts_what_was_drafted_and_what_of_it_was_right():
+    drafting = Drafting(MOST)
+    for drafted, accepted in ((5, 3), (0, 0), (2, 2)):
+        drafting.verified(drafted, accepted)
+    assert (drafting.drafted, drafting.accepted) == (7, 5)
 
 
 def test_an_old_measurement_decays_towards_a_lower_bound():

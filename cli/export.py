@@ -1,44 +1,86 @@
-"""`rwkv-gpu export`: writes a model's recorded plans and weights for programs without Python."""
+"""`rwkv-gpu export`: writes a model's recorded plans and weights for programs without Python, or as a chat page."""
 
 import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
+from rwkv_gpu.builtin import builtin_model
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.export.files import MANIFEST, export_plan
+from rwkv_gpu.export.page import export_single_file, export_web
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.mixes import mix_of
+from rwkv_gpu.gguf.requantise import requantise
 
-from .bench import opened
+from .bars import quantise_bar
 from .echo import echo_text
 from .model_name import FileName, ModelName, naming_options
 from .options import shared
 from .page import Page
+from .screen import Screen
 from .sizes import sized
 
-KINDS = ("plan",)
+Export = Callable[[GGUFFile, Path, str, int | None], dict[str, Any]]
+KINDS: dict[str, Export] = {"plan": export_plan, "web": export_web}
 
 
-@click.command("export", cls=Page, epilog="Example: rwkv-gpu export plan model.gguf model-web/")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.command("export", cls=Page, epilog="Example: rwkv-gpu export web model.gguf site/")
+@click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("model", metavar="MODEL.gguf", type=ModelName())
 @click.argument("target", metavar="OUT", type=FileName())
 @naming_options
 @shared("context")
-def command(kind: str, model: str, target: str, context: int | None) -> None:  # noqa: ARG001
-    """Write the plans of MODEL and its weights to the folder OUT, for WebGPU programs without Python.
+@click.option("--quant", metavar="TYPE", help="Quantise first, such as to Q4_K_M; types as in `rwkv-gpu quantize`.")
+@click.option("--single-file", is_flag=True, help="With web: one HTML file, OUT, which also opens from a disk.")
+def command(
+    kind: str, model: str, target: str, context: int | None, quant: str | None, single_file: bool
+) -> None:  # fmt: skip
+    """Write MODEL to the folder OUT, for browsers and for WebGPU programs without Python.
 
-    The manifest has shaders, dispatches, tokenizer and chat template as data; the weights are in the layout of the GPU.
-    Scripts that run both in a browser lie next to them. docs/export.md explains the format.
+    With web, OUT is a chat page that needs no server but one for static files; with plan, it is the data and the
+    JavaScript library alone. docs/export.md explains both, and the format.
     """
-    folder = Path(target)
-    with opened(ModelName.file(model), None) as file:
-        digest = hashlib.sha256()
-        for path in file.paths:
-            with open(path, "rb") as part:
-                while piece := part.read(1 << 22):
-                    digest.update(piece)
-        manifest = export_plan(file, folder, digest.hexdigest(), context)
+    if single_file and kind != "web":
+        raise BadInput("--single-file is for `export web`; leave it out, or export web")
+    write = export_single_file if single_file else KINDS[kind]
+    with _quantised(Path(ModelName.file(model) or builtin_model()), quant) as file:
+        manifest = write(file, Path(target), _digest(file), context)
+    written = Path(target) if single_file else Path(target) / ("index.html" if kind == "web" else MANIFEST)
     data = sum(one["bytes"] for one in manifest["shards"])
     needs = manifest["needs"]
-    echo_text(f"{folder / MANIFEST}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
+    echo_text(f"{written}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
     extensions = f" with {', '.join(needs['wgsl'])}" if needs["wgsl"] else ""
     echo_text(f"runs on: any WebGPU device{extensions}; takes {sized(needs['bytes'])} of its memory", err=True)
+    if kind == "web" and not single_file:
+        echo_text(f"try it: python3 -m http.server --directory {target}", err=True)
+
+
+@contextmanager
+def _quantised(path: Path, quant: str | None) -> Iterator[GGUFFile]:
+    """The model's file, or a temporary one with fewer bits."""
+    if quant is None:
+        with GGUFFile.open(path) as file:
+            yield file
+        return
+    mix = mix_of(quant)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / f"{path.stem}-{quant.lower()}.gguf"
+        with quantise_bar(Screen()) as bar:
+            requantise(path, target, mix, None, bar.update, [])
+        with GGUFFile.open(target) as file:
+            yield file
+
+
+def _digest(file: GGUFFile) -> str:
+    """SHA-256 of all parts of a file."""
+    digest = hashlib.sha256()
+    for path in file.paths:
+        with open(path, "rb") as part:
+            while piece := part.read(1 << 22):
+                digest.update(piece)
+    return digest.hexdigest()

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..engine.state_file import fingerprint
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.shader import COMMENT
@@ -19,37 +20,56 @@ from .words import chat_data, tokenizer_data
 FORMAT = 1  # of the manifest; `FORMAT` in web/engine.js
 SHARD = 64 << 20  # bytes of a shard at most
 MANIFEST = "model.json"
-SCRIPTS = ("engine.js", "tokenizer.js")
+# The library: rwkv-gpu.js, and what it imports.
+SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js")
 
 
 def export_plan(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
     """Writes the manifest, the shards and the scripts to a folder; returns the manifest."""
-    model = load_generator(file)
-    words = tokenizer_data(file.metadata)
-    recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be written: {error.strerror}; give another folder") from None
+
+    def write(name: str, data: bytes) -> None:
+        replace_bytes(folder / name, data, private=False)
+
+    manifest = describe(file, digest, context, write)
+    text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
+    for name in SCRIPTS:
+        write(name, script(name).encode())
+    write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # last: a folder with it is complete
+    return manifest
+
+
+def describe(
+    file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]
+) -> dict[str, Any]:
+    """Records a model, passes each shard to `write` with its name, and returns the manifest."""
+    model = load_generator(file)
+    words = tokenizer_data(file.metadata)
+    chat = chat_data(file.metadata, model.vocabulary)
+    recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
     shards = []
     for number, data in enumerate(_shards(recorded)):
         digest_of = hashlib.sha256(data).hexdigest()
         name = f"shard-{number:03}-{digest_of[:12]}.bin"
-        replace_bytes(folder / name, data, private=False)
+        write(name, data)
         shards.append({"file": name, "bytes": len(data), "sha256": digest_of})
-    manifest = {
+    return {
         "kind": "rwkv-gpu export",
         "format": FORMAT,
         "model": {
             "name": _name(file),
             "architecture": file.str("general.architecture"),
+            "fingerprint": fingerprint(file),
             "digest": digest,
             "vocabulary": model.vocabulary,
             "context": recorded.config.context,
         },
         "needs": {"wgsl": recorded.extensions(), "bytes": sum(one.nbytes for one in recorded.buffers)},
         "tokenizer": words,
-        "chat": chat_data(file.metadata, model.vocabulary),
+        "chat": chat,
         "buffers": _buffers(recorded),
         "shards": shards,
         "shaders": [{**one, "source": COMMENT.sub("", one["source"])} for one in recorded.shaders],
@@ -58,11 +78,6 @@ def export_plan(file: GGUFFile, folder: Path, digest: str, context: int | None =
         "sampler": recorded.sampler,
         "plans": recorded.plans,
     }
-    text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
-    replace_bytes(folder / MANIFEST, text.encode("utf-8", "surrogatepass"), private=False)
-    for name in SCRIPTS:
-        replace_bytes(folder / name, script(name).encode(), private=False)
-    return manifest
 
 
 def script(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.cache.config import CacheConfig
+from ..engine.cache.kv import names
 from ..engine.parameters import parameters_of
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
@@ -116,14 +117,16 @@ class _Memory:
             row = {"name": state.name, "buffer": numbers.buffer(place.buffer), "shape": list(state.shape)}
             recorded.states.append(row)
         for cache in self._model.caches:
-            config, places = self._config, self._caches[cache.name]
-            width = config.format_of(cache)
-            row = {
-                "name": cache.name,
-                "buffers": [numbers.buffer(place.buffer) for place in places],
-                "row": cache.heads * width.nbytes(cache.size),
-            }
-            recorded.caches.append(row)
+            width = self._config.format_of(cache)
+            for name, place in zip(names(cache), self._caches[cache.name], strict=True):
+                row = {
+                    "name": name,
+                    "buffer": numbers.buffer(place.buffer),
+                    "type": np.dtype(width.dtype).name,
+                    "shape": [cache.heads, width.width(cache.size)],
+                    "window": cache.window,
+                }
+                recorded.caches.append(row)
         sampled, counts = self._sampler.sampled, self._sampler.counts
         recorded.sampler = {
             "sampled": numbers.buffer(sampled.buffer),

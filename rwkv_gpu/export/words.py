@@ -13,6 +13,7 @@ from ..text.rwkv import RwkvTokenizer
 from ..text.special import MATCHED
 from ..text.spm import SpmTokenizer
 from ..text.template import ChatTemplate
+from ..text.thinking import marks_of
 from ..text.tokenizer import load_tokenizer
 from ..text.vocabulary import Kind, read_flag, read_id, read_merges, read_name, read_numbers
 
@@ -46,6 +47,7 @@ def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "strip": tokenizer.strip_space,
         "clean": tokenizer.clean_spaces,
         "absorb": sorted(tokenizer.takes_spaces),
+        "absorbBefore": sorted(tokenizer.takes_spaces_before),
     }
     if kind == "rwkv":
         return {**data, "tokens": [_letters(tokenizer._text_of(token)) for token in ids]}  # control tokens match too
@@ -118,10 +120,12 @@ def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any] | 
         fits = data is not None and all(join(data, one) == _rendered(chat, one) for one in CONVERSATIONS)
     except (BadInput, BadTemplate):
         return None
-    if data is None or not fits:
+    if data is None or not fits or marks_of(chat.template.source).channels:
         return None
     stops = sorted(chat.stop_ids | tokenizer.stop_ids)
-    return {**data, "stops": stops, "ends": list(chat.ends)}
+    marks = marks_of(chat.template.source)
+    thoughts = [marks.opening, marks.closing]
+    return {**data, "stops": stops, "ends": list(chat.ends), "thoughts": thoughts, "template": chat.template.source}
 
 
 Messages = Sequence[Mapping[str, str]]
@@ -150,8 +154,16 @@ def _between(chat: ChatFormat) -> dict[str, Any] | None:
     """The texts around the messages of a conversation with an answer, and of one with a system text."""
     start, rest = _cut(_rendered(chat, _talk(_U, _A, _V)), _U)
     answer, rest = _cut(rest, _A)
-    question, opening = _cut(rest, _V)
-    data: dict[str, Any] = {"start": start, "answer": answer, "question": question, "opening": opening}
+    question, rest = _cut(rest, _V)
+    # The prompt of a conversation is tokenised in two parts: its messages, and the opening of the answer.
+    _, before = chat.template.prompt(
+        _talk(_U, _A, _V), **({} if chat.template.built_in else {"enable_thinking": True})
+    )
+    _, ending = _cut(before, _V)
+    opening = rest.removeprefix(ending)
+    ending = ending if rest.startswith(ending) else ""
+    data: dict[str, Any] = {"start": start, "answer": answer, "question": question, "ending": ending}
+    data["opening"] = opening
     system = _rendered(chat, _talk(_U, system=_S))
     if _S in system:
         data["system"], rest = _cut(system, _S)
@@ -181,4 +193,4 @@ def join(chat: Mapping[str, Any], messages: Messages) -> str:
         prompt += content.strip() if chat["trim"][message["role"]] else content
         if number + 1 < len(texts):
             prompt += chat["question" if message["role"] == "assistant" else "answer"]
-    return str(prompt) + str(chat["opening"])
+    return str(prompt) + str(chat["ending"]) + str(chat["opening"])

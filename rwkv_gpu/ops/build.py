@@ -126,7 +126,7 @@ def _tables(device: Device, dispatches: Sequence[UnplacedDispatch]) -> dict[Unpl
 def _derived(weights: Weights, dispatches: Sequence[UnplacedDispatch]) -> dict[Unplaced, Slice]:
     """Memory for data derived from parameters: joined vectors, and tensors that are computed once."""
     found: dict[Unplaced, Slice] = {}
-    for operand in {operand for one in dispatches for operand in one.operands.values()}:
+    for operand in dict.fromkeys(operand for one in dispatches for operand in one.operands.values()):
         if isinstance(operand, JoinedVectors):
             found[operand] = weights.joined(operand.names, operand.lengths)
         elif isinstance(operand, CachedTensor):

@@ -8,23 +8,37 @@ const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
 const MOST_BUFFER = 256 << 20;
 const USAGE = { "uint32": Uint32Array, "float32": Float32Array };
+const WIDTHS = { float32: 4, float16: 2 };
+const product = (shape) => shape.reduce((a, b) => a * b, 1);
 
 /** What is wrong with an exported model, in one sentence. */
 export class ExportError extends Error {}
 
-function need(condition, sentence) {
+/** Throws an error of one sentence unless the condition is true. */
+export function need(condition, sentence) {
   if (!condition) throw new ExportError(sentence);
 }
 
-const whole = (number, least, most) => Number.isSafeInteger(number) && number >= least && number <= most;
+/** Whether a value is a whole number within bounds. */
+export const whole = (number, least, most) => Number.isSafeInteger(number) && number >= least && number <= most;
 
 /** Refuses a manifest of another version, and one whose sizes do not fit together, before anything is allocated. */
 export function checkManifest(manifest) {
+  try {
+    check(manifest);
+  } catch (error) {
+    if (error instanceof ExportError) throw error;
+    throw new ExportError("The manifest lacks parts; export the model again.");
+  }
+}
+
+function check(manifest) {
   need(manifest?.kind === "rwkv-gpu export", "This is no model that rwkv-gpu exported.");
   need(manifest.format === FORMAT, `The model was exported in format ${manifest.format}, but this page reads format ${FORMAT}; export it again.`);
   const wrong = "The sizes in the manifest do not fit together; export the model again.";
   const { buffers, shards, plans, shaders } = manifest;
-  need([buffers, shards, plans, shaders, manifest.states, manifest.caches].every(Array.isArray) && plans.length, wrong);
+  need([buffers, shards, plans, shaders, manifest.states, manifest.caches, manifest.needs?.wgsl].every(Array.isArray), wrong);
+  need(plans[0]?.rows === 1 && whole(manifest.model?.vocabulary, 1, 2 ** 24) && whole(manifest.model.context, 0, 2 ** 31), wrong);
   let data = 0;
   for (const one of buffers) {
     need(whole(one.bytes, 4, MOST_BUFFER) && one.bytes % 4 === 0, wrong);
@@ -43,15 +57,17 @@ export function checkManifest(manifest) {
     inside(plan.step.buffer, 0, plan.step.bytes);
     for (const { offset, shape, type } of Object.values(plan.step.inputs)) {
       need(Object.hasOwn(USAGE, type), wrong);
-      inside(plan.step.buffer, offset, 4 * shape.reduce((a, b) => a * b, 1));
+      inside(plan.step.buffer, offset, 4 * product(shape));
     }
-    for (const { buffer, offset, row } of Object.values(plan.outputs)) inside(buffer, offset, row);
+    for (const name of ["chosen", "logits"]) inside(plan.outputs[name].buffer, plan.outputs[name].offset, plan.outputs[name].row);
+    need(plan.outputs.chosen.row >= 16, wrong);
     for (const [shader, grid, bound] of plan.dispatches) {
       need(whole(shader, 0, shaders.length - 1) && grid.every((size) => whole(size, 1, 65535)), wrong);
       for (const [, buffer, offset, bytes] of bound) inside(buffer, offset, bytes);
     }
   }
-  for (const { buffer, shape } of manifest.states) inside(buffer, 0, 4 * shape.reduce((a, b) => a * b, 1));
+  for (const { buffer, shape } of manifest.states) inside(buffer, 0, 4 * product(shape));
+  for (const { buffer, shape, type } of manifest.caches) inside(buffer, 0, manifest.model.context * product(shape) * WIDTHS[type]);
 }
 
 /** Opens a device with WebGPU's default limits, or says what is missing. */
@@ -61,6 +77,8 @@ export async function openDevice(manifest) {
   need(!missing.length, `This browser's WebGPU lacks ${missing.join(", ")}; use a newer browser.`);
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   need(adapter, "This browser finds no GPU; switch on hardware acceleration in its settings.");
+  const most = Math.max(...manifest.buffers.map(({ bytes }) => bytes));
+  need(most <= adapter.limits.maxBufferSize, `The model needs a buffer of ${most} bytes, but this GPU allows ${adapter.limits.maxBufferSize}; export it with a smaller context.`);
   return adapter.requestDevice();
 }
 
@@ -69,7 +87,7 @@ export class Engine {
   #device;
   #manifest;
   #buffers;
-  #pipelines;
+  #pipelines = new Map(); // promises by number of the shader
   #groups = new Map();
   #counter = 0;
   #reading;
@@ -80,16 +98,21 @@ export class Engine {
     const engine = new Engine();
     engine.#manifest = manifest;
     engine.#device = device ?? (await openDevice(manifest));
-    engine.lost = engine.#device.lost.then((info) => new ExportError(`The GPU was lost (${info.message || info.reason}); load the model again.`));
+    engine.lost = engine.#device.lost.then((info) => {
+      engine.gone = new ExportError(`The browser lost the GPU (${info.message || info.reason}); ask again to load the model anew.`);
+      return engine.gone;
+    });
     engine.#device.pushErrorScope("out-of-memory");
     engine.#device.pushErrorScope("validation");
     engine.#allocate();
-    const [, pipelines] = await Promise.all([engine.#fill(shard, progress), engine.#compile()]);
-    engine.#pipelines = pipelines;
+    const compiled = engine.#bound(manifest.plans[0]); // the others compile while a user types
+    await engine.#fill(shard, progress);
+    await compiled;
     const invalid = await engine.#device.popErrorScope();
     const full = await engine.#device.popErrorScope();
     need(!full, "The model does not fit in the memory of this GPU; take a smaller model or quantisation.");
     need(!invalid, `The browser refuses the model's plans: ${invalid?.message}`);
+    for (const plan of manifest.plans) engine.#bound(plan).catch(() => {}); // its first step reports what is wrong
     return engine;
   }
 
@@ -118,18 +141,22 @@ export class Engine {
     }
   }
 
-  #compile() {
+  // The pipeline of a shader and its layout, compiled once, in parallel with others.
+  #pipeline(number) {
+    if (!this.#pipelines.has(number)) this.#pipelines.set(number, this.#compile(this.#manifest.shaders[number]));
+    return this.#pipelines.get(number);
+  }
+
+  async #compile({ name, source, bindings }) {
     const kinds = { uniform: "uniform", read: "read-only-storage", read_write: "storage" };
-    return Promise.all(this.#manifest.shaders.map(async ({ name, source, bindings }) => {
-      const entries = bindings.map(([binding, access]) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: kinds[access] } }));
-      const layout = this.#device.createBindGroupLayout({ entries });
-      const pipeline = await this.#device.createComputePipelineAsync({
-        label: name,
-        layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module: this.#device.createShaderModule({ label: name, code: source }), entryPoint: "main" },
-      });
-      return { pipeline, layout };
-    }));
+    const entries = bindings.map(([binding, access]) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: kinds[access] } }));
+    const layout = this.#device.createBindGroupLayout({ entries });
+    const pipeline = await this.#device.createComputePipelineAsync({
+      label: name,
+      layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+      compute: { module: this.#device.createShaderModule({ label: name, code: source }), entryPoint: "main" },
+    });
+    return { pipeline, layout };
   }
 
   /** Tokens of a sequence at most; null without a limit. */
@@ -137,15 +164,18 @@ export class Engine {
     return this.#manifest.caches.length ? this.#manifest.model.context : null;
   }
 
-  // The bind groups of a plan, made on its first use.
+  // The dispatches of a plan with their pipelines and bind groups, made once.
   #bound(plan) {
-    if (!this.#groups.has(plan)) {
-      this.#groups.set(plan, plan.dispatches.map(([shader, grid, bound]) => [this.#pipelines[shader].pipeline, grid, this.#device.createBindGroup({
-        layout: this.#pipelines[shader].layout,
-        entries: bound.map(([binding, buffer, offset, size]) => ({ binding, resource: { buffer: this.#buffers[buffer], offset, size } })),
-      })]));
-    }
+    if (!this.#groups.has(plan)) this.#groups.set(plan, this.#bind(plan));
     return this.#groups.get(plan);
+  }
+
+  async #bind(plan) {
+    return Promise.all(plan.dispatches.map(async ([shader, grid, bound]) => {
+      const { pipeline, layout } = await this.#pipeline(shader);
+      const entries = bound.map(([binding, buffer, offset, size]) => ({ binding, resource: { buffer: this.#buffers[buffer], offset, size } }));
+      return [pipeline, grid, this.#device.createBindGroup({ layout, entries })];
+    }));
   }
 
   // The header and inputs of a step whose rows are the next tokens.
@@ -174,13 +204,16 @@ export class Engine {
   }
 
   // Queues a step of the next tokens.
-  #step(ids, draw) {
+  async #step(ids, params, number) {
+    if (this.gone) throw this.gone;
     need(this.context === null || this.length + ids.length <= this.context, `The conversation is longer than the context of ${this.context} tokens; begin a new one.`);
     const plan = this.#manifest.plans.find(({ rows }) => rows >= ids.length);
+    const dispatches = await this.#bound(plan);
+    const draw = this.#draw(params, number);
     this.#device.queue.writeBuffer(this.#buffers[plan.step.buffer], 0, this.#fillStep(plan, ids, draw));
     const encoder = this.#device.createCommandEncoder();
     const pass = encoder.beginComputePass();
-    for (const [pipeline, grid, group] of this.#bound(plan)) {
+    for (const [pipeline, grid, group] of dispatches) {
       pass.setPipeline(pipeline);
       pass.setBindGroup(0, group);
       pass.dispatchWorkgroups(...grid);
@@ -191,15 +224,26 @@ export class Engine {
     encoder.copyBufferToBuffer(this.#buffers[buffer], offset, landing, 0, 16);
     this.#device.queue.submit([encoder.finish()]);
     this.length += ids.length;
-    return { plan, landing, mapped: landing.mapAsync(GPUMapMode.READ) };
+    const mapped = landing.mapAsync(GPUMapMode.READ);
+    mapped.catch(() => {}); // whoever reads the token reports it
+    return { plan, landing, mapped };
   }
 
   async #land({ landing, mapped }) {
-    await mapped;
+    await this.#alive(mapped);
     const [token, , reason] = new Uint32Array(landing.getMappedRange().slice(0));
     landing.unmap();
     need(reason === 0 || reason === 3, "The model computed numbers that are not finite.");
     return token;
+  }
+
+  // What a promise of the device brings, or the sentence about its loss.
+  async #alive(promise) {
+    try {
+      return await promise;
+    } catch (error) {
+      throw this.gone ?? (await Promise.race([this.lost, new Promise((done) => setTimeout(done, 1000, error))]));
+    }
   }
 
   // The words of a row of draws.
@@ -222,13 +266,14 @@ export class Engine {
   }
 
   /** Feeds tokens, and samples the next if `params` are given; `number` counts earlier draws of the answer. */
-  async feed(ids, params = null, number = 0) {
+  async feed(ids, params = null, number = 0, signal = null) {
     need(ids.length > 0, "There are no tokens to read.");
     const most = Math.max(...this.#manifest.plans.map(({ rows }) => rows));
     for (let at = 0; ; at += most) {
       const piece = ids.slice(at, at + most);
       const last = at + most >= ids.length;
-      const token = await this.#land((this.last = this.#step(piece, this.#draw(last ? params : null, number))));
+      signal?.throwIfAborted();
+      const token = await this.#land((this.last = await this.#step(piece, last ? params : null, number)));
       if (last) return token;
     }
   }
@@ -242,7 +287,7 @@ export class Engine {
     try {
       for (let count = 1; ; count++) {
         // The steps ahead feed what is still being sampled.
-        while (flight.length < AHEAD && number < most && room()) flight.push(this.#step([FROM_SLOT], this.#draw(params, number++)));
+        while (flight.length < AHEAD && number < most && room()) flight.push(await this.#step([FROM_SLOT], params, number++));
         yield token;
         if (!flight.length) return;
         token = await this.#land(flight.shift());
@@ -263,33 +308,66 @@ export class Engine {
     const encoder = this.#device.createCommandEncoder();
     encoder.copyBufferToBuffer(this.#buffers[buffer], offset, landing, 0, bytes);
     this.#device.queue.submit([encoder.finish()]);
-    await landing.mapAsync(GPUMapMode.READ);
+    await this.#alive(landing.mapAsync(GPUMapMode.READ));
     const data = landing.getMappedRange().slice(0);
     landing.destroy();
     return data;
   }
 
-  /** The state after the last token: its length, and the arrays of recurrent layers and of keys and values. */
-  async saveState() {
+  // The arrays of a state of some tokens: name, buffer, type and shape.
+  #arrays(length) {
     const { states, caches } = this.#manifest;
-    const arrays = {};
-    for (const { name, buffer, shape } of states) arrays[name] = await this.#read(buffer, 0, 4 * shape.reduce((a, b) => a * b, 1));
-    for (const { name, buffers, row } of caches) {
-      for (const [what, buffer] of buffers.entries()) if (this.length) arrays[`${name}.${what}`] = await this.#read(buffer, 0, padded(this.length * row));
-    }
-    return { model: this.#manifest.model.digest, length: this.length, arrays };
+    return [
+      ...states.map(({ name, buffer, shape }) => ({ name, buffer, type: "float32", shape })),
+      ...caches.map(({ name, buffer, type, shape }) => ({ name, buffer, type, shape: [length, ...shape] })),
+    ];
   }
 
-  /** Continues from a state of this model. */
-  loadState({ model, length, arrays }) {
-    need(model === this.#manifest.model.digest, "The state belongs to another model.");
-    const { states, caches } = this.#manifest;
-    const rows = [
-      ...states.map(({ name, buffer, shape }) => [name, buffer, 4 * shape.reduce((a, b) => a * b, 1)]),
-      ...caches.flatMap(({ name, buffers, row }) => buffers.map((buffer, what) => [`${name}.${what}`, buffer, padded(length * row)])),
-    ].filter(([, , bytes]) => bytes);
-    need(whole(length, 0, this.context ?? 2 ** 31) && rows.every(([name, , bytes]) => !length || arrays[name]?.byteLength === bytes), "The state does not have the sizes of this model.");
-    if (length) for (const [name, buffer] of rows) this.#device.queue.writeBuffer(this.#buffers[buffer], 0, arrays[name]);
+  /** The state after the last token, by name: `{ type, shape, bytes }` of recurrent states, and of keys and values. */
+  async saveState() {
+    const arrays = {};
+    if (!this.length) return arrays;
+    for (const { name, buffer, type, shape } of this.#arrays(this.length)) {
+      const size = product(shape) * WIDTHS[type];
+      arrays[name] = { type, shape, bytes: new Uint8Array(await this.#read(buffer, 0, padded(size)), 0, size) };
+    }
+    return arrays;
+  }
+
+  /** Continues from a state after `length` tokens. Layers with a window may have their last positions only. */
+  loadState(length, arrays) {
+    const wrong = "The state does not have the sizes of this model.";
+    need(whole(length, 1, this.context ?? 2 ** 31), wrong);
+    const rows = this.#arrays(length);
+    need(Object.keys(arrays).length === rows.length, wrong);
+    const writes = rows.map(({ name, buffer, type, shape }) => {
+      const found = arrays[name];
+      need(found?.type === type && found.shape.length === shape.length, wrong);
+      const missing = name in this.#windows ? shape[0] - found.shape[0] : 0;
+      need(missing === 0 || (missing > 0 && found.shape[0] >= this.#windows[name] - 1), wrong);
+      need(found.shape.every((size, at) => size === shape[at] - (at ? 0 : missing)), wrong);
+      const start = missing * product(shape.slice(1)) * WIDTHS[type];
+      need(found.bytes.length + start === product(shape) * WIDTHS[type] && start % 4 === 0, wrong);
+      const data = new Uint8Array(padded(found.bytes.length));
+      data.set(found.bytes);
+      return [buffer, start, data];
+    });
+    for (const [buffer, start, data] of writes) this.#device.queue.writeBuffer(this.#buffers[buffer], start, data);
+    this.length = length;
+  }
+
+  get #windows() {
+    return Object.fromEntries(this.#manifest.caches.filter(({ window }) => window).map(({ name, window }) => [name, window]));
+  }
+
+  /** Whether `rewind` can go back: keys and values can, recurrent states cannot. */
+  get rewinds() {
+    return !this.#manifest.states.length;
+  }
+
+  /** Forgets the tokens after the first `length`. */
+  rewind(length) {
+    need((this.rewinds || length === 0 || length === this.length) && length <= this.length, "A recurrent state cannot go back.");
     this.length = length;
   }
 

@@ -9,8 +9,10 @@ export function letters(text) {
   return found;
 }
 
-const bytesOf = (text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0));
-const textOf = (text) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text));
+/** Letters as bytes. */
+export const bytesOf = (text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+/** The text whose UTF-8 bytes are these letters. */
+export const textOf = (text) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text));
 
 /** A heap of entries [key, position, ...], the least first. */
 class Heap {
@@ -194,23 +196,35 @@ export class Tokenizer {
     this.#always = this.#special.filter(([id]) => always.has(id));
   }
 
+  /** The tokens that begin texts. */
+  get before() {
+    return this.#data.before;
+  }
+
   /** Ids that end an answer. */
   get stops() {
     return this.#data.stops;
   }
 
   /** The ids of a text. `special` adds the tokens that begin and end texts; `parse` matches special tokens. */
-  encode(text, { special = false, parse = false, opening = true } = {}) {
+  encode(text, options) {
+    return this.encodeBytes(letters(text), options);
+  }
+
+  /** The ids of bytes, as letters. `after` is the id before them: after a text token, no leading space is added. */
+  encodeBytes(bytes, { special = false, parse = false, after = null } = {}) {
     const ids = special ? [...this.#data.before] : [];
-    let before = null;
-    for (const part of this.#split(letters(text), parse ? this.#special : this.#always)) {
+    let [before, opening] = [after, after === null || this.#shown.has(after)];
+    const parts = this.#split(bytes, parse ? this.#special : this.#always);
+    for (const [at, part] of parts.entries()) {
       if (typeof part === "number") {
         ids.push(part);
         before = part;
         opening = true;
         continue;
       }
-      const plain = this.#data.absorb.includes(before) ? part.replace(/^[\t-\r ]+/, "") : part;
+      let plain = this.#data.absorb.includes(before) ? part.replace(/^[\t-\r ]+/, "") : part;
+      if (this.#data.absorbBefore.includes(parts[at + 1])) plain = plain.replace(/[\t-\r ]+$/, "");
       if (plain) for (const id of this.#plain.encode(plain, opening)) ids.push(id);
       before = null;
       opening = false;

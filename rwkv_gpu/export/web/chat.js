@@ -1,0 +1,201 @@
+// A conversation with a model: messages, branches, and the token ids of what was read, which are never tokenised again.
+import { need } from "./engine.js";
+import { letters, textOf } from "./tokenizer.js";
+import { writeConversation } from "./conversation.js";
+
+const DEFAULTS = { temperature: 0.8, top_p: 0.9, max_tokens: 2048 };
+const LIMITS = {
+  temperature: [0, 1e6], top_k: [0, 2 ** 31], top_p: [0, 1], min_p: [0, 1], max_tokens: [1, 2 ** 31], seed: [0, 2 ** 53],
+};
+
+/** Settings by the names of files, in snake case, without those that only Python knows; refuses wrong values. */
+export function settingsOf(given, strict = true) {
+  const settings = {};
+  for (const [key, value] of Object.entries(given)) {
+    const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    if (value === undefined || value === null || name === "signal") continue;
+    const bounds = LIMITS[name];
+    if (bounds) {
+      const fits = typeof value === "number" && value >= bounds[0] && value <= bounds[1];
+      need(fits, `${name} is ${JSON.stringify(value)}; it must be a number from ${bounds[0]} to ${bounds[1]}.`);
+    } else if (name === "stop") {
+      need([value].flat().every((text) => typeof text === "string"), "stop must be texts.");
+    } else {
+      need(!strict, `There is no setting ${name}; known: ${Object.keys(LIMITS).join(", ")}, stop.`);
+      continue;
+    }
+    settings[name] = value;
+  }
+  return settings;
+}
+
+/** The prompt of messages in two parts: the messages, and what opens the answer. */
+export function promptOf(chat, messages) {
+  const [first, ...others] = messages;
+  const system = first?.role === "system" ? first.content.trim() : null;
+  const turns = system === null ? messages : others;
+  need(system === null || chat.system !== undefined, "This model takes no system prompt.");
+  let prompt = system === null ? chat.start : chat.system + system + chat.first;
+  turns.forEach(({ role, content, raw }, at) => {
+    let text = raw ?? content;
+    if (chat.lines) text = text.replaceAll("\r\n", "\n").replace(/\n{2,}/g, "\n");
+    prompt += chat.trim[role] ? trimmed(text) : text;
+    if (at + 1 < turns.length) prompt += role === "assistant" ? chat.question : chat.answer;
+  });
+  return [prompt + chat.ending, chat.opening];
+}
+
+// Without spaces at both ends, as Python strips them.
+const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
+const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, "gu");
+const trimmed = (text) => text.replace(ENDS, "");
+
+/** A text as letters and the ids that make it; `cuts` are pairs of lengths where both are known to end. */
+export class Transcript {
+  constructor({ text = "", ids = [], cuts = [[0, 0]] } = {}) {
+    Object.assign(this, { text, ids, cuts });
+  }
+
+  /** The transcript of a prompt in parts. Ids stay as far as the texts agree; only the rest is tokenised. */
+  prompt(tokenizer, parts) {
+    const ends = [];
+    let text = "";
+    for (const part of parts) ends.push((text += letters(part)).length);
+    let size = 0;
+    while (size < text.length && size < this.text.length && text[size] === this.text[size]) size++;
+    const cuts = this.cuts.filter(([bytes]) => bytes <= size);
+    const [bytes, count] = cuts.at(-1);
+    const next = new Transcript({ text: text.slice(0, bytes), ids: this.ids.slice(0, count), cuts });
+    for (const end of ends) if (end > next.text.length) next.#grow(tokenizer, text.slice(next.text.length, end));
+    return next;
+  }
+
+  #grow(tokenizer, text) {
+    const after = this.ids.at(-1) ?? null;
+    const ids = tokenizer.encodeBytes(text, { parse: true, after });
+    if (after === null) ids.unshift(...tokenizer.before.filter((id) => ids[0] !== id));
+    this.text += text;
+    this.ids.push(...ids);
+    this.cuts.push([this.text.length, this.ids.length]);
+  }
+
+  /** This transcript and tokens after it. */
+  append(tokenizer, tokens) {
+    const next = new Transcript({ text: this.text, ids: [...this.ids], cuts: [...this.cuts] });
+    for (const id of tokens) {
+      next.text += tokenizer.piece(id, true);
+      next.ids.push(id);
+      next.cuts.push([next.text.length, next.ids.length]);
+    }
+    return next;
+  }
+}
+
+/** A conversation. Answers come from `send`, `regenerate` and `edit`, piece by piece; the latter two begin a branch. */
+export class Chat {
+  #model;
+  branches;
+  current;
+
+  constructor(model, { system = null, settings = {}, conversation = null } = {}) {
+    need(model.manifest.chat, "The model's chat template could not be exported; use generate.");
+    this.#model = model;
+    const messages = system ? [{ role: "system", content: system }] : [];
+    this.branches = conversation?.branches ?? [{ messages, transcript: new Transcript(), settings: { ...DEFAULTS, ...settingsOf(settings) } }];
+    this.current = conversation?.current ?? 0;
+    for (const branch of this.branches) {
+      branch.settings = { ...DEFAULTS, ...settingsOf(branch.settings, false) };
+      branch.transcript = new Transcript(branch.transcript);
+      branch.template ||= model.manifest.chat.template;
+    }
+  }
+
+  get #branch() {
+    return this.branches[this.current];
+  }
+
+  /** The messages of the current branch: `{ role, content, reasoning }`. */
+  get messages() {
+    return this.#branch.messages;
+  }
+
+  /** The settings of the current branch. */
+  get settings() {
+    return this.#branch.settings;
+  }
+
+  /** Changes settings of the current branch. */
+  set(settings) {
+    Object.assign(this.settings, settingsOf(settings));
+  }
+
+  /** Goes to another branch. */
+  select(number) {
+    need(Boolean(this.branches[number]), "There is no such branch.");
+    this.current = number;
+  }
+
+  /** Answers a question. A stopped answer stays as far as it came. */
+  send(text, settings = {}) {
+    need(typeof text === "string" && text.trim(), "The question is empty.");
+    return this.#answer([...this.messages, { role: "user", content: text }], settings);
+  }
+
+  /** Answers the last question again, in a new branch. */
+  regenerate(settings = {}) {
+    const last = this.messages.findLastIndex(({ role }) => role === "user");
+    need(last >= 0, "There is no question yet.");
+    return this.#answer(this.messages.slice(0, last + 1), settings, true);
+  }
+
+  /** Asks another question in place of the message `number`, in a new branch. */
+  edit(number, text, settings = {}) {
+    need(this.messages[number]?.role === "user" && text.trim(), "Only a question can be edited.");
+    return this.#answer([...this.messages.slice(0, number), { role: "user", content: text }], settings, true);
+  }
+
+  async *#answer(messages, { signal, ...given }, fork = false) {
+    const { manifest: { chat }, tokenizer } = this.#model;
+    const settings = { ...this.settings, ...settingsOf(given) };
+    const asked = this.#branch.transcript.prompt(tokenizer, promptOf(chat, messages));
+    const room = this.#model.context === null ? Infinity : this.#model.context - asked.ids.length;
+    need(room > 0, `The conversation is longer than the context of ${this.#model.context} tokens; begin a new one.`);
+    if (fork) this.current = this.branches.push({ ...this.#branch, settings: { ...this.settings } }) - 1;
+    const branch = this.#branch;
+    const [opening, closing] = chat.thoughts;
+    const open = chat.opening.trimEnd().endsWith(opening) ? chat.opening.slice(chat.opening.lastIndexOf(opening)) : "";
+    const ends = [...chat.ends, ...[settings.stop ?? []].flat()];
+    const answer = { tokens: [] };
+    const stops = new Set([...chat.stops, ...tokenizer.stops]);
+    let shown = "";
+    try {
+      for await (const text of this.#model.sample(asked.ids, { ...settings, stops, ends, signal }, answer)) {
+        shown += text;
+        const piece = shown.length === text.length ? text.trimStart() : text;
+        if (!piece.length) shown = "";
+        else yield piece;
+      }
+    } finally {
+      if (answer.tokens.length) {
+        let raw = open + textOf(tokenizer.decodeBytes(answer.tokens, { special: true }));
+        if (answer.stopped && raw.includes(answer.stopped)) raw = raw.slice(0, raw.lastIndexOf(answer.stopped));
+        const close = raw.indexOf(closing);
+        const thinks = raw.trimStart().startsWith(opening);
+        const reasoning = thinks ? trimmed(raw.slice(raw.indexOf(opening) + opening.length, close < 0 ? undefined : close)) : "";
+        const content = thinks ? (close < 0 ? "" : trimmed(raw.slice(close + closing.length))) : trimmed(open + shown);
+        branch.messages = [...messages, { role: "assistant", content, reasoning, raw }];
+        branch.transcript = asked.append(tokenizer, answer.tokens);
+      } else if (fork) {
+        this.branches.pop();
+        this.current = Math.max(0, this.branches.length - 1);
+      }
+    }
+  }
+
+  /** The conversation as a file, which Python and other pages read; with the model's state unless `state` is false. */
+  async save({ state = true } = {}) {
+    const { text, ids } = this.#branch.transcript;
+    const kept = state && ids.length && text ? await this.#model.stateOf(ids) : null;
+    return writeConversation(this.#model.identity, { branches: this.branches, current: this.current, state: kept });
+  }
+}

@@ -1,0 +1,26 @@
+// Keeps the page's own files, so that it opens without a network. Newer files are taken whenever there is one.
+const STORE = "rwkv-gpu page";
+const FILES = ["./", "index.html", "style.css", "page.js", "worker.js", "rwkv-gpu.js", "engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "model.json"];
+const known = new Set(FILES.map((file) => new URL(file, location.href).href));
+
+self.addEventListener("install", (event) => {
+  event.waitUntil(caches.open(STORE).then((store) => store.addAll(FILES)).then(() => self.skipWaiting()));
+});
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener("fetch", (event) => {
+  const url = event.request.url.replace(/[?#].*$/, "");
+  if (event.request.method === "GET" && known.has(url)) event.respondWith(answer(event.request, url));
+});
+
+async function answer(request, url) {
+  const store = await caches.open(STORE);
+  try {
+    const response = await fetch(request);
+    if (response.ok) await store.put(url, response.clone()).catch(() => {});
+    return response;
+  } catch (error) {
+    const stored = await store.match(url);
+    if (!stored) throw error;
+    return stored;
+  }
+}

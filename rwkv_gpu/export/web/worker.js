@@ -1,0 +1,67 @@
+// Runs the model of the page in a worker: the page sends commands and receives text, the conversation, or an error of one sentence.
+import { ExportError, load } from "./rwkv-gpu.js";
+
+const KEPT = "rwkv-gpu conversations"; // the browser's store of the page's conversation
+let model = null;
+let chat = null;
+let base = "";
+let stop = new AbortController();
+
+const view = () => ({ messages: chat.messages, settings: chat.settings, branch: chat.current, branches: chat.branches.length, warning: model.warning });
+
+async function stored(work) {
+  try {
+    return await work(await caches.open(KEPT), new URL("conversation.rwkvchat", base).href);
+  } catch {
+    return null; // pages from files have no store
+  }
+}
+
+async function answer(pieces, say) {
+  for await (const piece of pieces) say(piece);
+  const bytes = await chat.save({ state: false });
+  await stored((store, url) => store.put(url, new Response(bytes)));
+  return view();
+}
+
+const asked = (settings) => ({ ...settings, signal: stop.signal });
+
+const COMMANDS = {
+  async open({ address, manifest, shards, link }) {
+    base = address;
+    const progress = (done, total) => postMessage({ progress: [done, total] });
+    const source = manifest ? { manifest, shard: async (index) => new Uint8Array(shards[index]) } : new URL("./", address);
+    model = await load(source, { progress });
+    chat = null;
+    const kept = link ? null : await stored(async (store, url) => new Uint8Array(await (await store.match(url)).arrayBuffer()));
+    if (kept) chat = await model.openChat(kept).catch(() => null);
+    chat ??= model.chat();
+    if (link) chat = await model.fromLink(link);
+    return { ...view(), name: model.manifest.model.name, system: model.manifest.chat.system !== undefined };
+  },
+  send: ({ text, settings }, say) => answer(chat.send(text, asked(settings)), say),
+  regenerate: ({ settings }, say) => answer(chat.regenerate(asked(settings)), say),
+  edit: ({ number, text, settings }, say) => answer(chat.edit(number, text, asked(settings)), say),
+  select: ({ number }) => (chat.select(number), view()),
+  begin({ system, settings }) {
+    chat = model.chat({ system, settings });
+    return view();
+  },
+  async read({ bytes }) {
+    chat = await model.openChat(new Uint8Array(bytes));
+    return view();
+  },
+  save: () => chat.save(),
+  link: () => model.toLink(chat),
+};
+
+addEventListener("message", async ({ data: { id, command, ...given } }) => {
+  if (command === "stop") return stop.abort();
+  stop = new AbortController();
+  try {
+    postMessage({ id, value: await COMMANDS[command](given, (piece) => postMessage({ id, piece })) });
+  } catch (error) {
+    const sentence = error instanceof ExportError ? error.message : `The page failed: ${error.message}`;
+    postMessage({ id, error: sentence, value: chat && model ? view() : undefined });
+  }
+});

@@ -95,7 +95,7 @@ def dumps(model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> bytes:
 
 
 def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> None:
-    text = json.dumps(dict(notes), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text = _json(dict(notes))
     rows = [{"name": name, "dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
     ids = {"fingerprint": model.fingerprint, "digest": model.digest}
     header = json.dumps({"model": ids, "notes": len(text), "arrays": rows}).encode()
@@ -104,6 +104,14 @@ def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, A
         file.write(data)
         digest.update(data)
     file.write(digest.digest())
+
+
+def _json(value: object) -> bytes:
+    """JSON in UTF-8. Texts with bytes that are no characters are escaped, so that any program can read them."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
 
 
 def _bytes(array: npt.NDArray[Any]) -> Any:
@@ -115,7 +123,7 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
 
 
 def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
-    """Reads what `save` wrote; BadFile if it is damaged, or belongs to a model with another fingerprint."""
+    """Reads what `save` wrote; BadFile if it is damaged. Without the arrays if it is of a model other than `model`."""
     name = printable(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -165,15 +173,14 @@ def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Save
         notes = _object(_take(file, after - START - length, digest))
     if not isinstance(notes, dict):
         raise Unreadable(_CUT)
-    if fingerprint not in (None, model.fingerprint):
-        raise Unreadable("was saved with another model; load it with that one")
+    keep = keep and fingerprint in (None, model.fingerprint)
     arrays = {}
     for name, dtype, shape in _rows(header.get("arrays"), size - after - DIGEST):
         data = _take(file, math.prod(shape) * dtype.itemsize, digest, keep=keep)
         arrays[name] = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape if keep else 0, dtype)
     if file.read() != digest.digest():
         raise Unreadable(_CUT)
-    return Saved(model, arrays, notes)
+    return Saved(model, arrays if keep else {}, notes)
 
 
 _CUT = "is damaged or cut short; its parts or its checksum do not agree"

@@ -42,9 +42,7 @@ def export_plan(file: GGUFFile, folder: Path, digest: str, context: int | None =
     return manifest
 
 
-def describe(
-    file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]
-) -> dict[str, Any]:
+def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]) -> dict[str, Any]:
     """Records a model, passes each shard to `write` with its name, and returns the manifest."""
     model = load_generator(file)
     words = tokenizer_data(file.metadata)

@@ -1,7 +1,7 @@
 """Chats in one file: branches of a conversation with messages, settings and token ids, and the current state.
 
-The state lets the model continue the current branch at once. It is used only with the identical model file. Branches
-can be read with any copy of the model; what has no state is recomputed.
+The state lets the model continue the current branch at once. It is used only with the identical model file; another
+copy of the model recomputes it. Another model reads the messages anew, with its own template.
 """
 
 import os
@@ -31,7 +31,7 @@ class SavedChat:
 
     messages: tuple[Message, ...]
     transcript: Transcript
-    template: str
+    template: str | None  # jinja2 source; None is the model's own
     think: bool | None
     settings: Settings
     truncate: Literal["left"] | None = None
@@ -69,19 +69,20 @@ def write(
 
 
 def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
-    """Reads a session. Raises BadFile with the reason if there is none, or if it belongs to another model.
+    """Reads a session. Raises BadFile with the reason if there is none.
 
     Waits for the digest of the model's file if there is a state to use.
     """
     saved = state_file.load(validate.path("path", path), model.fingerprint)
+    same = saved.model.fingerprint == model.fingerprint
     notes, kind = saved.notes, saved.notes.get("kind")
     if kind not in (OLD_KIND, KIND):
         raise BadFile(f"{path}: holds no chat that this version can read")
     try:
         if kind == OLD_KIND:
-            chats, current = [_chat(notes, saved.arrays, "")], 0
+            chats, current = [_chat(notes, saved.arrays, "", same)], 0
         else:
-            chats = [_chat(chat, saved.arrays, f"{number}/") for number, chat in enumerate(notes["chats"])]
+            chats = [_chat(chat, saved.arrays, f"{number}/", same) for number, chat in enumerate(notes["chats"])]
             current = notes["current"]
         if not isinstance(current, int) or not 0 <= current < len(chats):
             raise ValueError(f"there is no branch {current!r}")
@@ -94,7 +95,7 @@ def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> Sav
     if not 0 < length <= len(chats[current].transcript.ids) or saved.model.digest is None:
         return SavedSession(chats, current)
     if model.digest() != saved.model.digest:
-        raise BadFile(f"{path}: was saved with another file of this model; load it with that one")
+        return SavedSession(chats, current)
     return SavedSession(chats, current, length, state)
 
 
@@ -117,18 +118,21 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
     }
 
 
-def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> SavedChat:
+def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str, same: bool) -> SavedChat:
+    """A branch, for the same model or for another, which has no use for its ids and its template."""
     settings: Settings = {**notes["settings"]}  # type: ignore[typeddict-item]
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
-    cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
-    ids = tuple(arrays[prefix + "ids"].tolist())
     messages = tuple(_message(*row) for row in notes["messages"])
-    transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
+    transcript, template = Transcript(), None
+    if same:
+        cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
+        ids = tuple(arrays[prefix + "ids"].tolist())
+        transcript, template = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts), notes["template"]
     first = notes.get("first", 0)  # not written by earlier versions
     if type(first) is not int or not 0 <= first <= len(messages):
         raise ValueError(f"there is no message {first!r}")
-    return SavedChat(messages, transcript, notes["template"], notes["think"], settings, notes.get("truncate"), first)
+    return SavedChat(messages, transcript, template, notes["think"], settings, notes.get("truncate"), first)
 
 
 def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:

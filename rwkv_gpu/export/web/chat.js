@@ -50,6 +50,12 @@ const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029
 const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, "gu");
 const trimmed = (text) => text.replace(ENDS, "");
 
+// Whole characters in UTF-8, and bytes that are part of none. Python keeps such a byte as U+DC80 to U+DCFF.
+const CHARACTERS = /[\0-\x7f]+|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|\xf4[\x80-\x8f][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|[\x80-\xff]/g;
+const asText = (bytes) => bytes.replace(CHARACTERS, (one) => (one.length > 1 || one < "\x80" ? textOf(one) : String.fromCharCode(0xdc00 + one.charCodeAt(0))));
+const asLetters = (text) =>
+  text.split(/(?<![\ud800-\udbff])([\udc80-\udcff])/).map((part, at) => (at % 2 ? String.fromCharCode(part.charCodeAt(0) & 0xff) : letters(part))).join("");
+
 /** A text as letters and the ids that make it; `cuts` are pairs of lengths where both are known to end. */
 export class Transcript {
   constructor({ text = "", ids = [], cuts = [[0, 0]] } = {}) {
@@ -60,7 +66,7 @@ export class Transcript {
   prompt(tokenizer, parts) {
     const ends = [];
     let text = "";
-    for (const part of parts) ends.push((text += letters(part)).length);
+    for (const part of parts) ends.push((text += asLetters(part)).length);
     let size = 0;
     while (size < text.length && size < this.text.length && text[size] === this.text[size]) size++;
     const cuts = this.cuts.filter(([bytes]) => bytes <= size);
@@ -177,7 +183,7 @@ export class Chat {
       }
     } finally {
       if (answer.tokens.length) {
-        let raw = open + textOf(tokenizer.decodeBytes(answer.tokens, { special: true }));
+        let raw = open + asText(tokenizer.decodeBytes(answer.tokens, { special: true }));
         if (answer.stopped && raw.includes(answer.stopped)) raw = raw.slice(0, raw.lastIndexOf(answer.stopped));
         const close = raw.indexOf(closing);
         const thinks = raw.trimStart().startsWith(opening);

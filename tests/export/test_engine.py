@@ -1,12 +1,14 @@
-"""An exported model in Chromium computes what Python computes: logits, and greedy tokens."""
+"""An exported model in Chromium computes what Python computes: logits, greedy tokens, and seeded samples."""
 
 import json
-import shutil
 
 import numpy as np
+import pytest
 
+from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.engine.runner import prefill
+from rwkv_gpu.engine.runner import Runner, prefill
+from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.export.files import export_plan
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
@@ -15,32 +17,34 @@ from rwkv_gpu.ops.batch import Batch
 from tests.export.browser import needs_chromium, run_in_browser
 from tests.golden_files import golden
 
-MODELS = ("tiny-rwkv7", "tiny-llama")
-STEPS = 6
+FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3")
+MODELS = ("builtin", *(f"tiny-{family}" for family in FAMILIES))
+STEPS = 65  # tokens: one after the prompt, and those of 64 decode steps
+PARAMS = (
+    SamplingParams(temperature=0.8, seed=7),
+    SamplingParams(temperature=1.2, top_k=20, top_p=0.9, min_p=0.02, seed=(3 << 32) + 5),
+)
 SCRIPT = """
 import { Engine } from "./engine.js";
 export default async function () {
-  const device = await (await navigator.gpu.requestAdapter()).requestDevice();
-  const cases = await (await fetch("cases.json")).json();
-  const found = {};
-  for (const [name, prompt] of Object.entries(cases)) {
-    const read = async (file) => fetch(`${name}/${file}`);
-    const manifest = await (await read("model.json")).json();
-    const shard = async (index) => new Uint8Array(await (await read(manifest.shards[index].file)).arrayBuffer());
-    const engine = await Engine.open(manifest, shard, { device });
-    const [logits, tokens] = [[], []];
-    let token = await engine.feed(prompt, { temperature: 0 });
-    for (let step = 0; step < STEPS; step++) {
-      logits.push([...(await engine.logits())]);
-      tokens.push(token);
-      token = await engine.feed([token], { temperature: 0 });
-    }
-    const ahead = [];
-    engine.reset();
-    for await (const one of engine.generate(prompt, { temperature: 0 }, STEPS)) ahead.push(one);
-    found[name] = { logits, tokens, ahead };
+  const { prompt, params, steps } = await (await fetch("case.json")).json();
+  const manifest = await (await fetch("model.json")).json();
+  const shard = async (index) => new Uint8Array(await (await fetch(manifest.shards[index].file)).arrayBuffer());
+  const engine = await Engine.open(manifest, shard);
+  const [logits, tokens, sampled] = [[], [], []];
+  let token = await engine.feed(prompt, { temperature: 0 });
+  for (let step = 0; step < steps; step++) {
+    logits.push([...(await engine.logits())]);
+    tokens.push(token);
+    if (step + 1 < steps) token = await engine.feed([token], { temperature: 0 });
   }
-  return found;
+  for (const one of [{ temperature: 0 }, ...params]) {
+    engine.reset();
+    const ids = [];
+    for await (const id of engine.generate(prompt, { ...one, seed: BigInt(one.seed ?? 0) }, steps)) ids.push(id);
+    sampled.push(ids);
+  }
+  return { logits, tokens, ahead: sampled[0], sampled: sampled.slice(1) };
 }
 """
 
@@ -51,32 +55,39 @@ def prompt_of(vocabulary: int) -> list[int]:
 
 
 @needs_chromium
-def test_logits_and_tokens_are_those_of_python(tmp_path, adapter):
-    prompts, expected = {}, {}
-    for name in MODELS:
-        with GGUFFile.open(golden(f"{name}.gguf")) as file:
-            manifest = export_plan(file, tmp_path / name, "0" * 64)
-            prompts[name] = prompt_of(manifest["model"]["vocabulary"])
-            expected[name] = reference(file, prompts[name], Device(adapter, portable=True))
-    shutil.copy(tmp_path / MODELS[0] / "engine.js", tmp_path)
-    (tmp_path / "cases.json").write_text(json.dumps(prompts))
-    found = run_in_browser(tmp_path, SCRIPT.replace("STEPS", str(STEPS)))
-    for name, (logits, tokens) in expected.items():
-        difference = np.array(found[name]["logits"], np.float32) - logits
-        rms = float(np.sqrt((difference.astype(np.float64) ** 2).mean()) / max(1.0, float(logits.std())))
-        assert rms < 1e-4, name
-        assert found[name]["tokens"] == tokens, name
-        assert found[name]["ahead"] == tokens, name
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_tokens_are_those_of_python(name, tmp_path, adapter):
+    path = builtin_model() if name == "builtin" else golden(f"{name}.gguf")
+    with GGUFFile.open(path) as file:
+        manifest = export_plan(file, tmp_path, "0" * 64)
+        prompt = prompt_of(manifest["model"]["vocabulary"])
+        runner = GpuRunner(Device(adapter, portable=True), file, load_generator(file))
+        logits, tokens = followed(runner, prompt, SamplingParams(temperature=0))
+        sampled = [followed(runner, prompt, params)[1] for params in PARAMS]
+        runner.close()
+    given = [
+        {"temperature": one.temperature, "topK": one.top_k, "topP": one.top_p, "minP": one.min_p, "seed": str(one.seed)}
+        for one in PARAMS
+    ]
+    (tmp_path / "case.json").write_text(json.dumps({"prompt": prompt, "params": given, "steps": STEPS}))
+    found = run_in_browser(tmp_path, SCRIPT)
+    difference = np.array(found["logits"], np.float32) - logits
+    rms = float(np.sqrt((difference.astype(np.float64) ** 2).mean()) / max(1.0, float(logits.std())))
+    assert rms < 1e-4
+    assert found["tokens"] == tokens
+    assert found["ahead"] == tokens
+    assert found["sampled"] == sampled
 
 
-def reference(file: GGUFFile, prompt: list[int], device: Device) -> tuple[np.ndarray, list[int]]:
-    """Logits and greedy tokens of a prompt and the steps after it, in Python."""
+def followed(runner: Runner, prompt: list[int], params: SamplingParams) -> tuple[np.ndarray, list[int]]:
+    """Logits after a prompt and after each token that these parameters choose, and the tokens, in Python."""
     logits, tokens = [], []
-    runner = GpuRunner(device, file, load_generator(file))
+    sampler = Sampler(params, runner.model.vocabulary)
     row = prefill(runner, prompt)[-1]
     for step in range(STEPS):
         logits.append(row)
-        tokens.append(int(row.argmax()))
-        [row] = runner.step(Batch.of([(0, len(prompt) + step, tokens[-1:])]))
-    runner.close()
+        tokens.append(sampler.sample(row).token)
+        if step + 1 < STEPS:
+            [row] = runner.step(Batch.of([(0, len(prompt) + step, tokens[-1:])]))
     return np.array(logits), tokens

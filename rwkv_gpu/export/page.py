@@ -10,12 +10,14 @@ from typing import Any
 
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
+from ..models.registry import load_generator
 from ..replace_file import replace_bytes
 from .files import describe, export_plan, script
+from .words import chat_data
 
 PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
 WORKER = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js", "worker.js")
-MOST_SINGLE = 64 << 20  # bytes of weights that one file may have; browsers load it as text
+MOST_SINGLE = 60 << 20  # bytes of weights that one file may have; browsers load it as text
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w-]+\.js";\n', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?=(?:async |const |class |function ))", re.MULTILINE)
 _EXPORTS = re.compile(r"^export \{[^}]*\};\n", re.MULTILINE)
@@ -24,7 +26,8 @@ _POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*'
 
 def export_web(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
-    _check_chat(manifest := export_plan(file, folder, digest, context))
+    _check_chat(file)
+    manifest = export_plan(file, folder, digest, context)
     for name in PAGE:
         replace_bytes(folder / name, script(name).encode(), private=False)
     return manifest
@@ -32,18 +35,24 @@ def export_web(file: GGUFFile, folder: Path, digest: str, context: int | None = 
 
 def export_single_file(file: GGUFFile, target: Path, digest: str, context: int | None = None) -> dict[str, Any]:
     """Writes the chat page with scripts, plans and weights inside; returns the manifest."""
+    _check_chat(file)
     shards: list[bytes] = []
-    _check_chat(manifest := describe(file, digest, context, lambda _, data: shards.append(data)))
-    if (size := sum(map(len, shards))) > MOST_SINGLE:
-        raise UnsupportedModel(
-            f"the weights take {size:,} bytes, and a single file has {MOST_SINGLE:,} at most; leave out --single-file"
-        )
+
+    def add(_: str, data: bytes) -> None:
+        shards.append(data)
+        if (size := sum(map(len, shards))) > MOST_SINGLE:
+            raise UnsupportedModel(
+                f"the weights take {size:,} bytes or more, and a single file has {MOST_SINGLE:,} at most; leave out "
+                "--single-file"
+            )
+
+    manifest = describe(file, digest, context, add)
     replace_bytes(target, single_file(manifest, shards).encode("utf-8", "surrogatepass"), private=False)
     return manifest
 
 
-def _check_chat(manifest: dict[str, Any]) -> None:
-    if manifest["chat"] is None:
+def _check_chat(file: GGUFFile) -> None:
+    if chat_data(file.metadata, load_generator(file).vocabulary) is None:
         raise UnsupportedModel(
             "the chat template of this model has no form that a page can follow; `export plan` writes it without a page"
         )

@@ -1,0 +1,89 @@
+"""The JavaScript library in Chromium: downloads that fail, manifests that lie, and a small model that Python knows as well."""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.export.files import export_plan, script
+from rwkv_gpu.export.page import WORKER
+from rwkv_gpu.gguf.file import GGUFFile
+from tests.export.browser import needs_chromium, run_in_browser
+from tests.golden_files import golden
+
+MODEL = golden("quiet-rwkv7.gguf")
+GREEDY = {"temperature": 0, "max_tokens": 12}
+
+
+def run(folder: Path, name: str) -> dict:
+    for one in WORKER:
+        (folder / one).write_text(script(one))
+    shutil.copy(Path(__file__).with_name("library.js"), folder / "cases.js")
+    return run_in_browser(folder, f'export {{ {name} as default }} from "./cases.js";')
+
+
+def is_sentence(text: str) -> bool:
+    return text.startswith("ExportError: ") and text.endswith(".") and len(text) < 140
+
+
+@needs_chromium
+def test_downloads_that_fail_go_on_or_say_why(tmp_path):
+    found = run(tmp_path, "downloads")
+    for name in ("cut", "long", "changed", "missing", "offline"):
+        assert is_sentence(found[name]), found[name]
+    assert found["resumed"] == "no error"
+    assert found["ranges"] == ["all", "bytes=300-", "bytes=600-", "bytes=900-"]
+    assert found["progress"] == [300, 600, 900, 1000]
+    assert found["stored"] == "no error", "what was downloaded once needs no network"
+    assert found["repaired"] == ["no error", 1], "a damaged copy is downloaded again"
+    assert found["tidy"] == ["a.bin"]
+    assert found["tabs"] == 1
+    assert found["full"] == [1000, "The browser has no room to store the model, so the next visit downloads it again."]
+    assert found["aborted"] == "DOMException"
+
+
+@needs_chromium
+def test_manifests_with_false_sizes_are_refused(tmp_path):
+    with GGUFFile.open(MODEL) as file:
+        export_plan(file, tmp_path, "0" * 64)
+    found = run(tmp_path, "manifests")
+    assert found.pop("fine") == "no error"
+    for name, text in found.items():
+        assert is_sentence(text), (name, text)
+
+
+@pytest.mark.long
+@needs_chromium
+def test_a_model_in_the_browser(tmp_path):
+    with rwkv_gpu.load(MODEL, device="cpu") as llm, GGUFFile.open(MODEL) as file:
+        manifest = export_plan(file, tmp_path, llm.model_file.digest())
+        # Steps of one token compute prompts as well; the other plans take most of the time to compile.
+        (tmp_path / "model.json").write_text(json.dumps({**manifest, "plans": manifest["plans"][:1]}))
+        talk = llm.chat("Be brief.", **GREEDY)
+        talk.send("Hi")
+        talk.save(tmp_path / "talk.rwkvchat")
+        text = llm.generate("Hello there", **GREEDY).text
+        found = run(tmp_path, "model")
+        answer = talk.send("So?")
+        (tmp_path / "back.rwkvchat").write_bytes(base64.b64decode(found["saved"]))
+        back = llm.load_chat(tmp_path / "back.rwkvchat")
+        following = back.send("And then?")
+        expected = talk.send("And then?")
+    assert found["text"] == text
+    for name in ("limited", "unknown", "empty", "foreign", "misshapen", "notThere", "lost"):
+        assert is_sentence(found[name]), (name, found[name])
+    assert found["state"][1]
+    assert found["continued"] == [one["content"] for one in talk.messages[:5]]
+    assert found["tokens"][-len(answer.tokens) :] == answer.tokens
+    assert following.tokens == expected.tokens
+    assert following.stats.reused_tokens > 20, "Python continues from the state of the browser"
+    assert found["stopped"] == [2, True, True]
+    assert found["regenerated"] == [2, 1, True, True]
+    assert found["edited"] == [3, 2, "Another question"]
+    assert found["selected"] == 4
+    assert found["linked"] == 3
+    assert found["together"]
+    assert found["again"]

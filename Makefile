@@ -138,6 +138,14 @@ release: .venv/.dev
 	$(BIN)/twine check --strict dist/*
 	sh packaging/smoke.sh dist/*.whl $(PYTHONS)
 
+# The JavaScript library as an npm package in dist/.
+.PHONY: npm
+npm: .venv/.dev
+	.ci/need-npm
+	$(BIN)/python packaging/npm/collect.py build/npm
+	mkdir -p dist
+	npm pack ./build/npm --pack-destination dist
+
 # The terminal in README, by a real run of the built-in model.
 .PHONY: recording
 recording: .venv/.dev

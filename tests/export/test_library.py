@@ -1,4 +1,4 @@
-"""The JavaScript library in Chromium: downloads that fail, manifests that lie, and a small model that Python knows as well."""
+"""The JavaScript library in Chromium: failing downloads, false manifests, and a model that Python knows too."""
 
 import base64
 import json
@@ -77,7 +77,7 @@ def test_a_model_in_the_browser(tmp_path):
         assert is_sentence(found[name]), (name, found[name])
     assert found["state"][1]
     assert found["continued"] == [one["content"] for one in talk.messages[:5]]
-    assert found["tokens"][-len(answer.tokens) :] == answer.tokens
+    assert found["tokens"][-len(answer.tokens) :] == list(answer.tokens)
     assert following.tokens == expected.tokens
     assert following.stats.reused_tokens > 20, "Python continues from the state of the browser"
     assert found["stopped"] == [2, True, True]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.export import files
@@ -21,6 +23,7 @@ from rwkv_gpu.export.page import PAGE, WORKER, bundle, export_single_file, expor
 from rwkv_gpu.gguf.file import GGUFFile
 from tests.golden_files import golden
 
+ROOT = Path(__file__).resolve().parents[2]
 JAVASCRIPT = sorted({*SCRIPTS, *WORKER, *(name for name in PAGE if name.endswith(".js"))})
 
 
@@ -108,7 +111,7 @@ def test_the_scripts_are_small_and_fit_into_one():
     assert offline == {*PAGE, *SCRIPTS, "model.json"} - {"offline.js"}
 
 
-def test_what_a_page_cannot_be_made_of_is_refused(tiny, tmp_path, monkeypatch):
+def test_what_a_page_cannot_be_made_of_is_refused(tmp_path, monkeypatch):
     cases = {
         ("web", str(golden("tiny-llama.gguf"))): "the chat template of this model has no form",
         ("plan", "--single-file", str(tiny_path())): "--single-file is for `export web`",
@@ -135,3 +138,16 @@ def test_a_quantised_export_is_smaller(tmp_path):
         assert "runs on: any WebGPU device" in result.output
         sizes.append(sum(one["bytes"] for one in json.loads((out / "model.json").read_text())["shards"]))
     assert sizes[1] < sizes[0]
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_the_npm_package_has_the_library_and_nothing_else(tmp_path):
+    subprocess.run([sys.executable, ROOT / "packaging/npm/collect.py", tmp_path / "npm"], check=True)
+    command = ["npm", "pack", "--json", "--dry-run", "--offline", str(tmp_path / "npm")]
+    packed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    [package] = json.loads(packed.stdout)
+    assert "warn" not in packed.stderr.lower()
+    assert package["version"] == rwkv_gpu.__version__
+    names = {one["path"] for one in package["files"]}
+    assert names == {*SCRIPTS, "example.html", "README.md", "LICENSE", "package.json"}
+    assert len((ROOT / "packaging/npm/example.html").read_text().splitlines()) <= 30

@@ -57,6 +57,7 @@ export class Model {
   #shard;
   #engine = null;
   #ids = null; // what the engine has read; null: unknown
+  #last = []; // the tokens of the last text and its answer
   #marks = []; // states to go back to: ids and arrays
   #busy = Promise.resolve();
   warning = null;
@@ -128,10 +129,8 @@ export class Model {
 
   /** The state after the last answer or prompt, as a file. */
   async saveState() {
-    return this.#alone(async () => {
-      need(this.#ids?.length, "There is no state yet; generate first.");
-      return writeState(this.identity, { ids: this.#ids, arrays: await this.#engine.saveState() });
-    });
+    need(this.#last.length, "There is no state yet; generate first.");
+    return writeState(this.identity, await this.stateOf(this.#last));
   }
 
   /** Restores a state: prompts that begin with its tokens are computed from there. Returns these tokens. */
@@ -144,7 +143,7 @@ export class Model {
   #restore({ ids, arrays }) {
     this.#ids = null;
     this.#engine.loadState(ids.length, arrays);
-    this.#ids = ids;
+    this.#ids = this.#last = ids;
     this.#mark({ ids, arrays });
   }
 
@@ -234,7 +233,8 @@ export class Model {
       if (!answer.stopped) held += text.flush();
       if (held) yield held;
     } finally {
-      this.#settle([...ids, ...answer.tokens]);
+      this.#last = [...ids, ...answer.tokens];
+      this.#settle(this.#last);
       release();
     }
   }

@@ -1,0 +1,161 @@
+"""The exported chat page in Chromium: a small model answers, without a server but one for static files."""
+
+import functools
+import http.server
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from rwkv_gpu.export.page import export_single_file, export_web
+from rwkv_gpu.gguf.file import GGUFFile
+from tests.export.browser import FLAGS, PATIENCE, PROGRAM, needs_chromium
+from tests.golden_files import golden
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = [pytest.mark.long, needs_chromium]
+MODEL = "quiet-rwkv7.gguf"
+EXAMPLE = Path(__file__).resolve().parents[2] / "packaging" / "npm" / "example.html"
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The page of a model whose prompts take steps of one token: the other plans take most of the time to compile."""
+    folder = tmp_path_factory.mktemp("site")
+    with GGUFFile.open(golden(MODEL)) as file:
+        manifest = export_web(file, folder, "0" * 64)
+    (folder / "model.json").write_text(json.dumps({**manifest, "plans": manifest["plans"][:1]}))
+    shutil.copy(EXAMPLE, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(folder):
+    handler = functools.partial(Handler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    """A browser that remembers."""
+    with playwright.sync_playwright() as started:
+        flags = [flag for flag in FLAGS if not flag.startswith("--headless")]
+        context = started.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("profile"), executable_path=PROGRAM, args=flags, ignore_default_args=False
+        )
+        context.set_default_timeout(PATIENCE * 1000)
+        yield context
+        context.close()
+
+
+@pytest.fixture
+def page(context):
+    """A page whose errors and violations of its policy fail the test."""
+    wrong: list[str] = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if "Security Policy" in message.text else None)
+    yield page
+    page.close()
+    assert not wrong
+
+
+def expect(place):
+    return playwright.expect(place)
+
+
+def ready(page) -> None:
+    expect(page.locator("#status")).to_have_text("Ready.", timeout=PATIENCE * 1000)
+
+
+def ask(page, text: str) -> None:
+    page.fill("#text", text)
+    page.press("#text", "Enter")
+
+
+def use(page) -> None:
+    """Asks, answers anew, edits, goes back, stops, saves, and begins again."""
+    page.click("#settings-button")
+    page.fill("[name=temperature]", "0")
+    page.fill("[name=max_tokens]", "6")
+    ask(page, "<b>Hi</b>")
+    ready(page)
+    answer = page.locator("article.assistant pre").last.text_content()
+    assert answer
+    assert page.locator("article.user pre").first.text_content() == "<b>Hi</b>"
+    page.get_by_role("button", name="Regenerate").click()
+    ready(page)
+    assert page.locator("article.assistant pre").last.text_content() == answer
+    expect(page.locator("nav")).to_contain_text("2 of 2")
+    page.get_by_role("button", name="Edit").click()
+    page.fill("article textarea", "Another")
+    page.get_by_role("button", name="Ask").click()
+    ready(page)
+    expect(page.locator("nav")).to_contain_text("3 of 3")
+    page.get_by_role("button", name="Next branch").click()
+    ready(page)
+    expect(page.locator("article.user pre")).to_have_text("<b>Hi</b>")
+    page.fill("[name=max_tokens]", "5000")
+    ask(page, "A long one")
+    page.wait_for_function("document.querySelectorAll('article.assistant').length == 2")
+    page.wait_for_function("[...document.querySelectorAll('article.assistant pre')].at(-1).textContent.length > 3")
+    page.click("#send")
+    ready(page)
+    assert page.locator("article").count() == 4
+
+
+def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, context, tmp_path):
+    page.goto(site)
+    ready(page)
+    use(page)
+    with page.expect_download() as download:
+        page.click("#save")
+    download.value.save_as(tmp_path / "talk.rwkvchat")
+    page.click("#link")
+    expect(page.locator("#status")).to_contain_text("address of this page")
+    link = page.url
+    page.click("#new")
+    ready(page)
+    assert page.locator("article").count() == 0
+    page.set_input_files("#file", tmp_path / "talk.rwkvchat")
+    expect(page.locator("article")).to_have_count(4)
+    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    context.set_offline(True)
+    page.goto(link)
+    page.reload()
+    ready(page)
+    assert page.locator("article").count() == 4
+    ask(page, "More")
+    ready(page)
+    page.goto(site + "#chat=AAAA")
+    page.reload()
+    expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.")
+    context.set_offline(False)
+
+
+def test_a_page_of_one_file_opens_from_the_disk(page, tmp_path, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.export.plans.PREFILL", ())
+    with GGUFFile.open(golden(MODEL)) as file:
+        export_single_file(file, tmp_path / "chat.html", "0" * 64)
+    page.goto((tmp_path / "chat.html").as_uri())
+    ready(page)
+    use(page)
+
+
+def test_the_example_of_the_library_answers(site, page):
+    page.goto(f"{site}example.html")
+    expect(page.locator("#status")).to_have_text("Ready", timeout=PATIENCE * 1000)
+    page.fill("#question", "Hi")
+    page.click("text=Ask")
+    page.wait_for_function("document.querySelector('#answer').textContent.length > 3")
+    page.click("#stop")

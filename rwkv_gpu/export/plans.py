@@ -24,6 +24,7 @@ from ..ops.memory import Caches, Scratch
 from ..ops.recorder import Recorder
 from ..ops.sampler_state import GpuSamplerState
 
+STATES = 2  # places of each state: a step reads one, and writes the other
 DECODE = 1  # rows of the plan that decodes
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
@@ -79,7 +80,7 @@ class _Memory:
 
     def __init__(self, device: HostDevice, model: Model, config: CacheConfig, suppressed: Sequence[int]) -> None:
         self._device, self._model, self._config = device, model, config
-        self._states = {state.name: self._slice(4 * math.prod(state.shape), "state") for state in model.states}
+        self._states = {state.name: self._slice(STATES * 4 * math.prod(state.shape), "state") for state in model.states}
         # All layers keep all positions, also those with a window: one page table serves all.
         self._caches = {
             cache.name: tuple(

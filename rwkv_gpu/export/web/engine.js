@@ -4,6 +4,7 @@ const HEADER = 256; // bytes of each of the two headers of a step
 const DRAW_WORDS = 16;
 const FROM_SLOT = 0x80000000; // an id: the token that was sampled last
 const FLAG = { SKIP: 1, GREEDY: 2, CUT: 16, BIASED: 32 };
+const STATES = 2; // of each kind: a step reads one, and writes the other
 const PAGE = 64; // positions of a page of keys and values
 const AHEAD = 4; // decode steps in flight
 const MOST_BUFFER = 256 << 20;
@@ -66,7 +67,7 @@ function check(manifest) {
       for (const [, buffer, offset, bytes] of bound) inside(buffer, offset, bytes);
     }
   }
-  for (const { buffer, shape } of manifest.states) inside(buffer, 0, 4 * product(shape));
+  for (const { buffer, shape } of manifest.states) inside(buffer, 0, STATES * 4 * product(shape));
   for (const { buffer, shape, type } of manifest.caches) inside(buffer, 0, manifest.model.context * product(shape) * WIDTHS[type]);
 }
 
@@ -90,6 +91,7 @@ export class Engine {
   #pipelines = new Map(); // promises by number of the shader
   #groups = new Map();
   #counter = 0;
+  #newest = 0; // the number of the state that the last step wrote
   #reading;
   length = 0; // tokens of the sequence so far
 
@@ -190,7 +192,7 @@ export class Engine {
     };
     const positions = Array.from(ids, (_, row) => this.length + row);
     place("ids", ids);
-    place("segments", [0, rows, this.length]); // then zeros: the sequence reads and writes state 0, and saves none
+    place("segments", [0, rows, this.length, this.#newest, 1 - this.#newest]); // then zeros: it saves no other state
     place("row_segment", []);
     place("output_rows", [rows - 1]);
     place("slots", [0]);
@@ -211,6 +213,7 @@ export class Engine {
     const dispatches = await this.#bound(plan);
     const draw = this.#draw(params, number);
     this.#device.queue.writeBuffer(this.#buffers[plan.step.buffer], 0, this.#fillStep(plan, ids, draw));
+    this.#newest = 1 - this.#newest;
     const encoder = this.#device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     for (const [pipeline, grid, group] of dispatches) {
@@ -314,12 +317,12 @@ export class Engine {
     return data;
   }
 
-  // The arrays of a state of some tokens: name, buffer, type and shape.
+  // The arrays of a state of some tokens: name, buffer, where it begins, type and shape.
   #arrays(length) {
     const { states, caches } = this.#manifest;
     return [
-      ...states.map(({ name, buffer, shape }) => ({ name, buffer, type: "float32", shape })),
-      ...caches.map(({ name, buffer, type, shape }) => ({ name, buffer, type, shape: [length, ...shape] })),
+      ...states.map(({ name, buffer, shape }) => ({ name, buffer, at: this.#newest * 4 * product(shape), type: "float32", shape })),
+      ...caches.map(({ name, buffer, type, shape }) => ({ name, buffer, at: 0, type, shape: [length, ...shape] })),
     ];
   }
 
@@ -327,9 +330,9 @@ export class Engine {
   async saveState() {
     const arrays = {};
     if (!this.length) return arrays;
-    for (const { name, buffer, type, shape } of this.#arrays(this.length)) {
+    for (const { name, buffer, at, type, shape } of this.#arrays(this.length)) {
       const size = product(shape) * WIDTHS[type];
-      arrays[name] = { type, shape, bytes: new Uint8Array(await this.#read(buffer, 0, padded(size)), 0, size) };
+      arrays[name] = { type, shape, bytes: new Uint8Array(await this.#read(buffer, at, padded(size)), 0, size) };
     }
     return arrays;
   }
@@ -340,17 +343,17 @@ export class Engine {
     need(whole(length, 1, this.context ?? 2 ** 31), wrong);
     const rows = this.#arrays(length);
     need(Object.keys(arrays).length === rows.length, wrong);
-    const writes = rows.map(({ name, buffer, type, shape }) => {
+    const writes = rows.map(({ name, buffer, at, type, shape }) => {
       const found = arrays[name];
       need(found?.type === type && found.shape.length === shape.length, wrong);
       const missing = name in this.#windows ? shape[0] - found.shape[0] : 0;
       need(missing === 0 || (missing > 0 && found.shape[0] >= this.#windows[name] - 1), wrong);
-      need(found.shape.every((size, at) => size === shape[at] - (at ? 0 : missing)), wrong);
+      need(found.shape.every((size, axis) => size === shape[axis] - (axis ? 0 : missing)), wrong);
       const start = missing * product(shape.slice(1)) * WIDTHS[type];
       need(found.bytes.length + start === product(shape) * WIDTHS[type] && start % 4 === 0, wrong);
       const data = new Uint8Array(padded(found.bytes.length));
       data.set(found.bytes);
-      return [buffer, start, data];
+      return [buffer, at + start, data];
     });
     for (const [buffer, start, data] of writes) this.#device.queue.writeBuffer(this.#buffers[buffer], start, data);
     this.length = length;

@@ -156,7 +156,8 @@ def _between(chat: ChatFormat) -> dict[str, Any] | None:
     answer, rest = _cut(rest, _A)
     question, rest = _cut(rest, _V)
     # The prompt of a conversation is tokenised in two parts: its messages, and the opening of the answer.
-    _, before = chat.template.prompt(_talk(_U, _A, _V), **({} if chat.template.built_in else {"enable_thinking": True}))
+    thinks: Any = {} if chat.template.built_in else {"enable_thinking": True}
+    _, before = chat.template.prompt(_talk(_U, _A, _V), **thinks)
     _, ending = _cut(before, _V)
     opening = rest.removeprefix(ending)
     ending = ending if rest.startswith(ending) else ""

@@ -24,7 +24,7 @@ COMMANDS = {
     "doctor": "Check every kernel on a device against numpy.",
     "download": "Download a model from the Hugging Face hub.",
     "embed": "Compute embeddings of texts.",
-    "export": "Write a model for WebGPU programs without Python.",
+    "export": "Write a model as a web page, or for WebGPU programs without Python.",
     "fit": "Check whether a model fits in a device's memory.",
     "generate": "Generate text that continues a prompt.",
     "info": "Show what a model is, and the memory it needs.",

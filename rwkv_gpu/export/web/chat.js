@@ -130,9 +130,9 @@ export class Chat {
     return this.#branch.settings;
   }
 
-  /** Changes settings of the current branch. */
+  /** Replaces the settings of the current branch; those left out get their defaults. */
   set(settings) {
-    Object.assign(this.settings, settingsOf(settings));
+    this.#branch.settings = { ...DEFAULTS, ...settingsOf(settings) };
   }
 
   /** Goes to another branch. */

@@ -24,7 +24,11 @@ async function answer(pieces, say) {
   return view();
 }
 
-const asked = (settings) => ({ ...settings, signal: stop.signal });
+// The page's settings are those of the branch.
+function asked(settings) {
+  chat.set(settings);
+  return { signal: stop.signal };
+}
 
 const COMMANDS = {
   async open({ address, manifest, shards, link }) {

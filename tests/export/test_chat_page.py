@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.golden_files import golden
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = [pytest.mark.long, needs_chromium]
 MODEL = "quiet-rwkv7.gguf"
+SOME = re.compile(".{4}", re.DOTALL)
 EXAMPLE = Path(__file__).resolve().parents[2] / "packaging" / "npm" / "example.html"
 
 
@@ -107,8 +109,8 @@ def use(page) -> None:
     expect(page.locator("article.user pre")).to_have_text("<b>Hi</b>")
     page.fill("[name=max_tokens]", "5000")
     ask(page, "A long one")
-    page.wait_for_function("document.querySelectorAll('article.assistant').length == 2")
-    page.wait_for_function("[...document.querySelectorAll('article.assistant pre')].at(-1).textContent.length > 3")
+    expect(page.locator("article.assistant")).to_have_count(2)
+    expect(page.locator("article.assistant pre").last).to_have_text(SOME, timeout=PATIENCE * 1000)
     page.click("#send")
     ready(page)
     assert page.locator("article").count() == 4
@@ -157,5 +159,5 @@ def test_the_example_of_the_library_answers(site, page):
     expect(page.locator("#status")).to_have_text("Ready", timeout=PATIENCE * 1000)
     page.fill("#question", "Hi")
     page.click("text=Ask")
-    page.wait_for_function("document.querySelector('#answer').textContent.length > 3")
+    expect(page.locator("#answer")).to_have_text(SOME, timeout=PATIENCE * 1000)
     page.click("#stop")

@@ -18,6 +18,7 @@ from tests.golden_files import golden
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = [pytest.mark.long, needs_chromium]
 MODEL = "quiet-rwkv7.gguf"
+WAIT = PATIENCE * 1000  # milliseconds
 SOME = re.compile(".{4}", re.DOTALL)
 EXAMPLE = Path(__file__).resolve().parents[2] / "packaging" / "npm" / "example.html"
 
@@ -55,7 +56,7 @@ def context(tmp_path_factory):
         context = started.chromium.launch_persistent_context(
             tmp_path_factory.mktemp("profile"), executable_path=PROGRAM, args=flags, ignore_default_args=False
         )
-        context.set_default_timeout(PATIENCE * 1000)
+        context.set_default_timeout(WAIT)
         yield context
         context.close()
 
@@ -77,7 +78,7 @@ def expect(place):
 
 
 def ready(page) -> None:
-    expect(page.locator("#status")).to_have_text("Ready.", timeout=PATIENCE * 1000)
+    expect(page.locator("#status")).to_have_text("Ready.", timeout=WAIT)
 
 
 def ask(page, text: str) -> None:
@@ -109,8 +110,8 @@ def use(page) -> None:
     expect(page.locator("article.user pre")).to_have_text("<b>Hi</b>")
     page.fill("[name=max_tokens]", "5000")
     ask(page, "A long one")
-    expect(page.locator("article.assistant")).to_have_count(2)
-    expect(page.locator("article.assistant pre").last).to_have_text(SOME, timeout=PATIENCE * 1000)
+    expect(page.locator("article.assistant")).to_have_count(2, timeout=WAIT)
+    expect(page.locator("article.assistant pre").last).to_have_text(SOME, timeout=WAIT)
     page.click("#send")
     ready(page)
     assert page.locator("article").count() == 4
@@ -124,13 +125,13 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
         page.click("#save")
     download.value.save_as(tmp_path / "talk.rwkvchat")
     page.click("#link")
-    expect(page.locator("#status")).to_contain_text("address of this page")
+    expect(page.locator("#status")).to_contain_text("address of this page", timeout=WAIT)
     link = page.url
     page.click("#new")
     ready(page)
     assert page.locator("article").count() == 0
     page.set_input_files("#file", tmp_path / "talk.rwkvchat")
-    expect(page.locator("article")).to_have_count(4)
+    expect(page.locator("article")).to_have_count(4, timeout=WAIT)
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     context.set_offline(True)
     page.goto(link)
@@ -141,7 +142,7 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     ready(page)
     page.goto(site + "#chat=AAAA")
     page.reload()
-    expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.")
+    expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.", timeout=WAIT)
     context.set_offline(False)
 
 
@@ -156,8 +157,8 @@ def test_a_page_of_one_file_opens_from_the_disk(page, tmp_path, monkeypatch):
 
 def test_the_example_of_the_library_answers(site, page):
     page.goto(f"{site}example.html")
-    expect(page.locator("#status")).to_have_text("Ready", timeout=PATIENCE * 1000)
+    expect(page.locator("#status")).to_have_text("Ready", timeout=WAIT)
     page.fill("#question", "Hi")
     page.click("text=Ask")
-    expect(page.locator("#answer")).to_have_text(SOME, timeout=PATIENCE * 1000)
+    expect(page.locator("#answer")).to_have_text(SOME, timeout=WAIT)
     page.click("#stop")

@@ -58,6 +58,12 @@ class Config:
             raise self.wrong(key, value, f"a whole number of at least {low}")
         return value
 
+    def total(self, key: str, size: int) -> int:
+        """A size that is computed, named by the key that it comes from. Nothing of such a size is allocated before."""
+        if size > MOST:
+            raise self.wrong(key, self.values.get(key), f"a smaller number: {size:,} rows would be too many")
+        return size
+
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0."""
         return self.number_in(self.values, key, default)
@@ -68,6 +74,13 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
             raise self.wrong(key, value, "a number above 0")
         return float(value)
+
+    def size_in(self, values: Mapping[str, Any], key: str) -> int:
+        """A whole number above 0 of an object in the file, which may be written with a point."""
+        found = self.number_in(values, key)
+        if found > MOST or found != int(found):
+            raise self.wrong(key, values[key], "a whole number of at least 1")
+        return int(found)
 
     def names(self, key: str, count: int) -> list[str]:
         """A list of names, one for each layer."""

@@ -36,7 +36,8 @@ def in_pairs(config: Config, heads: int) -> Indices:
     size = config.head_size
     if size % 2:
         raise config.wrong("head_dim", size, "an even number")
-    return np.arange(heads * size).reshape(heads, 2, size // 2).swapaxes(1, 2).reshape(-1)
+    rows = np.arange(config.total("num_attention_heads", heads * size))
+    return rows.reshape(heads, 2, size // 2).swapaxes(1, 2).reshape(-1)
 
 
 def _paired(config: Config) -> dict[str, Change]:
@@ -159,7 +160,7 @@ def _lfm2_keys(config: Config, _: Tensors) -> dict[str, Value]:
     if config.values.get("block_auto_adjust_ff_dim"):
         inner = int(config.number("block_ffn_dim_multiplier", 1) * int(2 * inner / 3))
         multiple = config.size("block_multiple_of")
-        inner = -(-inner // multiple) * multiple
+        inner = config.total("block_ffn_dim_multiplier", -(-inner // multiple) * multiple)
     shared = config.size("num_key_value_heads")
     types = config.names("layer_types", config.layers)
     return {
@@ -192,6 +193,7 @@ def _mamba2_sizes(config: Config) -> tuple[int, int, int]:
     """The inner width, the size of a head, and the number of groups."""
     width, head = config.size(config.first(("hidden_size", "d_model"))), config.size("head_dim", 64)
     inner = config.size(config.first(("intermediate_size", "d_inner")), config.size("expand", 2) * width)
+    config.total("hidden_size", inner)
     groups = config.size("n_groups", 1)
     if inner % head or inner % groups:
         raise BadFile(f"{config.path}: an inner width of {inner} is no whole number of heads and groups")
@@ -227,7 +229,7 @@ def _mamba2_changes(config: Config) -> dict[str, Change]:
 
 def _mamba2_vocabulary(config: Config) -> int:
     multiple = config.size("pad_vocab_size_multiple", 16)
-    return -(-config.size("vocab_size") // multiple) * multiple
+    return config.total("vocab_size", -(-config.size("vocab_size") // multiple) * multiple)
 
 
 MAMBA2 = Family(

@@ -76,11 +76,11 @@ def plan_folder(family: Family, checkpoint: Checkpoint) -> Plan:
     keys = {**(common_keys(config) if family.has_common_keys else {}), **family.keys(config, used)}
     metadata = {f"{'' if key.startswith('tokenizer.') else family.name + '.'}{key}": one for key, one in keys.items()}
     size = family.vocabulary(config)
-    tokens = {**tokenizer_keys(checkpoint.path, size, family.pre), **family.tokens(config)}
     tensors = [*family.computed(config), *_planned(family, config, used)]
     rows = next((one.shape[0] for one in tensors if one.name == TABLE and one.shape), size)
     if rows != size:
         raise BadFile(f"{path}: the embedding has {rows} rows, expected {size}; config.json belongs to another model")
+    tokens = {**tokenizer_keys(checkpoint.path, size, family.pre), **family.tokens(config)}
     return Plan(family.name, metadata | tokens, _in_order(tensors))
 
 

@@ -51,8 +51,8 @@ def _rotation(config: Config, rotation: dict[str, Any]) -> dict[str, Value]:
     elif kind not in WITHOUT_KEYS:
         raise UnsupportedModel(f"{config.path}: positions of the type {printable(str(kind), 30)} are not converted")
     if kind == "yarn":
-        original = config.number_in(rotation, "original_max_position_embeddings")
-        found["rope.scaling.original_context_length"] = int(original)
+        original = config.size_in(rotation, "original_max_position_embeddings")
+        found["rope.scaling.original_context_length"] = original
         for key, names in YARN.items():
             name = next((name for name in names if name in rotation), None)
             if name is not None:

@@ -46,12 +46,12 @@ def _keys(config: Config, tensors: Tensors) -> dict[str, Value]:
         "ssm.state_size": config.size("linear_key_head_dim"),
         "ssm.group_count": config.size("linear_num_key_heads"),
         "ssm.time_step_rank": value_heads,
-        "ssm.inner_size": config.size("linear_value_head_dim") * value_heads,
+        "ssm.inner_size": config.total("linear_num_value_heads", config.size("linear_value_head_dim") * value_heads),
         "full_attention_interval": config.size("full_attention_interval", 4),
         "rope.dimension_sections": _sections(config),
     }
     share = config.number_in(config.rotation(), "partial_rotary_factor", 0.25)
-    keys["rope.dimension_count"] = int(config.head_size * share)
+    keys["rope.dimension_count"] = config.total("head_dim", int(config.head_size * share))
     if config.has("layer_types"):
         recurrent = [kind == "linear_attention" for kind in config.names("layer_types", layers)]
         keys["attention.recurrent_layers"] = [*recurrent, *[False] * (blocks - layers)]
@@ -75,6 +75,7 @@ def _changes(config: Config) -> dict[str, Change]:
     if values % keys:
         raise config.wrong("linear_num_value_heads", values, f"a multiple of {keys}")
     size, before = config.size("linear_value_head_dim"), 2 * keys * config.size("linear_key_head_dim")
+    config.total("linear_num_value_heads", before + values * size)
     heads = rows = mixed = None
     if keys != values:
         heads, rows = _in_turns(keys, values, 1), _in_turns(keys, values, size)

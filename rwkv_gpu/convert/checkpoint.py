@@ -12,7 +12,8 @@ from ..gguf.torch_file import is_torch_file, stored_in_torch_file
 
 ADAPTER = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+SINGLE = "model.safetensors", "pytorch_model.bin"  # or several files that `INDEX` lists
+INDEX = ".index.json"  # after the name
 MOST_SMALL = 64 << 20  # bytes
 
 
@@ -41,6 +42,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if is_adapter(path):
         return Checkpoint(path, _of_adapter(path), read_json(path / ADAPTER), adapter=True)
     if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise BadInput(f"{printable(str(path))}: has no config.json; give the folder of a model or an adapter")
         config = read_json(path / "config.json")
         return Checkpoint(path, _of_folder(path), config)
     if is_torch_file(path):
@@ -58,32 +61,39 @@ def _of_adapter(folder: Path) -> dict[str, Stored]:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise BadInput(f"{printable(str(folder))}: has no {WEIGHTS[0]}; download it next to {ADAPTER}")
-    return stored_in_safetensors(path) if path.name == WEIGHTS[0] else stored_in_torch_file(path)
+    return _of_file(path)
 
 
 def _of_folder(folder: Path) -> dict[str, Stored]:
-    """The tensors of all shards that the index names, or of the only file."""
-    if not (folder / INDEX).is_file():
-        if not (folder / SINGLE).is_file():
-            raise BadInput(f"{printable(str(folder))}: has no {SINGLE}; download it next to config.json")
-        return stored_in_safetensors(folder / SINGLE)
-    places = read_json(folder / INDEX).get("weight_map")
+    """The tensors of all shards that the index names, or of the only file; of safetensors if there are both."""
+    for name in SINGLE:
+        if (folder / (name + INDEX)).is_file():
+            return _of_shards(folder, folder / (name + INDEX))
+        if (folder / name).is_file():
+            return _of_file(folder / name)
+    raise BadInput(f"{printable(str(folder))}: has no {' or '.join(SINGLE)}; download it next to config.json")
+
+
+def _of_shards(folder: Path, index: Path) -> dict[str, Stored]:
+    """The tensors of the files that an index names."""
+    places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise BadFile(f"{printable(str(folder / INDEX))}: has no weight_map of file names; download it again")
+        raise BadFile(f"{printable(str(index))}: has no weight_map of file names; download it again")
     found: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
-        shard = folder / name
         if Path(name).name != name:
-            raise BadFile(
-                f"{printable(str(folder / INDEX))}: names {printable(name)!r}, which is no file in the folder"
-            )
-        if not shard.is_file():
-            raise BadInput(f"{printable(str(shard))}: is missing; download it next to {INDEX}")
-        found |= stored_in_safetensors(shard)
+            raise BadFile(f"{printable(str(index))}: names {printable(name)!r}, which is no file in the folder")
+        if not (folder / name).is_file():
+            raise BadInput(f"{printable(str(folder / name))}: is missing; download it next to {index.name}")
+        found |= _of_file(folder / name)
     missing = sorted(places.keys() - found.keys())
     if missing:
         raise BadFile(f"{printable(str(folder))}: tensor {printable(missing[0])!r} is in no shard; download them again")
     return found
+
+
+def _of_file(path: Path) -> dict[str, Stored]:
+    return stored_in_torch_file(path) if is_torch_file(path) else stored_in_safetensors(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

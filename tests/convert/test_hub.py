@@ -20,6 +20,7 @@ from tests.convert.hub_folders import Folder, numbers, write_folder
 from tests.convert.hub_kinds import KINDS
 from tests.convert.record import RECORD, described
 from tests.gguf.test_safetensors import whole
+from tests.gguf.torch_files import save, torch_names
 
 RECORDED = json.loads(RECORD.read_text())
 ENCODERS = "bert", "minilm", "cross-encoder"
@@ -117,6 +118,26 @@ def test_a_folder_needs_the_memory_of_a_few_rows(tmp_path):
     assert peak < 2 * 400_000 * 64 * 4  # the embedding as float32 alone is 102 MB
 
 
+def test_files_of_torch_become_the_same_tensors(tmp_path, monkeypatch):
+    one = KINDS["minilm"]
+    folder = write_folder(tmp_path, one)
+    convert(folder, tmp_path / "a.gguf")
+    (folder / "model.safetensors").unlink()
+    arrays = numbers(one.shapes(one.config))
+    torch = torch_names(monkeypatch)
+    save(folder / "pytorch_model.bin", torch, arrays, kind="FloatStorage")
+    convert(folder, tmp_path / "b.gguf")
+    names = sorted(arrays)
+    for place, part in (("1", names[::2]), ("2", names[1::2])):
+        save(folder / f"pytorch_model-{place}.bin", torch, {name: arrays[name] for name in part}, kind="FloatStorage")
+    places = {name: f"pytorch_model-{i % 2 + 1}.bin" for i, name in enumerate(names)}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    convert(folder, tmp_path / "c.gguf")
+    assert described(tmp_path / "a.gguf") == described(tmp_path / "b.gguf") == described(tmp_path / "c.gguf")
+    (folder / "config.json").unlink()
+    refused("has no config.json; give the folder of a model", folder, tmp_path / "d.gguf")
+
+
 def test_drafting_heads_are_optional(tmp_path):
     """A program that fine-tunes may save a model without them, and leave their number in config.json."""
     one = KINDS["qwen35"]
@@ -148,9 +169,9 @@ def test_a_command_converts_a_folder_and_an_adapter_once(tmp_path, monkeypatch):
     assert refused.exit_code == 2 and "is a LoRA adapter" in refused.stderr
 
 
-def refused(message: str, folder: Path) -> None:
+def refused(message: str, folder: Path, target: Path | None = None) -> None:
     """Checks that a conversion fails in one line and writes nothing."""
-    target = folder.parent / "out.gguf"
+    target = target or folder.parent / "out.gguf"
     with pytest.raises(RwkvGpuError, match=message) as caught:
         convert(folder, target)
     assert str(caught.value).isprintable()

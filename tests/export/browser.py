@@ -28,7 +28,7 @@ try {
   await report({ error: `${error.name}: ${error.message} ${error.stack ?? ""}` });
 }
 </script>"""
-PATIENCE = 600  # seconds, for a machine that others use as well
+PATIENCE = 1500  # seconds, for a machine that others use as well
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

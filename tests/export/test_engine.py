@@ -56,6 +56,7 @@ def prompt_of(vocabulary: int) -> list[int]:
 
 @needs_chromium
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # the browser compiles kernels for software, which takes minutes on a busy machine
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_and_tokens_are_those_of_python(name, tmp_path, adapter):
     path = builtin_model() if name == "builtin" else golden(f"{name}.gguf")

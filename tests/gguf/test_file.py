@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -224,7 +223,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_refused_and_not_waited_for(
             GGUFFile.open(tmp_path / "pipe")
 
 
-def test_a_vocabulary_of_152k_tokens_opens_within_half_a_second(tmp_path: Path) -> None:
+def test_opening_a_file_makes_no_object_for_each_of_its_tokens(tmp_path: Path) -> None:
     tokens = [string(f"Ġtoken{n}") for n in range(152_000)]
     rows = [
         array_key("tokenizer.ggml.tokens", writer.STRING, tokens),
@@ -232,10 +231,8 @@ def test_a_vocabulary_of_152k_tokens_opens_within_half_a_second(tmp_path: Path) 
         array_key("tokenizer.ggml.merges", writer.STRING, [string(f"Ġ{n} {n}") for n in range(151_000)]),
     ]
     path = written(tmp_path, gguf(rows, TENSORS, DATA))
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()  # other processes may have the cores
-        with GGUFFile.open(path) as file:
-            seconds.append(time.process_time() - start)
+    del tokens, rows
+    before = sys.getallocatedblocks()
+    with GGUFFile.open(path) as file:
+        assert sys.getallocatedblocks() - before < 50_000  # of 303,000 texts
         assert len(file.strings("tokenizer.ggml.tokens")) == 152_000
-    assert min(seconds) < 0.5

@@ -147,7 +147,7 @@ def main(
     if missing := [name for name, there in wants.items() if not there]:
         raise click.UsageError(f"not installed: {', '.join(missing)}")
     if not folder:
-        raise click.UsageError("FOLDER is where the texts go")
+        raise click.UsageError("FOLDER is the folder for the results; give one")
     folder.mkdir(parents=True, exist_ok=True)
     for number, (text, linked) in enumerate(kernels_of(name, layers, rows, prompt, matrix_units).items()):
         own = folder / f"{number:02}"

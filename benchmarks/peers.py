@@ -96,9 +96,9 @@ Rates = Sequence[list[float]]  # of us and of every peer
 
 
 def row(work: Workload, rates: Rates, variant: Variant | None = None, first: Rates = ()) -> str:
-    """A line of the table: ours, then each peer with how many times as fast we are.
+    """A line of the table: our rate, then each peer's rate with our speed-up.
 
-    One of several variants has its name, and how much it differs from the `first`.
+    One of several variants has its name, and its difference from the `first`.
     """
     ours, *theirs = (
         shown(each) + changed(base, each) for base, each in itertools.zip_longest(first, rates, fillvalue=[])

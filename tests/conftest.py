@@ -228,7 +228,7 @@ def nothing_outlives_its_module() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_multiplies() -> None:
-    """The models here are small: numpy's threads would wait for each other for longer than they compute."""
+    """Limits numpy to one thread: with small models, threads wait for each other longer than they compute."""
     blas = Blas()
     if blas.set_threads is not None:
         blas.set_threads(1)

@@ -1,4 +1,4 @@
-"""Loaded transformers: right to llama.cpp in any chunks, alone and batched, and clear where there is no room."""
+"""Loaded transformers agree with llama.cpp in any chunks, alone and batched, and report a full context clearly."""
 
 import numpy as np
 import pytest

@@ -38,13 +38,13 @@ IN_NUMPY = (
     *("tiny-deepseek2-lite", "tiny-exaone", "tiny-exaone4", "tiny-gemma", "tiny-glm4", "tiny-hunyuan-dense"),
     *("tiny-internlm2", "tiny-minicpm", "tiny-olmo3", "tiny-seed_oss", "tiny-smollm3"),
     *("tiny-glm4moe", "tiny-llama-experts", "tiny-llama4", "tiny-qwen2", "tiny-qwen3", "tiny-ernie4_5"),
-    # Of which another has the kernels: Gemma 2, those with experts, Llama.
+    # Their kernels are tested by others: by Gemma 2, models with experts, or Llama.
     *("tiny-gemma3", "tiny-gemma4", "tiny-lfm2", "tiny-mistral3", "tiny-olmo2"),
-    # Of which another has the experts or the hybrid.
+    # Their experts or their hybrid layers are tested by others.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
-    # All that recombine the parts of others, but gates of heads, limits of gates, a router that reads what its layer
-    # reads, norms after a sum of experts and a feed-forward, scores that lose by distance, and three with layer norms:
-    # with biases, without, and before experts.
+    # Models that only recombine parts of others. The exceptions have gated heads, limited gates, a router that reads
+    # the layer's input, norms after a sum of experts and a feed-forward, ALiBi, or layer norms (with biases, without, and
+    # before experts).
     *(
         f"tiny-{arch}"
         for arch in RECOMBINED - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}

@@ -61,7 +61,7 @@ class ExpertLimits:
 
     @property
     def rest(self) -> float | None:
-        """The choices above which it serves every product; None if it does not."""
+        """The number of choices above which this row serves every product; None if there is no such number."""
         return self.above_choices if self == ExpertLimits(above_choices=self.above_choices) else None
 
 

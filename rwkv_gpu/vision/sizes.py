@@ -53,7 +53,7 @@ class Preparation:
     def tiled(self, image: Size) -> Size:
         """The size that tiles cut from an image; 0 x 0 if it has none.
 
-        Of the shapes that the tiles can have, that counts in which the image keeps most pixels, then the smallest.
+        Chooses the shape of tiles in which the image keeps most pixels; of equal ones, the smallest.
         """
         fewest, most = self.tiles
         best, rank = Size(0, 0), (-1, 0)

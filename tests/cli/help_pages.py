@@ -60,9 +60,10 @@ def page() -> str:
     parts += [f"### {group} options\n\n{_listed(listed)}" for group, listed in shared.items()]
     for name, command in commands.items():
         own = [row for row in rows[name] if counts[row] == 1]
-        parts.append(f"## rwkv-gpu {name}\n\n`{_usage(name, command)}`: {_text(command)}\n")
+        also = _also(rows[name], shared)
+        shares = f"\nShared options: {also}." if also else ""
+        parts.append(f"## rwkv-gpu {name}\n\n`{_usage(name, command)}`: {_text(command)}{shares}\n")
         parts += [_listed(own)] if own else []
-        parts += [f"Also: {also}.\n"] if (also := _also(rows[name], shared)) else []
     return "\n".join([*parts, "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`.\n"])
 
 

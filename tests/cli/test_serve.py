@@ -54,7 +54,7 @@ def asked(url: str, body: object = None) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("kv", "said"), [("f16", []), ("q8", ["--kv q8: all layers stay f16"])])
-def test_its_log_says_where_keys_and_values_are_not_stored_as_was_asked(kv, said):
+def test_the_log_names_a_type_of_the_kv_cache_that_is_not_supported(kv, said):
     lines = io.StringIO()
     start_logs("text", lines)
     loader({"device": "cpu", "kv": kv}, None)(str(OWN / "tiny-deepseek2.gguf"), lambda *_: None).close()

@@ -186,7 +186,7 @@ def test_no_step_has_more_rows_than_the_runner_takes(runner):
 
 
 def test_a_step_in_numpy_is_short_however_long_the_prompt_is(monkeypatch):
-    """Ctrl-C waits for the step that runs. Of the built-in model, 512 rows took a second and more."""
+    """Ctrl-C waits for the running step. A step of 512 rows of the built-in model took over a second."""
     model = small("tiny-rwkv7.gguf").model
     numbers = sum(math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1)
     assert rows_on_host(model, 512, 1) == 512, "what is done soon is not cut"

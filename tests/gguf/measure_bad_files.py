@@ -1,6 +1,6 @@
-"""Opens every bad file in the folder given, and prints as JSON what CPU time and what memory each refusal took.
+"""Opens every bad file in a folder, and prints the CPU time and memory of each refusal as JSON.
 
-Run by test_bad_files.py in a process of its own.
+test_bad_files.py runs it as a process.
 """
 
 import json

@@ -43,8 +43,8 @@ IN_NUMPY = (
     # Their experts or their hybrid layers are tested by others.
     *("tiny-granite", "tiny-granite_swa", "tiny-nemotron_h", "tiny-plm", "tiny-qwen35"),
     # Models that only recombine parts of others. The exceptions have gated heads, limited gates, a router that reads
-    # the layer's input, norms after a sum of experts and a feed-forward, ALiBi, or layer norms (with biases, without, and
-    # before experts).
+    # the layer's input, norms after a sum of experts and a feed-forward, ALiBi, or layer norms (with biases, without,
+    # and before experts).
     *(
         f"tiny-{arch}"
         for arch in RECOMBINED - {"cohere2", "cohere2moe", "grok", "laguna", "mpt", "phi2", "smallthinker", "step35"}

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
+from tests.clients.scripted import Script, scripted_server
 from tests.server.serving import Served, serving
 
 
@@ -19,3 +20,25 @@ def server() -> Iterator[Served]:
 def url(server: Served) -> str:
     """The name of a client's setting for the base URL."""
     return f"http://localhost:{server.port}/v1"
+
+
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Script]]:
+    """The URL of a server whose model follows a script, and the script."""
+    with scripted_server(tmp_path_factory.mktemp("scripted")) as (served, script):
+        yield f"http://localhost:{served.port}", script
+
+
+@pytest.fixture
+def root(scripted: tuple[str, Script]) -> str:
+    """The URL of the server with the scripted model."""
+    return scripted[0]
+
+
+@pytest.fixture
+def script(scripted: tuple[str, Script]) -> Iterator[Script]:
+    """The script; it must be said to its end."""
+    found = scripted[1]
+    found.say()
+    yield found
+    found.check()

@@ -276,6 +276,7 @@ class ChatFormat:
         form is compiled, so that a wrong one is refused at once.
         """
         grammar: Grammar | None = None
+        optional = bool(after)
         ends = self.stop_ids | self.tokenizer.stop_ids
         if form is not None:
             thoughts = prompt.thoughts
@@ -286,8 +287,9 @@ class ChatFormat:
                 after = thoughts.due
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(
-                form, after=after or "", begun=prompt.begun, budget=left, wait=wait, salt=prompt.salt.number
-            )
+                form, after=after or "", optional=optional, begun=prompt.begun, budget=left, wait=wait,
+                salt=prompt.salt.number,
+            )  # fmt: skip
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = params.ending_at(ends, self.tokenizer.suppressed)
         ids, marks = prompt.transcript.ids, (prompt.system_tokens, prompt.message_tokens)

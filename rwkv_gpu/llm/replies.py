@@ -123,7 +123,7 @@ def prepare(
     for index in range(fields.n):
         params = fields.params_of(index)
         request = chat_format.request(asked, params, shape, after=after, wait=wait)
-        requests.append((request, chat_format.reader(asked, params, shape, tools=tools is not None)))
+        requests.append((request, chat_format.reader(asked, params, None if after else shape, tools=tools is not None)))
     reply = Reply(fields, llm.tokenizer, llm.info.name, chat_format.tool_form)
     return Prepared(reply, requests, partial(_remember, llm, asked))
 

@@ -95,11 +95,13 @@ class Grammars:
         self._pool = pool or pool_of(tokenizer, size)
 
     def grammar(
-        self, form: Form, *, after: str = "", begun: str = "", budget: int = ENDLESS, wait: bool = True, salt: int = 0
-    ) -> "Grammar":
+        self, form: Form, *, after: str = "", optional: bool = False, begun: str = "", budget: int = ENDLESS,
+        wait: bool = True, salt: int = 0,
+    ) -> "Grammar":  # fmt: skip
         """Returns the grammar of one answer, which is unconstrained until it contains `after`.
 
-        The answer begins with `begun`; at most `budget` tokens follow. Compiled forms are reused with the same salt.
+        If that is `optional`, the answer may end without it. The answer begins with `begun`; at most `budget` tokens
+        follow. Compiled forms are reused with the same salt.
 
         Raises BadGrammar for a wrong grammar: at once, or, without `wait`, when the first mask is requested.
         """
@@ -113,7 +115,9 @@ class Grammars:
         source = Source(form.kind, form.source, ends, held.encode(), salt, self._named_tokens(form))
         session = self._pool.session(source, budget)
         marks = "" if mark else after
-        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, marks, free, budget)
+        grammar = Grammar(
+            form, session, self._tokenizer, self._size, self._stop_ids, texts, marks, free, budget, optional
+        )
         if wait:
             grammar.check()
         return grammar
@@ -139,6 +143,7 @@ class Grammar:
         after: str = "",
         free: str = "",
         budget: int = ENDLESS,
+        optional: bool = False,
     ) -> None:
         self._name = NAMES[form.kind]
         self._session = session
@@ -152,6 +157,7 @@ class Grammar:
         self._after = after.encode()
         self._seen = free.encode()
         self._left = budget
+        self._optional = optional
 
     @property
     def ready(self) -> bool:
@@ -173,7 +179,8 @@ class Grammar:
     def mask(self) -> Words:
         """One bit per token, set if it is allowed. [ceil(V / 32)]"""
         if self._after:
-            return _without(np.full(self._words, 0xFFFFFFFF, np.uint32), self.stop_ids)
+            every = np.full(self._words, 0xFFFFFFFF, np.uint32)
+            return every if self._optional else _without(every, self.stop_ids)
         _, mask, accepting, _ = self.check()
         words = np.zeros(self._words, np.uint32)
         found = np.frombuffer(mask, np.uint32)[: self._words]

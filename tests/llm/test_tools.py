@@ -166,6 +166,12 @@ def test_strict_arguments_are_held_once_the_model_begins_a_call(models, name, af
     tools = Tools.read({"tools": [strict]})
     form, found = tools.grammar(llm.chat_format.tool_form, llm.tokenizer)
     assert found == after
+    if after:
+        [(request, _)] = llm.prepare_chat_completion([QUESTION], tools=[strict]).requests
+        for token in llm.tokenize("It is Rome."):
+            request.grammar.accept(token)
+        mask = request.grammar.mask()
+        assert all((mask[end // 32] >> (end % 32)) & 1 for end in llm.tokenizer.stop_ids)  # a call is not required
     grammar = llm.chat_format.grammars.grammar(form, after=found)
     begun = {"llama3": '{"name": "weather", "parameters": {"city":"', "mistral": '[TOOL_CALLS]weather[ARGS]{"city":"'}
     text = begun.get(name, 'Well. <tool_call>\n{"name": "weather", "arguments": {"city":"')

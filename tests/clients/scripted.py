@@ -133,5 +133,6 @@ def scripted_server(folder: Path) -> Iterator[tuple[Served, Script]]:
         script.follow(llm)
         return llm
 
-    with serving(ServedModel("scripted", str(written(folder, data))), load=load) as served:
+    model = ServedModel("scripted", str(written(folder, data)))
+    with serving(model, load=load, catalogue={"any_name": True}) as served:
         yield served, script

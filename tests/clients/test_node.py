@@ -1,4 +1,4 @@
-"""OpenAI's and Anthropic's clients for JavaScript. `make test-clients` installs them by npm."""
+"""OpenAI's and Anthropic's clients for JavaScript, and Vercel's ai. `make test-clients` installs them by npm."""
 
 import json
 import shutil
@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.scripted import call
+
 HERE = Path(__file__).resolve().parent
 HI = [{"role": "user", "content": "Hi"}]
 
 
-def run(script: str, package: str, url: str) -> dict:
+def run(script: str, package: str, *arguments: str) -> dict:
     """What a script prints; skips where its package is not there."""
     node = shutil.which("node")
     if node is None or not (HERE / "node_modules" / package).is_dir():
         pytest.skip("make test-clients installs it")
-    command = [node, str(HERE / script), url]
+    command = [node, str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -42,3 +44,15 @@ def test_anthropic_node(url, expected):
     assert (found["reason"], found["refused"]) == ("max_tokens", [True, 404])
     assert found["counted"] == found["prompt"]
     assert found["call"] == found["streamedCall"] == ["tool_use", "weather", {"city": "Rome"}]
+
+
+@pytest.mark.parametrize("provider", ["responses", "chat", "anthropic", "compatible"])
+def test_vercel_ai(root, script, provider):
+    rome = '{"city": "Rome"}'
+    loop = f"<think>Look it up.</think>{call('weather', rome)}", "It is sunny in Rome."
+    script.say(*loop, *loop, call("json", rome) if provider == "anthropic" else rome)
+    found = run("ai_node.mjs", "ai", root, provider)
+    assert found["text"] == found["streamed"] == "It is sunny in Rome." and found["steps"] == 2
+    assert (found["called"], found["object"]) == (["Rome", "Rome"], {"city": "Rome"})
+    assert found["reasoning"] == "Look it up."
+    assert all("sunny, 21 degrees in Rome" in script.prompts[at] for at in (1, 3))

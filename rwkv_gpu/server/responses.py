@@ -59,8 +59,15 @@ async def input_tokens(service: Service, call: Call) -> Response:
 
 
 def _before(service: Service, call: Call, fields: Json) -> None:
-    """Puts the items of the previous response, if one is named, before the input."""
+    """Puts the items of the previous response, if one is named, before the input, and items in place of references."""
     previous, given = fields.get("previous_response_id"), fields.get("input")
+    if isinstance(given, list):
+        given = fields["input"] = [
+            service.responses.item(one.get("id"), call.owner)
+            if isinstance(one, dict) and one.get("type") == "item_reference"
+            else one
+            for one in given
+        ]
     if previous is None or not given:
         return
     if not isinstance(previous, str):

@@ -27,6 +27,7 @@ class StoredResponses:
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._found: OrderedDict[str, Stored] = OrderedDict()
+        self._items: dict[str, Stored] = {}  # by the ids of the items of their outputs
         self._nbytes = 0
 
     def add(self, owner: bytes, response: Json, items: list[Any]) -> None:
@@ -34,11 +35,11 @@ class StoredResponses:
         nbytes = len(dumps([response, items]))
         if nbytes > self._most_bytes:
             return
-        self._found[response["id"]] = Stored(owner, response, items, nbytes)
+        stored = self._found[response["id"]] = Stored(owner, response, items, nbytes)
+        self._items |= {item["id"]: stored for item in response["output"]}
         self._nbytes += nbytes
         while len(self._found) > self._most or self._nbytes > self._most_bytes:
-            _, oldest = self._found.popitem(last=False)
-            self._nbytes -= oldest.nbytes
+            self._remove(next(iter(self._found)))
 
     def get(self, id: str, owner: bytes, param: str | None = None) -> Stored:
         """The response with that id."""
@@ -50,5 +51,19 @@ class StoredResponses:
 
     def delete(self, id: str, owner: bytes) -> None:
         """Removes a response."""
-        self._nbytes -= self.get(id, owner).nbytes
-        del self._found[id]
+        self.get(id, owner)
+        self._remove(id)
+
+    def item(self, id: object, owner: bytes) -> Any:
+        """The item with that id in the output of a response."""
+        stored = self._items.get(id) if isinstance(id, str) else None
+        if stored is None or stored.owner != owner:
+            message = f"there is no item {str(id)[:80]!r} here; send the item itself, or store its response"
+            raise ApiError(400, message, code="item_not_found", param="input")
+        return next(item for item in stored.response["output"] if item["id"] == id)
+
+    def _remove(self, id: str) -> None:
+        stored = self._found.pop(id)
+        self._nbytes -= stored.nbytes
+        for item in stored.response["output"]:
+            del self._items[item["id"]]

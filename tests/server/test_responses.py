@@ -160,6 +160,11 @@ def test_a_response_goes_on_with_the_one_before_it(server):
     whole = {**ASK, "input": [*asked, *first["output"], {"role": "user", "content": "And then?"}]}
     again = server.post("/v1/responses", {**whole, "store": False})
     assert second["usage"]["input_tokens"] == again["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+    items = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    referred = server.post("/v1/responses", {**whole, "input": [*asked, *items, whole["input"][-1]], "store": False})
+    assert referred["usage"]["input_tokens"] == again["usage"]["input_tokens"]
+    lost = {**whole, "input": [{"type": "item_reference", "id": "msg_unknown"}]}
+    assert server.request("POST", "/v1/responses", lost)[2]["error"]["code"] == "item_not_found"
     counted = server.post("/v1/responses/input_tokens", more)
     assert counted == {"object": "response.input_tokens", "input_tokens": second["usage"]["input_tokens"]}
     assert server.request("GET", f"/v1/responses/{again['id']}")[0] == 404
@@ -172,16 +177,21 @@ def test_a_response_goes_on_with_the_one_before_it(server):
 def test_stored_responses_are_bounded_and_seen_by_their_owner_only():
     store = StoredResponses(most=2, most_bytes=1000)
     for number in range(3):
-        store.add(b"me", {"id": f"resp_{number}"}, ["x"])
-    store.add(b"me", {"id": "large"}, ["x" * 1000])
+        store.add(b"me", {"id": f"resp_{number}", "output": [{"id": f"item_{number}"}]}, ["x"])
+    store.add(b"me", {"id": "large", "output": []}, ["x" * 1000])
+    for id, owner in (("item_0", b"me"), ("item_2", b"you"), (None, b"me"), ({"a": 1}, b"me")):
+        with pytest.raises(ApiError, match="no item"):
+            store.item(id, owner)
+    assert store.item("item_2", b"me") == {"id": "item_2"}
     for id, owner in (("resp_0", b"me"), ("large", b"me"), ("resp_2", b"you")):
         with pytest.raises(ApiError) as refused:
             store.get(id, owner)
         assert refused.value.status == 404
     assert store.get("resp_2", b"me").items == ["x"]
-    store.add(b"me", {"id": "half"}, ["x" * 970])
-    with pytest.raises(ApiError):
-        store.get("resp_2", b"me")
+    store.add(b"me", {"id": "half", "output": []}, ["x" * 960])
+    for gone in (store.get, store.item):
+        with pytest.raises(ApiError):
+            gone({"get": "resp_2", "item": "item_2"}[gone.__name__], b"me")
 
 
 def test_embeddings_are_the_librarys_in_both_forms(server):

@@ -53,6 +53,11 @@ class FileInUse(BadInput):
 class ContextFull(RwkvGpuError):
     """A sequence longer than the context that the model was loaded with."""
 
+    def __init__(self, message: str, tokens: int | None = None, context: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens  # of the prompt, at least; None if it was not counted
+        self.context = context
+
 
 class CacheFull(RwkvGpuError):
     """More keys and values at the same time than the model was loaded with room for."""

@@ -22,6 +22,7 @@ def samples_on_device(params: SamplingParams) -> bool:
         or params.dry_multiplier > 0
         or params.xtc_probability > 0
         or params.mirostat_tau > 0
+        or params.min_tokens > 0
         or len(params.logit_bias) > BIASES
         or len(params.logits_processors) > 0
     )

@@ -44,6 +44,9 @@ class Activity:
     prefix_bytes: int
     free_pages: int
     free_states: int
+    steps: int = 0  # so far
+    chunks: int = 0  # sequences in these steps, each counted again in each step
+    verified: int = 0  # drafts that these steps verified
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class Engine:
         self.evaluate, self.hidden = evaluator.evaluate, evaluator.hidden
         self._in_flight: deque[InFlightStep] = deque()  # oldest first
         self._lost: DeviceLost | None = None
+        self._steps = self._chunks = self._verified = 0
         self._host_work = HostWork()
         self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
         # Number of first tokens kept when the context is full and the middle is cut. None ends the sequence instead.
@@ -123,7 +127,8 @@ class Engine:
         """Returns the current load. Any thread may call it, also during a step."""
         pages, states = self._store.free
         slots, prefixes = self._slots, self.prefixes
-        return Activity(len(slots.running), len(slots.waiting), len(prefixes), prefixes.nbytes, pages, states)
+        counts = len(slots.running), len(slots.waiting), len(prefixes), prefixes.nbytes
+        return Activity(*counts, pages, states, self._steps, self._chunks, self._verified)
 
     @property
     def drafted(self) -> int:
@@ -326,6 +331,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
             return ()
+        self._steps, self._chunks = self._steps + 1, self._chunks + len(chunks)
+        self._verified += sum(chunk.samples > 1 for chunk in chunks)
         for _, start, end, samples, sequence in chunks:
             sequence.fed = end
             if sequence.draft:

@@ -76,7 +76,9 @@ def check_length(tokens: int, context: int | None, *, least: bool = False) -> No
     if context is not None and tokens > context:
         raise ContextFull(
             f"a prompt of {'at least ' if least else ''}{tokens:,} tokens does not fit the context of {context:,}; "
-            "shorten it, or load the model with a larger context"
+            "shorten it, or load the model with a larger context",
+            tokens,
+            context,
         )
 
 

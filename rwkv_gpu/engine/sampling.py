@@ -48,6 +48,7 @@ class Sampler:
         self._history = TokenHistory() if params.dry_multiplier > 0 else None
         self._ids: list[int] = []  # tokens so far, for the processors
         self._mu = 2 * params.mirostat_tau
+        self._ends = np.array(sorted(params.stop_ids), np.int64)
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),
             (params.typical_p < 1, partial(typical, mass=params.typical_p)),
@@ -104,12 +105,16 @@ class Sampler:
     def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The logits after processors, bias and penalties; the same array if there are none."""
         processors = self.params.logits_processors
-        if not len(self._biased) and self._counts is None and self._history is None and not processors:
+        early = self._number < self.params.min_tokens
+        plain = self._counts is None and self._history is None and not processors
+        if plain and not len(self._biased) and not early:
             return logits
         changed = logits.astype(np.float32)
         for processor in processors:
             changed = self._processed(processor, changed)
         changed[self._biased] += self._biases
+        if early:
+            changed[self._ends] = -np.inf
         if self._counts is not None:
             penalise(changed, self._counts, self.params)
         if self._history is not None:

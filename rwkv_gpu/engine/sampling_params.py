@@ -62,6 +62,7 @@ SPANS = {
     "mirostat_eta": Span(0, 1, above=True),
     "seed": Span(0, 2**64 - 1, whole=True, optional=True),
     "max_tokens": Span(0, IDS, whole=True),
+    "min_tokens": Span(0, IDS, whole=True),
     "logprobs": Span(0, 1000, whole=True),
     "draft_tokens": Span(0, 15, whole=True, optional=True),
 }
@@ -122,6 +123,8 @@ class SamplingParams:
     seed: int | None = None
     """Seed of the draws; None is random."""
     max_tokens: int = 256
+    min_tokens: int = 0  # tokens before which no stop id is sampled
+    ignore_eos: bool = False  # whether the tokens that end an answer are banned
     """Maximum number of generated tokens."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer. They are not part of it."""
@@ -143,6 +146,8 @@ class SamplingParams:
                 raise BadInput(f"{name} is {value!r}; it must be {span}")
             if value is not None:
                 object.__setattr__(self, name, int(value) if span.whole else float(value))
+        if not isinstance(self.ignore_eos, bool):
+            raise BadInput(f"ignore_eos is {self.ignore_eos!r}; it must be True or False")
         object.__setattr__(self, "dry_breakers", _token_ids("dry_breakers", self.dry_breakers))
         object.__setattr__(self, "stop_ids", _token_ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
@@ -152,6 +157,8 @@ class SamplingParams:
 
     def ending_at(self, ids: frozenset[int], without: frozenset[int] = frozenset()) -> "SamplingParams":
         """A copy with more stop ids, and with banned tokens. Skips checks that were done before."""
+        if self.ignore_eos:
+            ids, without = frozenset(), without | ids
         if ids <= self.stop_ids and not without:
             return self
         biases = MappingProxyType(dict(self.logit_bias) | dict.fromkeys(without, -math.inf))

@@ -48,7 +48,7 @@ class StoredPrefixes:
             sequence.boundaries = frozenset([*marks, sequence.prompt - 1])
         if sequence.salt.shared > sequence.begun and not self._store.rewinds:
             sequence.boundaries |= {sequence.salt.shared}
-        found = self.cache.find(sequence.key()) or self.initial
+        found = (None if sequence.salt.once else self.cache.find(sequence.key())) or self.initial
         if found is not None:
             handle, length = found
             usable = sequence.images.usable(length)
@@ -66,7 +66,7 @@ class StoredPrefixes:
 
     def share(self, sequence: TokenSequence) -> bool:
         """Stores the prompt read so far for other sequences with the same prompt; False if nothing was stored."""
-        if sequence.cut or not self.cache.stores:
+        if sequence.cut or sequence.salt.once or not self.cache.stores:
             return False
         if not self._store.rewinds:
             sequence.boundaries |= {sequence.prompt - 1}
@@ -110,6 +110,8 @@ class StoredPrefixes:
     def keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
         """Stores the prefix of a sequence; if no request asked for it, only whole pages."""
         handle = None
+        if sequence.salt.once:
+            return
         try:
             handle = self._store.keep(sequence.slot, most, whole=not asked)
             if handle is not None:

@@ -54,7 +54,7 @@ class Backend(Protocol):
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The chat format of another template."""
 
-    def _salt(self, cache_salt: str, ids: Sequence[int]) -> Salt:
+    def _salt(self, cache_salt: str, ids: Sequence[int], *, once: bool = False) -> Salt:
         """The salt of a prompt. A shared prompt at its beginning has none."""
 
     def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import __version__ as version
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.base import Tokenizer
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
 MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
+FINGERPRINT = f"rwkv-gpu-{version}"
 LONGEST_SALT = 1024  # characters of a cache salt
 
 
@@ -41,6 +43,7 @@ class RequestFields:
     progress: bool = False  # whether a stream reports how much of the prompt is read
     tools: Tools | None = None  # tools that the model may call
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
+    caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
 
     @classmethod
     def read(cls, given: Mapping[str, Any], defaults: Settings = CHAT_DEFAULTS) -> "RequestFields":
@@ -62,12 +65,12 @@ class RequestFields:
         if opens and continues:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
-        tools, salt = Tools.read(rest), salt_field(rest)
+        tools, salt, caches = Tools.read(rest), salt_field(rest), cache_field(rest)
         params = sampling(None, defaults, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
-        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools, salt)
+        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools, salt, caches)
 
     def params_of(self, index: int) -> SamplingParams:
         """The params of one of several answers; each has its own seed."""
@@ -92,6 +95,11 @@ def salt_field(rest: dict[str, Any]) -> str:
     if not isinstance(salt, str) or len(salt) > LONGEST_SALT:
         raise BadInput(f"cache_salt must be a string of at most {LONGEST_SALT:,} characters")
     return salt
+
+
+def cache_field(rest: dict[str, Any]) -> bool:
+    """Takes the switch of the prefix cache out of the fields of a request."""
+    return truth("cache_prompt", rest.pop("cache_prompt", None)) is not False
 
 
 def answers(n: Any) -> int:
@@ -120,6 +128,7 @@ class Reply:
             **self._head("chat.completion"),
             "choices": choices,
             "usage": usage([completion for completion, _ in answers]),
+            "timings": answers[0][0].stats.timings,
         }
 
     def opening(self, index: int) -> Iterator[Json]:
@@ -151,7 +160,7 @@ class Reply:
             for delta in calling.flush(cut=completion.truncated):
                 yield self._chunk(index, delta, None, [])
             reason = calling.reason(reason)
-        yield self._chunk(index, {}, reason, [])
+        yield {**self._chunk(index, {}, reason, []), "timings": completion.stats.timings}
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage chunk, if requested."""
@@ -159,7 +168,10 @@ class Reply:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(completions)}
 
     def _head(self, kind: str) -> Json:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.fields.model or self.model}
+        model = self.fields.model or self.model
+        return {
+            "id": self.id, "object": kind, "created": self.created, "model": model, "system_fingerprint": FINGERPRINT,
+        }  # fmt: skip
 
     def _choice(self, index: int, completion: Completion, events: Sequence[Event]) -> Json:
         message: Json = {"role": "assistant", "content": completion.text, "refusal": None}

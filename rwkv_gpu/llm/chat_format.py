@@ -20,7 +20,7 @@ from ..text.messages import check_messages, joined, plain
 from ..text.template import ChatTemplate
 from ..text.thinking import Opened, marks_of, opened
 from ..text.tool_calls import GENERIC, ToolForm, form_of
-from .completion import Completion
+from .completion import Completion, check_ends
 from .images import Image, Images, Sight, mark_of, marked, spans_of, without_marks
 from .reader import Ends, Reader
 from .tools import Tools, describe_tools
@@ -275,6 +275,7 @@ class ChatFormat:
         reasoning. If the answer continues the last message, the form applies from its beginning. `wait` waits until the
         form is compiled, so that a wrong one is refused at once.
         """
+        check_ends(params, form)
         grammar: Grammar | None = None
         optional = bool(after)
         ends = self.stop_ids | self.tokenizer.stop_ids
@@ -303,7 +304,8 @@ class ChatFormat:
 
         With a form, text that would end a turn does not, as the form has its own end.
         """
-        ends = Ends((*params.stop, *(() if form else self.ends)), (*params.stop, *self._thought_ends))
+        texts = () if form or params.ignore_eos else self.ends
+        ends = Ends((*params.stop, *texts), (*params.stop, *self._thought_ends))
         text = prompt.transcript.text.removesuffix(as_bytes(prompt.begun))
         thinking = self._marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)

@@ -60,6 +60,24 @@ class Stats:
         return (self.prompt_tokens - self.reused_tokens) / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
+    def timings(self) -> dict[str, Any]:
+        """Counts, milliseconds and rates under the names of llama-server."""
+        prompt, steps = self.prompt_tokens - self.reused_tokens, max(0, self.new_tokens - 1)
+        drafts = {"draft_n": self.drafted_tokens, "draft_n_accepted": self.accepted_tokens}
+        return {
+            "cache_n": self.reused_tokens,
+            "prompt_n": prompt,
+            "prompt_ms": 1e3 * self.prompt_seconds,
+            "prompt_per_token_ms": 1e3 * self.prompt_seconds / prompt if prompt else 0.0,
+            "prompt_per_second": self.prompt_rate,
+            "predicted_n": self.new_tokens,
+            "predicted_ms": 1e3 * self.decode_seconds,
+            "predicted_per_token_ms": 1e3 * self.decode_seconds / steps if steps else 0.0,
+            "predicted_per_second": self.decode_rate,
+            **(drafts if self.drafted_tokens else {}),
+        }
+
+    @property
     def decode_rate(self) -> float:
         """New tokens per second, except the first, which comes with the prompt."""
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
@@ -130,6 +148,8 @@ class Settings(TypedDict, total=False):
     logits_processors: Any  # a function of token ids and logits, or several
     seed: int | None
     max_tokens: int
+    min_tokens: int
+    ignore_eos: bool
     stop: Any  # a string, or several
     stop_ids: Any
     logprobs: int
@@ -214,6 +234,13 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
         raise BadInput(f"params is a {type(params).__name__}; it must be SamplingParams")
     given = {name: getattr(params, name) for name in KNOWN if name not in FORMS}
     return SamplingParams(**{**given, **settings})
+
+
+def check_ends(params: SamplingParams, form: Form | None) -> None:
+    """Refuses settings that forbid an end where a form requires it."""
+    if form is not None and (params.ignore_eos or params.min_tokens):
+        name = "ignore_eos" if params.ignore_eos else "min_tokens"
+        raise BadInput(f"{name} is {getattr(params, name)}, but the answer's form says where it ends; give one of them")
 
 
 def seeded(params: SamplingParams, index: int) -> SamplingParams:

@@ -97,7 +97,11 @@ class Driver:
         self.check_process()
         sequence = self._engine.accept(request)
         # Only states with the default adapters are exchanged.
-        exchange = self._exchange if self._exchange is not None and request.keep and not sequence.family else None
+        exchange = (
+            self._exchange
+            if self._exchange is not None and request.keep and not (sequence.family or request.salt.once)
+            else None
+        )
 
         def fail(error: BaseException) -> None:
             self._fail(listener, error)

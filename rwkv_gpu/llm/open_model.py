@@ -1,10 +1,12 @@
 """An open model: its tokenizer, its engine's driver, and how a prompt becomes a request."""
 
 import asyncio
+import itertools
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -24,7 +26,7 @@ from . import measures, validate
 from .backend import Recent
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
-from .completion import Settings
+from .completion import Settings, check_ends
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
 from .images import Sight
@@ -227,8 +229,10 @@ class OpenModel:
 
     # ------------------------------------------------------------ inside
 
-    def _salt(self, cache_salt: str, ids: Sequence[int]) -> Salt:
+    def _salt(self, cache_salt: str, ids: Sequence[int], *, once: bool = False) -> Salt:
         """The salt of a prompt. A shared prompt at its beginning has none."""
+        if once:
+            return replace(Salt.of(cache_salt), once=True)
         if not cache_salt:
             return PLAIN
         key = key_of(ids) if self._shared else b""
@@ -240,12 +244,14 @@ class OpenModel:
     def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
         ids, params, shape, is_turn, salt = asked
+        check_ends(params, shape)
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait, salt=salt.number)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         stops = params.stop
         if is_turn:
             ends |= self.chat_format.stop_ids
+        if is_turn and not params.ignore_eos:
             stops = (*stops, *(() if shape else self.chat_format.ends))
         request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar, salt=salt)
         closes, schema = closing(self.tokenizer, shape), None if shape is None else shape.model
@@ -274,6 +280,10 @@ class OpenModel:
             return self.tokenize(prompt, parse=True)
         if isinstance(prompt, str):
             return self.tokenize(prompt, special=True, parse=parse)
+        if is_mixed(prompt):
+            begins: list[Any] = [self.tokenizer.bos] if isinstance(prompt[0], str) and self.tokenizer.add_bos else []
+            parts = [self.tokenize(one, parse=parse) if isinstance(one, str) else [one] for one in prompt]
+            return validate.token_ids(name, [*begins, *itertools.chain(*parts)])
         return validate.token_ids(name, prompt)
 
     def _ids(
@@ -294,10 +304,17 @@ class OpenModel:
 
 
 def is_several(prompt: Any) -> bool:
-    """True for a list of prompts: texts, or lists of token ids."""
+    """True for a list of prompts: texts, or lists of token ids and texts."""
     if isinstance(prompt, str | bytes) or not isinstance(prompt, Sequence | np.ndarray) or not len(prompt):
         return False
+    if is_mixed(prompt):
+        return False
     return isinstance(prompt[0], str | list | tuple | np.ndarray | range)
+
+
+def is_mixed(prompt: Any) -> bool:
+    """True for a prompt of texts and token ids in a list."""
+    return isinstance(prompt, list | tuple) and {*map(type, prompt)} == {str, int}
 
 
 def prompts_of(name: str, prompt: Any) -> list[Prompt]:

@@ -182,13 +182,11 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     prompts = prompts_of("prompt", prompt)
     if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
         raise Exceeded("compiles a form, or has many answers")
-    texts = [
-        one if isinstance(one, str) else llm.tokenizer.decode(validate.token_ids("prompt", one)) for one in prompts
-    ]
     each = [llm._ids(one) for one in prompts]
+    texts = [one if isinstance(one, str) else llm.tokenizer.decode(ids) for one, ids in zip(prompts, each, strict=True)]
     requests = [
         llm._request(Asked(ids, seeded(fields.params, index), fields.form, salt=salt), wait=wait)
-        for ids, salt in [(one, llm._salt(fields.cache_salt, one)) for one in each]
+        for ids, salt in [(one, llm._salt(fields.cache_salt, one, once=not fields.caches)) for one in each]
         for index in range(fields.n)
         if fields.generates
     ]

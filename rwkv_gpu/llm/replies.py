@@ -117,7 +117,7 @@ def prepare(
     found = tools.grammar(chat_format.tool_form, llm.tokenizer, fields.form) if tools is not None else None
     shape, after = found or (fields.form, "")
     ids = asked.transcript.ids
-    asked = replace(asked, salt=llm._salt(fields.cache_salt, ids))
+    asked = replace(asked, salt=llm._salt(fields.cache_salt, ids, once=not fields.caches))
     Request(ids, images=spans_of(ids, asked.images)).check(llm.vocab_size, llm.context)
     requests = []
     for index in range(fields.n):

@@ -9,7 +9,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..text.grammar import Form
-from .chat_completion import Json, common_fields, salt_field, settings_of, usage
+from .chat_completion import FINGERPRINT, Json, cache_field, common_fields, salt_field, settings_of, usage
 from .completion import Completion, Event, Settings, Stats, form, json_logprob, sampling
 from .measures import Score
 from .transcript import as_bytes
@@ -32,6 +32,7 @@ class TextFields:
     model: str | None
     generates: bool = True  # False if max_tokens is 0: the prompt is only echoed
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
+    caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
 
     @property
     def scores(self) -> bool:
@@ -44,7 +45,7 @@ class TextFields:
         rest = settings_of(given)
         n, in_stream, model = common_fields(rest)
         echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
-        best_of, salt = rest.pop("best_of", n), salt_field(rest)
+        best_of, salt, caches = rest.pop("best_of", n), salt_field(rest), cache_field(rest)
         if best_of != n:
             raise BadInput(f"best_of is {best_of!r}; it can only be what n is, {n}: all answers are returned")
         if rest.pop("suffix", None):
@@ -53,7 +54,7 @@ class TextFields:
         if not generates:
             del rest["max_tokens"]
         params = sampling(None, defaults, rest)
-        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates, salt)
+        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates, salt, caches)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ class TextReply:
             self._choice(index, self._echo(index) + completion.text, events, completion.finish_reason, begins=True)
             for index, (completion, events) in enumerate(answers)
         ]
-        return {**self._head(), "choices": choices, "usage": self._usage([completion for completion, _ in answers])}
+        completions = [completion for completion, _ in answers]
+        timings = completions[0].stats.timings
+        return {**self._head(), "choices": choices, "usage": self._usage(completions), "timings": timings}
 
     def opening(self, index: int) -> Iterator[Json]:
         """Chunks before the first event of an answer."""
@@ -92,7 +95,7 @@ class TextReply:
 
     def closing(self, index: int, completion: Completion) -> Iterator[Json]:
         """The last chunk of an answer."""
-        yield self._chunk(index, "", [], completion.finish_reason)
+        yield {**self._chunk(index, "", [], completion.finish_reason), "timings": completion.stats.timings}
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage chunk, if requested."""
@@ -101,7 +104,10 @@ class TextReply:
 
     def _head(self) -> Json:
         model = self.fields.model or self.model
-        return {"id": self.id, "object": "text_completion", "created": self.created, "model": model}
+        return {
+            "id": self.id, "object": "text_completion", "created": self.created, "model": model,
+            "system_fingerprint": FINGERPRINT,
+        }  # fmt: skip
 
     def _echo(self, index: int) -> str:
         return self.prompts[index // self.fields.n] if self.fields.echo else ""

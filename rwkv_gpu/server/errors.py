@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rwkv_gpu.errors import (
@@ -60,6 +62,7 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after: float | None = None,
         allow: str = "",
+        details: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         if len(message) > LONGEST:
             message = f"{message[: LONGEST - 500]} ... {message[-400:]}"
@@ -69,6 +72,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.details = details  # more fields of OpenAI's form
         self.allow = allow  # allowed methods, if another one was requested
 
     @property
@@ -83,7 +87,9 @@ def api_error(error: BaseException) -> ApiError:
         case ApiError():
             return error
         case ContextFull():
-            return ApiError(400, str(error), code="context_length_exceeded")
+            counts = {"n_prompt_tokens": error.tokens, "n_ctx": error.context}
+            details = {"type": "exceed_context_size_error", **counts} if error.tokens is not None else {}
+            return ApiError(400, str(error), code="context_length_exceeded", details=details)
         case BadTemplate():
             message = str(error).partition("; pass another template")[0]
             return ApiError(400, f"{message}; start the server with --template, or use a model with a template")

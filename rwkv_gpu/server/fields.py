@@ -33,7 +33,6 @@ COMMON_IGNORED = MappingProxyType(
         "service_tier": "there is one tier",
         "prompt_cache_key": "prompts that begin alike are found without it",
         "prompt_cache_retention": "prompts that begin alike are found without it",
-        "cache_prompt": "prompts that begin alike always share their beginning",
         "verbosity": "models here have no such setting",
     }
 )
@@ -44,7 +43,7 @@ CHAT = Fields(
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
-        "return_progress", "reasoning_effort", "json_schema",
+        "return_progress", "reasoning_effort", "json_schema", "cache_prompt",
     },
     ignored={
         **COMMON_IGNORED,
@@ -65,7 +64,7 @@ COMPLETION = Fields(
     honoured=SAMPLING
     | {
         "prompt", "model", "stream", "stream_options", "n", "best_of", "echo", "stop", "seed", "max_tokens",
-        "logprobs", "logit_bias", "suffix", "json_schema", "response_format",
+        "logprobs", "logit_bias", "suffix", "json_schema", "response_format", "cache_prompt",
     },
     ignored=COMMON_IGNORED,
 )  # fmt: skip
@@ -120,7 +119,7 @@ MESSAGES = Fields(
     },
 )  # fmt: skip
 
-_OLLAMA = frozenset({"model", "stream", "format", "options", "think", "keep_alive"})
+_OLLAMA = frozenset({"model", "stream", "format", "options", "think", "keep_alive", "logprobs", "top_logprobs"})
 _OLLAMA_IGNORED = {
     "context": "prompts that begin alike are found without it",
     "truncate": "what is too long is refused",
@@ -145,21 +144,22 @@ _LLAMA_IGNORED = {
     "samplers": "the order of samplers is fixed",
     "return_tokens": "tokens are always there",
     "timings_per_token": "timings come at the end",
-    "ignore_eos": "the end of an answer is always heeded",
     "t_max_predict_ms": "use timeout",
 }
+_LLAMA_REFUSED = {"post_sampling_probs": "probabilities are those before sampling; leave it out"}
 LLAMA_COMPLETION = Fields(
     SAMPLING
     | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
-    | {"mirostat", "dry_penalty_last_n"},
+    | {"mirostat", "dry_penalty_last_n", "cache_prompt", "response_fields"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {"image_data": "images go with messages; use /v1/chat/completions"},
+    {"image_data": "images go with messages; use /v1/chat/completions", **_LLAMA_REFUSED},
 )
 LLAMA_INFILL = Fields(
     SAMPLING
     | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"}
-    | {"dry_penalty_last_n"},
+    | {"dry_penalty_last_n", "cache_prompt", "response_fields", "n_probs"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
+    _LLAMA_REFUSED,
 )
 
 # Values of refused fields that request nothing.

@@ -1,13 +1,14 @@
 """The native API of llama.cpp's server: completions, tokens, templates and infilling."""
 
 import math
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
-from rwkv_gpu.llm.completion import Event, Stats, json_logprob
+from rwkv_gpu.llm.completion import Event, json_logprob
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
 
@@ -19,6 +20,7 @@ from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, get, post
 from .service import Running, Service
 
+MISSING = object()
 LONGEST = 2048  # tokens of an answer if n_predict is left out or unlimited
 
 
@@ -143,7 +145,8 @@ async def apply_template(service: Service, call: Call) -> Response:
 
 
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
-    stream, asked = wants_stream(fields), _settings(fields)
+    stream, paths = wants_stream(fields), _paths(fields.pop("response_fields", []))
+    asked = _settings(fields)
     served = service.catalogue.find(name)
 
     def prepare_biased(llm: LLM, **given: Any) -> Prepared:
@@ -152,10 +155,29 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
 
     running = await service.begin(call, name, prepare_biased)
     if stream:
-        return Stream(_events(running, served.name, asked))
+        return Stream(_events(running, served.name, asked, paths))
     await running.wait()
-    each = [_ended(running, index, served.name, asked) for index in range(len(running.answers.each))]
+    each = [_picked(_ended(running, index, served.name, asked), paths) for index in range(len(running.answers.each))]
     return Whole(each[0] if len(each) == 1 else each)  # a list for several prompts, as in llama-server
+
+
+def _paths(given: Any) -> list[str]:
+    """The names of the fields of a response, such as generation_settings/temperature; empty for all."""
+    if not isinstance(given, list) or not all(isinstance(path, str) for path in given):
+        raise ApiError(400, "response_fields must be a list of names, such as content", param="response_fields")
+    return given
+
+
+def _picked(response: Json, paths: Sequence[str]) -> Json:
+    """The fields of a response with these names; all if there are none."""
+    found: Json = {}
+    for path in paths:
+        value: Any = response
+        for name in path.split("/"):
+            value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
+        if value is not MISSING:
+            found[path] = value
+    return found if paths else response
 
 
 def _settings(fields: Json) -> Json:
@@ -210,6 +232,10 @@ def _scales(llm: LLM, given: Any) -> Any:
     return scales
 
 
+SAME_NAMES = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "presence_penalty", "frequency_penalty", "dry_multiplier",
+    "dry_base", "dry_allowed_length", "xtc_probability", "xtc_threshold", "mirostat_tau", "mirostat_eta",
+)  # fmt: skip
 OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
 
 
@@ -236,24 +262,27 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
     return {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
-        "generation_settings": asked, "has_new_line": "\n" in done.text,
+        "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
-        "tokens_cached": len(request.ids) + stats.new_tokens, "timings": _timings(stats), **more,
+        "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
     }  # fmt: skip
 
 
-def _timings(stats: Stats) -> Json:
-    prompt, new = stats.prompt_tokens - stats.reused_tokens, stats.new_tokens
-    drafts = {"draft_n": stats.drafted_tokens, "draft_n_accepted": stats.accepted_tokens}
+def settings_of(params: SamplingParams) -> Json:
+    """Sampling settings under llama-server's names."""
+    ends = {"stop": [*params.stop], "ignore_eos": params.ignore_eos, "n_predict": params.max_tokens}
+    biases = [{"token": token, "bias": bias} for token, bias in params.logit_bias.items() if bias > -math.inf]
+    adapters = [] if params.lora is None else [{"name": name, "scale": scale} for name, scale in params.lora.items()]
+    same = {name: getattr(params, name) for name in SAME_NAMES}
     return {
-        "cache_n": stats.reused_tokens, "prompt_n": prompt, "prompt_ms": 1e3 * stats.prompt_seconds,
-        "prompt_per_second": stats.prompt_rate, "predicted_n": new, "predicted_ms": 1e3 * stats.decode_seconds,
-        "predicted_per_second": stats.decode_rate,
-        **(drafts if stats.drafted_tokens else {}),
+        "seed": -1 if params.seed is None else params.seed, **same, **ends, "max_tokens": params.max_tokens,
+        "repeat_last_n": params.penalty_last_n, "repeat_penalty": params.repetition_penalty,
+        "dry_penalty_last_n": params.dry_last_n, "mirostat": 2 if params.mirostat_tau > 0 else 0,
+        "n_probs": params.logprobs, "logit_bias": biases, "lora": adapters,
     }  # fmt: skip
 
 
-async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[bytes]:
+async def _events(running: Running, model: str, asked: Json, paths: Sequence[str]) -> AsyncGenerator[bytes]:
     async for news in running:
         for index, one in news:
             if isinstance(one, Event) and (one.text or one.token is not None):
@@ -265,4 +294,4 @@ async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[b
     for index in range(len(running.answers.each)):
         ended = {**_ended(running, index, model, asked), "content": "", "tokens": []}
         ended.pop("completion_probabilities", None)
-        yield event(ended)
+        yield event(_picked(ended, paths))

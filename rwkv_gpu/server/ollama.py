@@ -31,6 +31,7 @@ from .routes import Route, get, post
 from .service import Running, Service
 
 NDJSON = b"application/x-ndjson"
+MOST_LOGPROBS = 20  # alternatives of a token
 LONGEST = 2048  # tokens of an answer to a raw prompt if num_predict is left out
 OF_MESSAGES = {"tool_calls": "tool_calls", "tool_name": "name", "thinking": "reasoning_content"}
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -193,6 +194,10 @@ async def generate(service: Service, call: Call) -> Response:
             raise ApiError(400, "images need the chat template, which raw leaves out; give one of them", param="images")
         asked.setdefault("max_tokens", LONGEST)
         think = asked.pop("think", None)
+        if asked.pop("logprobs", False):
+            why = "logprobs need the chat template, which raw leaves out; use /v1/completions"
+            raise ApiError(400, why, param="logprobs")
+        asked.pop("top_logprobs", None)
         if think:
             raise ApiError(400, "think needs the chat template, which raw leaves out; give one of them", param="think")
         return await _answer(
@@ -278,6 +283,7 @@ def _settings(call: Call, fields: Json) -> Json:
         if form != "json" and not isinstance(form, dict):
             raise ApiError(400, f"format is {form!r}; it must be json or a JSON schema", param="format")
         asked["schema"] = {"type": "object"} if form == "json" else form
+    asked |= _logprobs(fields)
     think = fields.get("think")
     if think not in (None, True, False, "low", "medium", "high"):
         raise ApiError(400, f"think is {think!r}; it must be true or false, or low, medium or high", param="think")
@@ -286,6 +292,23 @@ def _settings(call: Call, fields: Json) -> Json:
     elif think is not None:
         asked["think"] = think
     return asked
+
+
+def _logprobs(fields: Json) -> Json:
+    """The settings for log probabilities of tokens."""
+    wanted, top = fields.get("logprobs", False), fields.get("top_logprobs", 0)
+    if not isinstance(wanted, bool):
+        raise ApiError(400, f"logprobs is {shown(wanted)}; it must be true or false", param="logprobs")
+    if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= MOST_LOGPROBS:
+        why = f"top_logprobs is {shown(top)}; it must be a number from 0 to {MOST_LOGPROBS}"
+        raise ApiError(400, why, param="top_logprobs")
+    if top and not wanted:
+        raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
+    return {"logprobs": True, "top_logprobs": top} if wanted else {}
+
+
+def _with_logprobs(line: Json, delta: Json) -> Json:
+    return {**line, "logprobs": delta["logprobs"]} if delta.get("logprobs") else line
 
 
 Line = Callable[[str, Json], Json]  # formats a model's name and a delta as a line of a stream
@@ -297,12 +320,13 @@ def _chat_line(model: str, delta: Json) -> Json:
         message["thinking"] = delta["reasoning_content"]
     if delta.get("tool_calls"):
         message["tool_calls"] = delta["tool_calls"]
-    return {"model": model, "created_at": _now(), "message": message, "done": False}
+    return _with_logprobs({"model": model, "created_at": _now(), "message": message, "done": False}, delta)
 
 
 def _text_line(model: str, delta: Json) -> Json:
     line = {"model": model, "created_at": _now(), "response": delta.get("content", ""), "done": False}
-    return {**line, "thinking": delta["reasoning_content"]} if delta.get("reasoning_content") else line
+    line |= {"thinking": delta["reasoning_content"]} if delta.get("reasoning_content") else {}
+    return _with_logprobs(line, delta)
 
 
 async def _answer(
@@ -341,6 +365,8 @@ async def _deltas(running: Running) -> AsyncGenerator[Json]:
     name = ""
     async for chunk in chunks_of(running):
         delta = {**chunk["choices"][0]["delta"]}
+        if chunk["choices"][0]["logprobs"]:
+            delta["logprobs"] = chunk["choices"][0]["logprobs"]["content"]
         [call] = delta.pop("tool_calls", None) or [None]
         if call is not None and "id" in call:
             name = call["function"]["name"]

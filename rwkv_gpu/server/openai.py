@@ -30,7 +30,7 @@ DONE = b"data: [DONE]\n\n"
 def error_body(error: ApiError, request_id: str) -> Json:
     """An error in OpenAI's format, with the id of the request."""
     described = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
-    return {"error": {**described, "request_id": request_id}}
+    return {"error": {**described, **error.details, "request_id": request_id}}
 
 
 def event(data: Json) -> bytes:
@@ -77,6 +77,7 @@ async def model(service: Service, call: Call) -> Response:
 
 def _described(served: ServedModel) -> Json:
     found: Json = {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
+    found["aliases"] = [*served.aliases]
     found |= {"status": _status(served), "meta": {"size": served.nbytes}}  # as llama-server and its router have it
     if served.llm is not None:
         takes = ["text", *["image"] * (served.llm.sight is not None)]

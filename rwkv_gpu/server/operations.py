@@ -6,11 +6,14 @@ from functools import partial
 from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_format import ChatFormat
+from rwkv_gpu.llm.completion import sampling
+from rwkv_gpu.llm.text_completion import DEFAULTS
 
 from .call import Call, Response, Stream, Whole
 from .catalogue import ServedModel
 from .endpoint import Endpoint
 from .errors import ApiError
+from .llama_server import settings_of
 from .openai import FAMILY
 from .routes import Route, delete, get
 from .service import Service
@@ -54,6 +57,8 @@ async def props(service: Service, call: Call) -> Response:
     found: dict[str, object] = {
         "build_info": f"rwkv-gpu {service.config.version}",
         "model_alias": model.name,
+        "aliases": [*model.aliases],
+        "model_path": model.path,
         "state": model.state,
     }
     llm = model.llm
@@ -63,7 +68,10 @@ async def props(service: Service, call: Call) -> Response:
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
             # Without a limit, the training length; clients read 0 as no room.
-            "default_generation_settings": {"n_ctx": info.context or info.trained_context or 0},
+            "default_generation_settings": {
+                "n_ctx": info.context or info.trained_context or 0,
+                "params": settings_of(sampling(None, llm.default_settings(DEFAULTS), {})),
+            },
             "modalities": {"vision": llm.sight is not None, "audio": False},
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,
@@ -121,4 +129,5 @@ async def slots(service: Service, _: Call) -> Response:
 async def metrics(service: Service, call: Call) -> Response:
     """All metrics, in Prometheus format."""
     text, media_type = service.metrics.page(call.headers.get(b"accept", b"").decode("latin-1"))
-    return Whole(text, media_type=media_type)
+    headers = {"process-start-time-unix": str(service.metrics.started)}
+    return Whole(text, media_type=media_type, headers=headers)

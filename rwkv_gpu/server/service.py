@@ -106,6 +106,7 @@ class Running:
             tokens[name, "cached"] += notes["cached_tokens"]
             for kind in ("drafted", "accepted"):
                 tokens[name, kind] += sum(getattr(one.stats, f"{kind}_tokens") for one in completions)
+            self.service.metrics.ended(name, completions)
         self.service.running.pop(self.call, None)
 
 
@@ -219,6 +220,9 @@ class Service:
                 yield "prefix_bytes", "Bytes of those", name, now.prefix_bytes
                 yield "cache_free_pages", "Free pages of the KV cache", name, now.free_pages
                 yield "cache_free_states", "Free recurrent states", name, now.free_states
+                yield "steps", "Steps of the engine since it was loaded", name, now.steps
+                yield "drafts_verified", "Drafts that these steps verified", name, now.verified
+                yield "step_sequences", "Sequences in these steps, counted in each", name, now.chunks
 
     async def embed(
         self,

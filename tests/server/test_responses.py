@@ -213,7 +213,7 @@ def test_embeddings_are_the_librarys_in_both_forms(server):
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"input": ""}, None), ({"input": []}, None), ({"input": ["a", 3]}, None), ({"input": None}, "input"),
+        ({"input": ""}, None), ({"input": []}, None), ({"input": ["a", 1.5]}, None), ({"input": None}, "input"),
         ({"dimensions": 0}, "dimensions"), ({"dimensions": 1 << 19}, "dimensions"),
         ({"dimensions": True}, "dimensions"),
         ({"encoding_format": "hex"}, "encoding_format"), ({"input": [10**9]}, None),

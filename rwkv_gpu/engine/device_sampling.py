@@ -23,6 +23,7 @@ def samples_on_device(params: SamplingParams) -> bool:
         or params.xtc_probability > 0
         or params.mirostat_tau > 0
         or params.min_tokens > 0
+        or (params.post_sampling_probs and params.logprobs > 0)
         or len(params.logit_bias) > BIASES
         or len(params.logits_processors) > 0
     )

@@ -48,6 +48,7 @@ class Sampler:
         self._history = TokenHistory() if params.dry_multiplier > 0 else None
         self._ids: list[int] = []  # tokens so far, for the processors
         self._mu = 2 * params.mirostat_tau
+        self._drawn_from: tuple[npt.NDArray[Any], npt.NDArray[Any]]  # tokens and scaled logits of the last draw
         self._ends = np.array(sorted(params.stop_ids), np.int64)
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),
@@ -93,6 +94,7 @@ class Sampler:
             changed = np.where(allowed(mask, self.vocab_size), changed, np.float32(-np.inf))
         best = int(changed.argmax())
         check(logits, changed, best)
+        self._drawn_from = np.array([best]), np.zeros(1)
         if self.params.temperature == 0:
             token = best
         elif self.params.mirostat_tau > 0:
@@ -100,7 +102,7 @@ class Sampler:
         else:
             token = self._draw(changed)
         self._number += 1
-        return self._report(logits, token)
+        return self._after_sampling(token) if self.params.post_sampling_probs else self._report(logits, token)
 
     def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The logits after processors, bias and penalties; the same array if there are none."""
@@ -145,6 +147,7 @@ class Sampler:
             x = x[kept]
             ids = kept if ids is None else ids[kept]
         tokens = np.arange(len(x)) if ids is None else ids
+        self._drawn_from = tokens, scale(x, self.params.temperature)
         return int(tokens[draw(x, tokens, self.params.temperature, self.seed, self._number)])
 
     def _xtc(self, x: Logits) -> Places:
@@ -160,9 +163,18 @@ class Sampler:
         scaled = scale(x, self.params.temperature)
         kept = surprising(scaled, self._mu)
         p = softmax(scaled[kept])
+        self._drawn_from = kept, scaled[kept]
         at = draw(scaled[kept], kept, 1.0, self.seed, self._number)
         self._mu -= self.params.mirostat_eta * (-math.log2(float(p[at])) - self.params.mirostat_tau)
         return int(kept[at])
+
+    def _after_sampling(self, token: int) -> Sampled:
+        """The token with its log probability among those that it was drawn from, and theirs."""
+        tokens, x = self._drawn_from
+        logprobs = x - x.max() - math.log(float(np.exp(x - x.max()).sum()))
+        order = np.argsort(-logprobs, kind="stable")[: self.params.logprobs]
+        top = [(int(tokens[at]), float(logprobs[at])) for at in order if np.isfinite(logprobs[at])]
+        return Sampled(token, float(logprobs[np.flatnonzero(tokens == token)[0]]), tuple(top))
 
     def _report(self, logits: npt.NDArray[np.float32], token: int) -> Sampled:
         most = logits.max()

@@ -131,6 +131,7 @@ class SamplingParams:
     stop_ids: frozenset[int] = frozenset()
     """Token ids that end the answer."""
     logprobs: int = 0
+    post_sampling_probs: bool = False  # whether they are those of the distribution that the token is drawn from
     """Number of most likely tokens to report with each token."""
     lora: Mapping[str, float] | None = field(default=None, hash=False)
     """Scale of each adapter by name; None uses the scales of `load`."""
@@ -146,8 +147,9 @@ class SamplingParams:
                 raise BadInput(f"{name} is {value!r}; it must be {span}")
             if value is not None:
                 object.__setattr__(self, name, int(value) if span.whole else float(value))
-        if not isinstance(self.ignore_eos, bool):
-            raise BadInput(f"ignore_eos is {self.ignore_eos!r}; it must be True or False")
+        for name in ("ignore_eos", "post_sampling_probs"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be True or False")
         object.__setattr__(self, "dry_breakers", _token_ids("dry_breakers", self.dry_breakers))
         object.__setattr__(self, "stop_ids", _token_ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stop_strings(self.stop))

@@ -153,6 +153,7 @@ class Settings(TypedDict, total=False):
     stop: Any  # a string, or several
     stop_ids: Any
     logprobs: int
+    post_sampling_probs: bool
     lora: Mapping[str, float] | None
     draft_tokens: int | None
     schema: Any

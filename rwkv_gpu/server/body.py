@@ -10,6 +10,7 @@ from .errors import ApiError, shown
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Json = dict[str, Any]
 
+LIST = "list"  # name of a body that is a list
 MAX_DEPTH = 64  # levels of nested lists and objects
 PATIENCE = 30.0  # seconds that a client has for a small body
 RATE = 16 << 10  # bytes a second of a large one, at least
@@ -20,13 +21,16 @@ class Disconnected(Exception):
     """The client has disconnected."""
 
 
-async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) -> tuple[Json, int]:
-    """Reads a JSON object; returns it and the size of the body."""
+async def read_json(
+    receive: Receive, headers: dict[bytes, bytes], most: int, *, is_list: bool = False
+) -> tuple[Json, int]:
+    """Reads a JSON object; returns it and the size of the body. With `is_list`, a list, as an object's item LIST."""
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
         raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
     body = await read(receive, headers, most)
-    parsed = await asyncio.to_thread(parse, body) if len(body) > OFF_LOOP else parse(body)
+    kind: type = list if is_list else dict
+    parsed = await asyncio.to_thread(parse, body, kind) if len(body) > OFF_LOOP else parse(body, kind)
     return parsed, len(body)
 
 
@@ -66,8 +70,11 @@ def too_large(most: int) -> ApiError:
     return ApiError(413, f"the body is larger than {most:,} bytes; send less, or raise --max-body")
 
 
-def parse(body: bytes) -> Json:
-    """Parses a JSON object by RFC 8259: UTF-8, optional byte order mark, no NaN, limited depth."""
+def parse(body: bytes, kind: type = dict) -> Json:
+    """Parses a JSON object, or a list as the item LIST of one.
+
+    By RFC 8259: UTF-8, optional byte order mark, no NaN, limited depth.
+    """
     if not body.strip():
         raise ApiError(400, "the body is empty; send a JSON object")
     try:
@@ -82,9 +89,9 @@ def parse(body: bytes) -> Json:
         raise ApiError(400, f"the body is not JSON that can be read: {error}") from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
         check_depth(value)
-    if not isinstance(value, dict):
-        raise ApiError(400, f"the body is {shown(value)}; it must be an object")
-    return value
+    if not isinstance(value, kind):
+        raise ApiError(400, f"the body is {shown(value)}; it must be {'an object' if kind is dict else 'a list'}")
+    return value if isinstance(value, dict) else {LIST: value}
 
 
 def check_depth(value: Any) -> None:

@@ -22,12 +22,14 @@ class Endpoint:
     """A handler as an ASGI application: reads the body, and cancels the handler if the client disconnects."""
 
     def __init__(
-        self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False, takes_form: bool = False
-    ) -> None:
+        self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False, takes_list: bool = False,
+        takes_form: bool = False,
+    ) -> None:  # fmt: skip
         self._service = service
         self._family = family
         self._handler = handler
-        self._takes_body = takes_body
+        self._takes_body = takes_body or takes_list
+        self._takes_list = takes_list
         self._takes_form = takes_form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,7 +37,7 @@ class Endpoint:
         try:
             if self._takes_body:
                 most = self._service.config.max_body
-                call.body, call.body_bytes = await body.read_json(receive, call.headers, most)
+                call.body, call.body_bytes = await body.read_json(receive, call.headers, most, is_list=self._takes_list)
                 check_serving(call.body)
             else:
                 sent = await body.read(receive, call.headers, self._service.config.max_body)

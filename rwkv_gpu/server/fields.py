@@ -146,20 +146,18 @@ _LLAMA_IGNORED = {
     "timings_per_token": "timings come at the end",
     "t_max_predict_ms": "use timeout",
 }
-_LLAMA_REFUSED = {"post_sampling_probs": "probabilities are those before sampling; leave it out"}
 LLAMA_COMPLETION = Fields(
     SAMPLING
     | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
     | {"mirostat", "dry_penalty_last_n", "cache_prompt", "response_fields"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {"image_data": "images go with messages; use /v1/chat/completions", **_LLAMA_REFUSED},
+    {"image_data": "images go with messages; use /v1/chat/completions"},
 )
 LLAMA_INFILL = Fields(
     SAMPLING
     | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"}
     | {"dry_penalty_last_n", "cache_prompt", "response_fields", "n_probs"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
-    _LLAMA_REFUSED,
 )
 
 # Values of refused fields that request nothing.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,12 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, json_logprob
+from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
 
+from .admin import check_admin
+from .body import LIST
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
 from .errors import ApiError, shown
@@ -37,7 +41,7 @@ def routes(service: Service) -> list[Route]:
         post("/detokenize", endpoint(detokenize, takes_body=True)),
         post("/apply-template", endpoint(apply_template, takes_body=True)),
         get("/lora-adapters", endpoint(adapters)),
-        post("/lora-adapters", endpoint(scale_adapters)),
+        post("/lora-adapters", endpoint(scale_adapters, takes_list=True)),
     ]
 
 
@@ -71,13 +75,26 @@ async def adapters(service: Service, call: Call) -> Response:
     """The LoRA adapters of the first model, or of `?model=`, with their scales."""
     llm = service.catalogue.find(call.query.get("model")).llm
     loaded = () if llm is None else llm.info.adapters
-    return Whole([{"id": number, "path": name, "scale": scale} for number, (name, scale) in enumerate(loaded)])
+    now = {} if llm is None else llm.default_settings({}).get("lora") or {}
+    return Whole(
+        [{"id": number, "path": name, "scale": now.get(name, scale)} for number, (name, scale) in enumerate(loaded)]
+    )
 
 
-async def scale_adapters(_service: Service, _call: Call) -> Response:
-    """Refused: the scales for all requests come from the command line."""
-    why = "scales are given by `rwkv-gpu serve --lora FILE:SCALE`, and by the field lora of a request"
-    raise ApiError(501, why, code="not_supported")
+async def scale_adapters(service: Service, call: Call) -> Response:
+    """Sets the scales of the first model's adapters for requests that name none, until it is unloaded.
+
+    They change the answers of all clients, so a server with keys requires an admin key.
+    """
+    if service.config.api_keys or service.config.admin_keys:
+        check_admin(service.config, call)
+    given = call.body[LIST]
+    _, llm = await service.use(call, call.query.get("model"))
+    names = [name for name, _ in llm.info.adapters]
+    scales = dict.fromkeys(names, 0.0) | _scales(llm, given)
+    preset = llm.preset or Preset(llm.info.name)
+    llm.preset = replace(preset, settings={**preset.settings, "lora": scales})
+    return Whole({"success": True})
 
 
 async def embedding(service: Service, call: Call) -> Response:
@@ -239,18 +256,24 @@ SAME_NAMES = (
 OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
 
 
-def _probabilities(llm: LLM, events: Iterable[Event]) -> list[Json]:
-    """The log probabilities of tokens, each with its most likely alternatives."""
+def _probabilities(llm: LLM, events: Iterable[Event], asked: Json) -> list[Json]:
+    """The log probabilities of tokens, each with its most likely alternatives; after sampling, the probabilities."""
+    drawn = asked.get("post_sampling_probs") is True
+    name = "top_probs" if drawn else "top_logprobs"
     return [
-        {**_probability(llm, one.token, one.logprob), "top_logprobs": [_probability(llm, *other) for other in one.top]}
+        {
+            **_probability(llm, one.token, one.logprob, drawn=drawn),
+            name: [_probability(llm, *other, drawn=drawn) for other in one.top],
+        }
         for one in events
         if one.token is not None
     ]
 
 
-def _probability(llm: LLM, token: int, logprob: float) -> Json:
+def _probability(llm: LLM, token: int, logprob: float, *, drawn: bool) -> Json:
     data = llm.tokenizer.piece(token, special=True)
-    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], "logprob": json_logprob(logprob)}
+    value = {"prob": math.exp(logprob)} if drawn else {"logprob": json_logprob(logprob)}
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], **value}
 
 
 def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
@@ -258,7 +281,9 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
-    more = {"completion_probabilities": _probabilities(running.llm, answer.events)} if asked.get("logprobs") else {}
+    more = (
+        {"completion_probabilities": _probabilities(running.llm, answer.events, asked)} if asked.get("logprobs") else {}
+    )
     return {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
@@ -289,7 +314,7 @@ async def _events(running: Running, model: str, asked: Json, paths: Sequence[str
                 tokens = [] if one.token is None else [one.token]
                 piece = {"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0}
                 if asked.get("logprobs"):
-                    piece["completion_probabilities"] = _probabilities(running.llm, [one])
+                    piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
                 yield event(piece)
     for index in range(len(running.answers.each)):
         ended = {**_ended(running, index, model, asked), "content": "", "tokens": []}

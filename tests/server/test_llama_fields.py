@@ -90,9 +90,27 @@ def test_a_response_has_the_fields_that_were_named(llama):
     assert llama.request("POST", "/completion", {**ASK, "response_fields": "content"})[0] == 400
 
 
-def test_a_field_whose_meaning_is_not_supported_is_refused(llama):
-    status, _, reply = llama.request("POST", "/completion", {**ASK, "post_sampling_probs": True})
-    assert status == 400 and "post_sampling_probs" in reply["error"]["message"]
+@pytest.mark.parametrize("stream", [False, True])
+def test_probabilities_after_sampling_are_those_of_the_tokens_that_were_kept(llama, stream):
+    asked = {**ASK, "temperature": 1.0, "seed": 3, "n_probs": 5, "post_sampling_probs": True, "stream": stream}
+    for more, count, least in [({"top_k": 3}, 3, 0.99), ({"temperature": 0}, 1, 1.0), ({"top_k": 0}, 5, 0.0)]:
+        if stream:
+            found = llama.stream("/completion", {**asked, **more})
+            tokens = [one for event in found for one in event.get("completion_probabilities", [])]
+        else:
+            tokens = llama.post("/completion", {**asked, **more})["completion_probabilities"]
+        assert len(tokens) == 4
+        for one in tokens:
+            probs = [other["prob"] for other in one["top_probs"]]
+            assert len(probs) == count and least <= sum(probs) < 1.001 and probs == sorted(probs, reverse=True)
+            assert 0 < one["prob"] <= probs[0] + 1e-9
+    assert llama.request("POST", "/completion", {**asked, "post_sampling_probs": 1})[0] == 400
+
+
+def test_probabilities_after_sampling_are_drawn_as_before(llama):
+    asked = {**ASK, "temperature": 1.0, "seed": 3, "top_k": 9, "n_probs": 2}
+    contents = {llama.post("/completion", {**asked, "post_sampling_probs": on})["content"] for on in (False, True)}
+    assert len(contents) == 1
 
 
 def test_a_prompt_that_is_too_long_is_refused_with_its_length(llama):

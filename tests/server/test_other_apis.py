@@ -381,8 +381,9 @@ def test_scales_of_adapters_that_are_not_there_are_refused_by_name(llama):
     ):
         status, _, found = llama.request("POST", path, {**body, "lora": {"poet": 0.5}})
         assert status == 400 and "lora names 'poet'; loaded: none" in found["error"]["message"]
-    status, _, found = llama.request("POST", "/lora-adapters", {})
-    assert status == 501 and "serve --lora" in found["error"]["message"]
+    for wrong in ({}, [{"id": 0}], [5]):
+        assert llama.request("POST", "/lora-adapters", wrong)[0] == 400
+    assert llama.post("/lora-adapters", []) == {"success": True}
 
 
 def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tmp_path):
@@ -403,8 +404,18 @@ def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tm
         for wrong in ([{"id": 2, "scale": 1}], [{"scale": 1}], [5], [{"id": 0, "scale": "x"}], {"first": "x"}):
             status, _, found = server.request("POST", "/completion", {**body, "lora": wrong})
             assert (status, found["error"]["param"]) == (400, "lora")
-        status, _, found = server.request("POST", "/lora-adapters", [{"id": 0, "scale": 1}])
-        assert status == 501 and "serve --lora" in found["error"]["message"]
+        assert server.post("/lora-adapters", [{"id": 1, "scale": 0.5}]) == {"success": True}
+        assert [one["scale"] for one in server.get("/lora-adapters")] == [0.0, 0.5]
+        assert server.post("/completion", body)["content"] == answers[1]
+        assert server.post("/completion", {**body, "lora": []})["content"] == answers[0]
+        chosen = {"prompt": "hello", "max_tokens": 6, "temperature": 0}
+        assert server.post("/v1/completions", chosen)["choices"][0]["text"] == answers[1]
+        assert server.request("POST", "/lora-adapters", [{"id": 0, "scale": "x"}])[0] == 400
+        assert server.post("/completion", body)["content"] == answers[1]
+    with serving(ServedModel("tiny", str(LLAMA)), load=load, api_keys=("k",), admin_keys=("a",)) as server:
+        for key, expected in (("k", 401), ("a", 200)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert server.request("POST", "/lora-adapters", [{"id": 1, "scale": 0.5}], **headers)[0] == expected
 
 
 def test_llama_server_tokens_and_templates(llama):

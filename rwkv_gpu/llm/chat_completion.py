@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import __version__ as version
+import rwkv_gpu
+
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.base import Tokenizer
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 RENAMED = {"max_completion_tokens": "max_tokens", "json_schema": "schema"}
 MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
-FINGERPRINT = f"rwkv-gpu-{version}"
+FINGERPRINT = f"rwkv-gpu-{rwkv_gpu.__version__}"
 LONGEST_SALT = 1024  # characters of a cache salt
 
 

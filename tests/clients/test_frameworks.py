@@ -186,8 +186,9 @@ def test_llama_index(root, script):
     )  # fmt: skip
     tool = FunctionTool.from_defaults(weather)
     script.say(CALL)
-    found = model.get_tool_calls_from_response(model.chat_with_tools([tool], user_msg=ASK))
-    assert [(one.tool_name, one.tool_kwargs) for one in found] == [("weather", {"city": "Rome"})]
+    answer = model.chat([ChatMessage(role="user", content=ASK)], tools=[tool.metadata.to_openai_tool()])
+    [one] = answer.message.additional_kwargs["tool_calls"]
+    assert (one.function.name, json.loads(one.function.arguments)) == ("weather", {"city": "Rome"})
     script.check()
     script.say(SUNNY)
     pieces = [piece.delta for piece in model.stream_chat([ChatMessage(role="user", content=ASK)])]

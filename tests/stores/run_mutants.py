@@ -15,6 +15,7 @@ from random import Random
 import numpy as np
 
 import rwkv_gpu
+from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
 from rwkv_gpu.llm.stored_states import StoredStates
 from rwkv_gpu.stores import MemoryStore
 from rwkv_gpu.stores.sealed import SealedStore
@@ -60,7 +61,7 @@ def foreign_values(states: StoredStates, llm: rwkv_gpu.LLM, ids: list[int]) -> l
     array = {"x": np.ones(8, np.float32)}
     for secret, tenant, layout in ((KEY, "b", states._layout), (KEY + b"!", "", states._layout), (KEY, "", "another")):
         other = StoredStates(SealedStore(store, secret), llm.model_file, layout, tenant)
-        other.write(ids, array)
+        other.write(key_of(ids), array)
         other.close()
     return values_of(store)
 
@@ -87,7 +88,7 @@ def run(path: Path, count: int, random: Random) -> int:
         ids = np.frombuffer(key, ">u8").tolist()
         genuine = {key: value for key, (_, _, value) in plain._values._values.items()}
         whole = [states.find([*ids[:length], 0]) for length in lengths]
-        true = {len(one[0]): one[1] for one in whole if one is not None}
+        true = {len(one[0]) // TOKEN: one[1] for one in whole if one is not None}
         assert len(true) == 2
         others = [*genuine.values(), *foreign_values(states, llm, ids)]
         states.keep = lambda *_: None  # type: ignore[method-assign]
@@ -98,8 +99,8 @@ def run(path: Path, count: int, random: Random) -> int:
             plain.put(key, mutant(genuine[key], others, random))
             got = states.find([*ids, 0])
             if got is not None:
-                length = len(got[0])
-                assert [*got[0]] == ids[:length], f"another text by mutant {number}"
+                length = len(got[0]) // TOKEN
+                assert got[0] == key_of(ids[:length]), f"another text by mutant {number}"
                 assert got[1].keys() == true[length].keys(), f"another state by mutant {number}"
                 assert all(np.array_equal(got[1][name], true[length][name]) for name in got[1])
                 found += 1

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,10 @@ from . import slash
 from .bars import checking_bar
 from .chat_model import ChatModel
 from .chat_stats import model_line
+from .chat_tools import ChatTools
 from .conversation import Conversation
 from .keyboard import Piped, Source, source
+from .model_name import FileName
 from .options import loading_options, model_arguments, shared
 from .page import Page
 from .repl import Repl
@@ -24,6 +26,9 @@ from .sampling import chosen, sampling_options
 from .screen import Screen
 from .session_file import SessionFile
 from .texts import as_text, read_text, template_text
+
+if TYPE_CHECKING:
+    from rwkv_gpu.mcp.client import ToolServers
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
@@ -33,13 +38,15 @@ from .texts import as_text, read_text, template_text
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
 @shared("template", "images")
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
+@click.option("--mcp", type=FileName(), metavar="CONFIG", help="Tools of the MCP servers in this `mcpServers` file.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(CHAT_DEFAULTS)
 @loading_options
 @click.pass_context
 def command(
     ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, system: str | None,
-    session: str | None, template: str | None, images: tuple[str, ...], think: bool | None, no_color: bool,
+    session: str | None, template: str | None, images: tuple[str, ...], think: bool | None,
+    mcp: str | None, no_color: bool,
     loading: dict[str, Any], **options: Any,
 ) -> None:  # fmt: skip
     """Chat with MODEL, or with the built-in model.
@@ -58,14 +65,17 @@ def command(
     with (
         nullcontext() if file is None else closing(file),
         source(commands, color=screen.color, question=question) as asks,
+        nullcontext() if mcp is None else closing(ChatTools(tool_servers(mcp), screen, asks)) as tools,
         closing(
             ChatModel(model, screen, ctx.obj, {**loading, "sequences": 2}, warm=not isinstance(asks, Piped))
         ) as chat_model,
     ):
-        conversation = begin(chat_model, screen, asks, file, chat_options)
+        conversation = begin(chat_model, screen, asks, file, chat_options, tools)
         for image in images:
             conversation.add_image(image)
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
+        if tools is not None:
+            tools.greet()
         if repl.interactive:
             _greet(conversation)
         try:
@@ -87,7 +97,12 @@ class ChatOptions:
 
 
 def begin(
-    model: ChatModel, screen: Screen, asks: Source, file: SessionFile | None, options: ChatOptions
+    model: ChatModel,
+    screen: Screen,
+    asks: Source,
+    file: SessionFile | None,
+    options: ChatOptions,
+    tools: ChatTools | None = None,
 ) -> Conversation:
     """Loads the chat of the session file, or starts a new one. Command line options apply to the current branch."""
     llm, defaults = model.llm, model.defaults
@@ -98,7 +113,7 @@ def begin(
             branches, at = file.load(llm)
     else:
         branches, at = [llm.chat(template=options.template, **defaults)], 0
-    conversation = Conversation(llm, screen, asks, branches, at, file, defaults, model=model)
+    conversation = Conversation(llm, screen, asks, branches, at, file, defaults, model=model, tools=tools)
     chat = conversation.chat
     chat.settings = {**chat.settings, **options.settings}  # type: ignore[typeddict-item]
     if options.context_shift:
@@ -122,6 +137,14 @@ def _greet(conversation: Conversation) -> None:
     if branches > 1:
         screen.note(f"branch {conversation.at + 1} of {branches}; /fork N switches to branch N")
     conversation.show_last()
+
+
+def tool_servers(path: str) -> "ToolServers":
+    """Starts the MCP servers of a file."""
+    from rwkv_gpu.mcp.client import ToolServers  # not needed by a chat without tools
+    from rwkv_gpu.mcp.config import read_config
+
+    return ToolServers(read_config(path))
 
 
 def one_question(argument: str | None, prompt: str | None) -> str | None:

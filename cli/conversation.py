@@ -15,6 +15,7 @@ from . import sampling
 from .attachment import file_text, message_part
 from .chat_model import ChatModel, with_model
 from .chat_stats import Totals, context_line
+from .chat_tools import ChatTools
 from .keyboard import Source
 from .screen import Screen
 from .session_file import SessionFile, expanded
@@ -38,16 +39,23 @@ class Conversation:
     shows_stats: bool = True
     totals: Totals = field(default_factory=Totals)
     model: ChatModel | None = None  # None in a chat that keeps its model
+    tools: ChatTools | None = None
 
     images: list[Image] = field(default_factory=list)  # of the next message
     files: list[str] = field(default_factory=list)  # the same, as parts of its text
 
     def __post_init__(self) -> None:
+        self._give_tools()
         self._kept = self._content()
         self._copies: set[str] = set()  # other files to which this chat was written
         self._created = self.session is not None and not self.session.exists
         if self._created:
             self._save()
+
+    def _give_tools(self) -> None:
+        if self.tools is not None:
+            for chat in self.branches:
+                chat.tools = self.tools.as_dicts()
 
     @property
     def chat(self) -> Chat:
@@ -111,6 +119,7 @@ class Conversation:
         if self.session is not None and not again:
             self.close()
         self.session, self.branches, self.at = file, branches, at
+        self._give_tools()
         self._created, self._copies, self._kept = False, set(), self._content()
         self.screen.note(f"loaded {name}: {len(self.chat.messages)} messages, {self.chat.tokens:,} tokens")
         self.show_last()

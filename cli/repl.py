@@ -2,10 +2,14 @@
 
 import signal
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from rwkv_gpu import Completion, ContextFull, Generation, RwkvGpuError
+from rwkv_gpu import Completion, ContextFull, Event, Generation, RwkvGpuError
 from rwkv_gpu.errors import DeviceError
+from rwkv_gpu.llm.tools import Calling
 
 from . import slash
 from .bars import prompt_bar
@@ -16,6 +20,7 @@ from .signals import Signals
 
 GRACE = {signal.SIGINT: 0.7}  # seconds until the process ends where nothing is to be saved; 5 for other signals
 SAVING = 30.0  # seconds to save the chat: a state may be large, and the disk slow
+MOST_ROUNDS = 50  # of calls after a question
 LEAVES = ("exit", "quit")  # messages that end a chat, as in other programs
 FULL = (
     "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
@@ -27,6 +32,16 @@ def grace(number: int, *, saves: bool) -> float:
     """Seconds from a signal to the end of the process at the latest."""
     seconds = GRACE.get(signal.Signals(number), 5.0)
     return max(seconds, SAVING) if saves else seconds
+
+
+def without_calls(event: Event, calling: Calling) -> Event:
+    """An event with the text that is certainly no call of a tool."""
+    return event if event.thinking else replace(event, text=text_of(calling.feed(event.text)))
+
+
+def text_of(deltas: Iterable[Mapping[str, Any]]) -> str:
+    """The text of parts of an answer."""
+    return "".join(delta.get("content", "") for delta in deltas)
 
 
 @dataclass
@@ -123,7 +138,9 @@ class Repl:
         self._stopping, self._answer = False, None
         self.signals.on_signal = self._stop
         try:
-            self._finish(self._show(ask))
+            done = self._show(ask)
+            self._finish(done)
+            self._run_tools(done)
         except OSError:  # the terminal was closed, or the reader of the pipe has ended
             self._keep_shown()
             if not self.code:
@@ -133,8 +150,20 @@ class Repl:
             if not self.code:
                 self.signals.on_signal = self.signals.leave
 
+    def _run_tools(self, done: Completion) -> None:
+        """Runs the calls of an answer, and lets the model go on with their results, until it calls nothing more."""
+        conversation = self.conversation
+        for _ in range(MOST_ROUNDS):
+            calls = conversation.chat.calls
+            if conversation.tools is None or not calls or self._stopping or done.finish_reason != "stop":
+                return
+            results = conversation.tools.results(calls, lambda: self._stopping)
+            done = self._show(partial(conversation.chat.answer_calls, results))
+            self._finish(done)
+        self.screen.note(f"stopped after {MOST_ROUNDS} rounds of calls; any message goes on")
+
     def _show(self, ask: Ask) -> Completion:
-        view = self.screen.view()
+        view, calling = self.screen.view(), self.conversation.chat.splitter()
         try:
             with prompt_bar(self.screen) as bar:
                 generation = self._answer = ask(on_prompt=bar.update)
@@ -142,7 +171,9 @@ class Repl:
                     generation.close()
                 for event in generation:
                     bar.close()
-                    view.feed(event)
+                    view.feed(event if calling is None else without_calls(event, calling))
+            if calling is not None:
+                view.feed(Event(text_of(calling.flush()), None, 0.0))
         finally:
             view.end()
         return generation.completion

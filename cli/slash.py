@@ -178,6 +178,13 @@ def create(conversation: Conversation, name: str) -> None:
     conversation.screen.note(f"created {name}, without the messages; /model {name} and all commands know it")
 
 
+def tools(conversation: Conversation, _: str) -> None:
+    if conversation.tools is None:
+        raise BadInput("this chat has no tools; start it with --mcp CONFIG")
+    for line in conversation.tools.lines():
+        conversation.screen.note(f"  {line}", "")
+
+
 def set_value(conversation: Conversation, rest: str) -> None:
     kind, _, more = rest.partition(" ")
     if kind == "system":  # as in ollama
@@ -252,6 +259,7 @@ COMMANDS = {
     "model": Slash("NAME", "Go on with another model, which reads this chat again.", change_model),
     "show": Slash("", "Show the model, the system prompt and the settings.", show),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
+    "tools": Slash("", "List the tools of MCP servers.", tools),
     "think": Slash("[on|off|auto]", "Whether the model thinks before it answers.", think),
     "stats": Slash("[on|off]", "Show totals; show or hide the line after answers.", stats),
     "exit": Slash("", "Leave.", leave),

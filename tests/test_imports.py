@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "builtin": {"builtin"},
     "convert": {"convert", "models", "gguf"},
     "stores": {"stores"},
+    "mcp": {"mcp"},
     "llm": {"llm", "stores", "builtin", "text", "vision", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "export": {"export", "llm", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "vision": {"vision", "engine", "models", "ops", "gpu", "gguf"},

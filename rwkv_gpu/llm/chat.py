@@ -7,6 +7,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -23,10 +24,12 @@ from .completion import CHAT_DEFAULTS, Completion, Settings, form, own_names, sa
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
 from .images import Sight, Source, marked
 from .session import SavedChat, SavedSession
+from .tools import Calling, Tools
 from .transcript import Transcript
 from .validate import one_of, truth
 
 R = TypeVar("R", bound=Reading)
+NOT_CALLED = "error: the user did not allow this call, or interrupted it"  # result of a call that has none
 OF_A_MODEL = ("logit_bias", "stop_ids", "lora")  # settings with token ids or adapters of one model
 Truncate = Literal["left"]
 
@@ -59,6 +62,7 @@ class Chat:
         self._open: weakref.ref[Reading] | None = None
         self._asking: object = None  # the question being answered
         self._first = 0  # index of the first message in prompts, after the system prompt
+        self._tools: Tools | None = None
         self.think = truth("think", think)
         """True or False switches reasoning on or off; None leaves it to the chat template."""
         self.truncate = one_of("truncate", truncate, "left")
@@ -112,6 +116,39 @@ class Chat:
     def images(self) -> int:
         """Number of images in the messages."""
         return sum(len(message.images) for message in self._messages)
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """What the model may call, in the form of OpenAI's API. Tools are not saved."""
+        return () if self._tools is None else self._tools.given
+
+    @tools.setter
+    def tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._tools = Tools.read({"tools": [*tools]})
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of the last answer that have no result yet, each with id, name and arguments as JSON."""
+        last = self._messages[-1:]
+        return [{"id": call["id"], **call["function"]} for call in last[0].calls] if last else []
+
+    def splitter(self) -> Calling | None:
+        """Separates calls from the text of an answer as it arrives; None if the model may call nothing."""
+        return None if self._tools is None else Calling(self._format.tool_form, self._tools)
+
+    def answer_calls(
+        self, results: Sequence[str], *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]
+    ) -> Generation:
+        """Goes on after the calls of the last answer, with a result for each."""
+        self._stop_reading()
+        if len(results) != len(self.calls):
+            raise BadInput(f"there are {len(results)} results for {len(self.calls)} calls")
+        return self._ask(Generation, self._with_results(results), on_prompt, settings)
+
+    def _with_results(self, results: Sequence[str]) -> tuple[Message, ...]:
+        pairs = zip(self.calls, results, strict=True)
+        found = (Message("tool", result, call=(call["id"], call["name"])) for call, result in pairs)
+        return (*self._messages, *found)
 
     @property
     def can_think(self) -> bool:
@@ -211,7 +248,7 @@ class Chat:
         settings: Settings = {**self.settings}
         other = Chat(self._llm, self._format, messages=self._messages, think=self.think, settings=settings)
         other.truncate, other._first = self.truncate, self._first
-        other._transcript = self._transcript
+        other._transcript, other._tools = self._transcript, self._tools
         return other
 
     def with_model(self, llm: Backend) -> "Chat":
@@ -227,6 +264,7 @@ class Chat:
         left_out = () if same else OF_A_MODEL
         settings: Any = {name: value for name, value in self.settings.items() if name not in left_out}
         other = Chat(llm, chat_format, messages=messages, think=self.think, truncate=self.truncate, settings=settings)
+        other._tools = self._tools
         if same:
             other._transcript, other._first = self._transcript, self._first
         return other
@@ -243,7 +281,8 @@ class Chat:
         asked: dict[str, object] = {"role": "user", "content": text}
         if images:
             asked["images"] = [Path(one) if isinstance(one, str) else one for one in images]
-        return (*self._messages, *_checked([asked], self._format.sight))
+        before = self._with_results([NOT_CALLED] * len(self.calls))
+        return (*before, *_checked([asked], self._format.sight))
 
     def _last_question(self) -> int:
         """Index of the last question among the messages."""
@@ -255,7 +294,7 @@ class Chat:
     def _asked(self, messages: Sequence[Message]) -> ChatPrompt:
         sees = self._format.sight is not None
         texts = [message.for_template(sees=sees) for message in messages]
-        return self._format.prompt(texts, [self._transcript], self.think)
+        return self._format.prompt(texts, [self._transcript], self.think, tools=self._tools)
 
     def _prompt(self, messages: tuple[Message, ...], answer: int) -> ChatPrompt:
         """Returns the prompt for these messages; with `truncate`, drops the oldest turns if they leave too little room.
@@ -286,7 +325,7 @@ class Chat:
         asked = self._prompt(messages, params.max_tokens)
         self._check_room(len(asked.transcript.ids))
         reader, request = (
-            self._format.reader(asked, params, shape),
+            self._format.reader(asked, params, shape, tools=self._tools is not None),
             self._format.request(asked, params, shape, wait=waits(reading)),
         )
         before, this = (self._messages, self._transcript), object()
@@ -300,7 +339,7 @@ class Chat:
                     self._messages, self._transcript = before
                     return
                 answer, self._transcript = asked.answer(self._format.tokenizer, completion, reader.stopped)
-                self._messages = (*messages, answer)
+                self._messages = (*messages, self._with_calls(answer, completion))
 
         with self._lock:
             self._asking = this
@@ -308,6 +347,17 @@ class Chat:
             self._messages, self._transcript = messages, asked.transcript
             self._open = weakref.ref(answer)
         return answer
+
+    def _with_calls(self, answer: Message, completion: Completion) -> Message:
+        """The message of an answer, with the calls that its text has."""
+        calling = self.splitter()
+        if calling is None or completion.finish_reason != "stop":
+            return answer
+        calling.feed(completion.text)
+        calling.flush()
+        message = calling.message()
+        calls = tuple(message.get("tool_calls", ()))
+        return replace(answer, content=message["content"] or "", raw=None, calls=calls) if calls else answer
 
     def _answers(
         self, reading: type[R], text: str, images: Sequence[Source], settings: Mapping[str, Any]

@@ -52,6 +52,8 @@ class Message:
     reasoning: str = ""
     raw: str | None = None
     images: tuple[Image, ...] = ()  # whose marks are in the content
+    calls: tuple[dict[str, Any], ...] = ()  # of tools, in the form of OpenAI's API
+    call: tuple[str, str] | None = None  # the id and the name of the call that this is the result of
 
     def as_dict(self) -> dict[str, str]:
         """The form for users of the library."""
@@ -60,6 +62,10 @@ class Message:
 
     def for_template(self, *, sees: bool = True) -> dict[str, Any]:
         """The form for chat templates; without images for a model that sees none."""
+        if self.calls:
+            return {"role": self.role, "content": self.content, "tool_calls": [*self.calls]}
+        if self.call is not None:
+            return {"role": self.role, "content": self.content, "tool_call_id": self.call[0], "name": self.call[1]}
         if self.images and not sees:
             return {"role": self.role, "content": without_marks(self.content)}
         message = {"role": self.role, "content": self.content if self.raw is None else self.raw}

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine import state_file
-from ..errors import BadFile
+from ..errors import BadFile, BadInput
+from ..text.messages import check_messages
 from ..writer_lock import WriterLock
 from . import validate
 from .chat_format import Message
@@ -89,7 +90,7 @@ def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> Sav
         for chat in chats:
             _check_transcript(chat.transcript, vocabulary)
         length = int(notes["length"])
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BadInput) as error:
         raise BadFile(f"{path}: is no chat as this version writes it: {error!r}") from None
     state = {name.removeprefix(STATE): array for name, array in saved.arrays.items() if name.startswith(STATE)}
     if not 0 < length <= len(chats[current].transcript.ids) or saved.model.digest is None:
@@ -109,7 +110,7 @@ def _arrays(transcript: Transcript) -> dict[str, npt.NDArray[Any]]:
 
 def _notes(chat: SavedChat) -> dict[str, Any]:
     return {
-        "messages": [[m.role, m.content, m.reasoning, m.raw] for m in chat.messages],
+        "messages": [_row(message) for message in chat.messages],
         "template": chat.template,
         "think": chat.think,
         "truncate": chat.truncate,
@@ -135,11 +136,19 @@ def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pref
     return SavedChat(messages, transcript, template, notes["think"], settings, notes.get("truncate"), first)
 
 
-def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:
-    texts = (role, content, reasoning, "" if raw is None else raw)
+def _row(message: Message) -> list[Any]:
+    row: list[Any] = [message.role, message.content, message.reasoning, message.raw]
+    return [*row, [*message.calls], message.call] if message.calls or message.call else row
+
+
+def _message(role: Any, content: Any, reasoning: Any, raw: Any, calls: Any = (), call: Any = None) -> Message:
+    texts = (role, content, reasoning, "" if raw is None else raw, *(call or ()))
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a message is not made of texts")
-    return Message(role, content, reasoning, raw)
+    every = check_messages([{"role": "assistant", "tool_calls": list(calls)}])[0].get("tool_calls", [])
+    if any(not isinstance(one.get("function", {}).get("name"), str) for one in every):
+        raise TypeError("a call of a tool has no name")
+    return Message(role, content, reasoning, raw, calls=tuple(calls), call=None if call is None else tuple(call))
 
 
 def _check_transcript(transcript: Transcript, vocabulary: int) -> None:

@@ -73,6 +73,11 @@ class FakeChat:
     def tokens(self):
         return sum(len(message["content"]) for message in self.messages)
 
+    calls = ()
+
+    def splitter(self):
+        return None
+
     def stream(self, text, images=(), on_prompt=None):  # noqa: ARG002
         self.rounds += 1
         said = self.answer or f"**{self.rounds}:** you said {text}"

@@ -1,0 +1,1 @@
+"""Tools of MCP servers: their configuration, and a client that calls them."""

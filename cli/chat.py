@@ -64,7 +64,7 @@ def command(
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
         nullcontext() if file is None else closing(file),
-        source(commands, color=screen.color, question=question) as asks,
+        source(commands, color=screen.color, interrupt=ctx.obj.interrupt, question=question) as asks,
         nullcontext() if mcp is None else closing(ChatTools(tool_servers(mcp), screen, asks)) as tools,
         closing(
             ChatModel(model, screen, ctx.obj, {**loading, "sequences": 2}, warm=not isinstance(asks, Piped))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,7 +133,9 @@ class Dumb:
 class Editor:
     """A terminal editor: Enter sends, Alt-Enter starts a new line, a paste is one message, Up shows the history."""
 
-    def __init__(self, commands: Iterable[str], *, history: Path | None, color: bool) -> None:
+    def __init__(
+        self, commands: Iterable[str], *, history: Path | None, color: bool, interrupt: Callable[[], None]
+    ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import Completer, Completion
         from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -151,7 +153,7 @@ class Editor:
                 with contextlib.suppress(OSError):  # a full disk must not end the chat
                     super().store_string(string)
 
-        self._keys = typed_keys()
+        self._keys = typed_keys(interrupt)
         self._session: PromptSession[str] = PromptSession(
             history=SafeHistory(str(history)) if history else InMemoryHistory(),
             completer=Commands(),
@@ -217,8 +219,11 @@ class TypedKeys(Protocol):
         """Drops the keys read so far."""
 
 
-def typed_keys() -> TypedKeys | None:
-    """The keys of standard input; None on Windows, where prompt_toolkit reads them differently."""
+def typed_keys(interrupt: Callable[[], None]) -> TypedKeys | None:
+    """The keys of standard input; None on Windows, where prompt_toolkit reads them differently.
+
+    Ctrl-C calls `interrupt` while no prompt is waiting.
+    """
     try:
         from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
         from prompt_toolkit.input.vt100 import Vt100Input
@@ -242,7 +247,7 @@ def typed_keys() -> TypedKeys | None:
             return keys
 
         def _collect(self) -> bool:
-            if data := self._bursts.next():
+            if data := self._bursts.next(interrupt):
                 self.vt100_parser.feed(data)
             return not self.closed
 
@@ -320,8 +325,13 @@ def unblocked(text: str) -> str:
 
 
 @contextlib.contextmanager
-def source(commands: Iterable[str], *, color: bool, question: str | None = None) -> Iterator[Source]:
-    """The source for this standard input; a question on the command line is the only message."""
+def source(
+    commands: Iterable[str], *, color: bool, interrupt: Callable[[], None], question: str | None = None
+) -> Iterator[Source]:
+    """The source for this standard input; a question on the command line is the only message.
+
+    `interrupt` handles Ctrl-C where the terminal sends it as a key.
+    """
     if question is not None or sys.stdin is None or not sys.stdin.isatty():
         yield Piped(question)
         return
@@ -329,7 +339,7 @@ def source(commands: Iterable[str], *, color: bool, question: str | None = None)
     with contextlib.ExitStack() as stack:
         if not simple and not WINDOWS:
             stack.enter_context(quiet())
-        asks = Dumb() if simple else Editor(commands, history=history_file(), color=color)
+        asks = Dumb() if simple else Editor(commands, history=history_file(), color=color, interrupt=interrupt)
         stack.callback(asks.close)
         yield asks
 

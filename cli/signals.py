@@ -29,6 +29,10 @@ class Signals:
             threading.Thread(target=self._wait, name="rwkv-gpu-signals", daemon=True).start()
         return self
 
+    def interrupt(self) -> None:
+        """Handles Ctrl-C that came as a key."""
+        self.on_signal(signal.SIGINT)
+
     def leave(self, number: int) -> None:
         """Restores the terminal, and ends the process with the exit code of that signal."""
         self.restore_terminal()

@@ -18,6 +18,7 @@ TOGETHER = 0.01  # maximum seconds between lines of a paste
 GOES_ON = 0.1  # the same after many characters at once, which cannot be typed
 MANY = 64
 REPORT = re.compile(r"\x1b\[\d+;\d+R")
+INTERRUPT = "\x03"  # Ctrl-C, where the terminal sends no signal for it
 FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
 
 
@@ -32,9 +33,18 @@ class Bursts:
         self._lock = threading.Lock()
         self._drops = 0
 
-    def next(self) -> str:
-        """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile."""
+    def next(self, interrupt: Callable[[], None] | None = None) -> str:
+        """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile.
+
+        With `interrupt`, a Ctrl-C in the input drops what was typed before it, and calls that function. What follows
+        it is kept, however soon it follows.
+        """
         data, drops = self._gathered()
+        if interrupt is not None and INTERRUPT in data:
+            for _ in range(data.count(INTERRUPT)):
+                self.drop()
+                interrupt()
+            data, drops = data.rpartition(INTERRUPT)[2], self._drops
         with self._lock:
             return self._marked(data) if self._drops == drops else ""
 
@@ -133,13 +143,17 @@ class Background:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Disables echo and line mode, keeps Enter as Enter, and requests paste brackets."""
+    """Disables echo and line mode, keeps Enter and Ctrl-C as keys, and requests paste brackets.
+
+    Ctrl-C as a signal would say nothing about its place among the other keys, and the terminal would drop some of them.
+    """
     import termios
 
     before = termios.tcgetattr(0)
     settings = termios.tcgetattr(0)
     settings[0] &= ~termios.ICRNL
     settings[3] &= ~(termios.ECHO | termios.ICANON)
+    settings[6][termios.VINTR] = bytes([os.fpathconf(0, "PC_VDISABLE") & 0xFF])
     termios.tcsetattr(0, termios.TCSANOW, settings)
     ask_for_brackets()
     try:

@@ -150,7 +150,7 @@ def main():
     chat = FakeChat(options.delay, answer=answer)
     session_file.save_chats, session_file.load_chats = FakeSession().save, FakeSession().load
     file = SessionFile(options.session) if options.session else None
-    with source([f"/{name}" for name in slash.COMMANDS], color=screen.color) as asks:
+    with source([f"/{name}" for name in slash.COMMANDS], color=screen.color, interrupt=signals.interrupt) as asks:
         if options.loading:
             options.loading.touch()
             while options.loading.exists():

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 
@@ -109,10 +108,12 @@ def test_history_shows_the_chat_and_copy_takes_the_last_answer(chat):
         chat.type(word)
         chat.wait(f"you said {word}")
     chat.key("C-l")
+    chat.wait("you said two", gone=True)
     chat.type("/history")
     screen = chat.wait("2: you said two")
     assert "1: you said one" in screen
     chat.key("C-l")
+    chat.wait("you said two", gone=True)
     chat.type("/history 1")
     assert "you said one" not in chat.wait("2: you said two")
     chat.type("/copy")
@@ -226,11 +227,24 @@ def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, bracke
     chat.wait("1: you said")
     chat.paste(LINES * 4, brackets=brackets)
     chat.key("C-c")
-    chat.wait("stopped")
-    time.sleep(0.5)  # what is typed at once may be dropped with the paste
-    assert "line 0" not in chat.screen()
-    chat.type("next")
+    chat.type("next")  # at once
     chat.wait("2: you said next")
+    assert "line 0" not in chat.screen()
+
+
+@pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
+def test_what_is_typed_at_once_after_ctrl_c_is_the_next_message(chat):
+    """In one write, so that no program could tell the keys apart by time."""
+    for number in (1, 2, 3):
+        chat.type("x " * 100)
+        chat.wait(f"{2 * number - 1}: you said")
+        chat.type(f"dropped\x03kept {number}\r", enter=False)
+        chat.wait(f"{2 * number}: you said kept {number}")
+    assert "dropped" not in chat.screen(history=True)
+    chat.type("x " * 100)
+    chat.wait("7: you said")
+    chat.type("\x03\x03", enter=False)
+    assert chat.left() == 130
 
 
 @pytest.mark.parametrize("delay", ["", "--delay 0.05"])

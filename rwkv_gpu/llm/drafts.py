@@ -17,7 +17,7 @@ from ..engine.speculation.head_drafts import HeadDrafts
 from ..engine.speculation.lookup import PromptLookup
 from ..engine.speculation.proposer import Proposer
 from ..engine.speculation.speculator import Speculator
-from ..errors import BadInput
+from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
@@ -73,6 +73,7 @@ class Drafts:
     file: GGUFFile | None  # file of the draft model
     most: int  # maximum tokens of a draft; 0 without drafts
     head: Head | None = None  # of the model
+    fault: str = ""  # what is wrong with the draft model, which is not used then
 
     def in_use(self, model: Model) -> Model:
         """The model with its head, if that drafts."""
@@ -106,15 +107,34 @@ NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
 
 @contextlib.contextmanager
 def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[Drafts]:
-    """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context."""
+    """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context.
+
+    A damaged draft model is not used: the model answers without it.
+    """
     most = options.most(model)
-    if options.path is None:
-        yield Drafts(options.lookup, None, most, options.head(model))
-        return
-    with GGUFFile.open(options.path) as opened:
-        check_vocabulary(options.path, _tokens(opened), _tokens(file))
+    with contextlib.ExitStack() as stack:
+        opened, fault = None, ""
+        if options.path is not None:
+            opened, fault = _opened(options.path, file, stack)
+        if opened is None:
+            options = replace(options, path=None)
+            yield Drafts(options.lookup, None, options.most(model), options.head(model), fault)
+        else:
+            yield Drafts(options.lookup, opened, most)
+
+
+def _opened(path: Path, target: GGUFFile, stack: contextlib.ExitStack) -> tuple[GGUFFile | None, str]:
+    """The file of a draft model, or how it is damaged. Raises an error if it does not fit the model."""
+    if not path.is_file():
+        raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
+    try:
+        opened = stack.enter_context(GGUFFile.open(path))
+        check_vocabulary(path, _tokens(opened), _tokens(target))
         check_sample(opened)
-        yield Drafts(options.lookup, opened, most)
+        load_generator(opened)
+    except BadFile as error:
+        return None, str(error)
+    return opened, ""
 
 
 def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> None:

@@ -61,6 +61,8 @@ class Info:
     """True if one of these heads drafts."""
     head_fault: str = ""
     """The reason why a damaged head does not draft."""
+    draft_fault: str = ""
+    """The reason why a damaged draft model is not used."""
     gpus: tuple[Device, ...] = field(default=(), repr=False, compare=False)
     """The opened GPUs."""
 
@@ -71,7 +73,8 @@ class Info:
 
     @classmethod
     def of(
-        cls, file: GGUFFile, runner: Runner, device: str, sequences: int, gpus: Sequence[Device | None] = ()
+        cls, file: GGUFFile, runner: Runner, device: str, sequences: int, gpus: Sequence[Device | None] = (),
+        draft_fault: str = "",
     ) -> Self:
         """Information on a model loaded from a file."""
         formats: Counter[str] = Counter()
@@ -100,4 +103,5 @@ class Info:
             heads=0 if found is None else found.count,
             drafts=runner.head is not None,
             head_fault="" if found is None else found.fault,
+            draft_fault=draft_fault,
         )

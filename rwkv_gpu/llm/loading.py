@@ -83,7 +83,7 @@ def _load(
         )
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
-        info = Info.of(gguf, runner, loaded.device, room.sequences, gpus=loaded.gpus)
+        info = Info.of(gguf, runner, loaded.device, room.sequences, loaded.gpus, drafts.fault)
         model_file = ModelFile(gguf.paths, info.fingerprint, store.digests)
         layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         layout += f" {sorted(gguf.overridden.items())}" if gguf.overridden else ""

@@ -15,7 +15,7 @@ from rwkv_gpu.llm.drafts import DraftOptions, check_vocabulary, drafts_of
 from rwkv_gpu.models.registry import load_model
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import ARRAY
-from tests.golden_files import golden
+from tests.golden_files import OWN, golden
 
 TEXT = "one two three one two three one two"
 
@@ -105,3 +105,31 @@ def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
     assert [one.tokens for one in drafted] == plain
     assert not drafted[0].stats.drafted_tokens
     assert drafted[1].stats.drafted_tokens
+
+
+@pytest.mark.parametrize("what", ["damaged", "cut", "text"])
+def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_path, what):
+    path, model = tmp_path / "draft.gguf", OWN / "quiet-rwkv7.gguf"
+    data = model.read_bytes()
+    made = {
+        "damaged": data[:200] + b"\xff" * 64 + data[264:],
+        "cut": data[: len(data) // 2],
+        "text": b"no model",
+    }
+    path.write_bytes(made[what])
+    with rwkv_gpu.load(model, device="cpu") as plain:
+        expected = plain.generate("The sea", max_tokens=6).tokens
+    with rwkv_gpu.load(model, device="cpu", draft=path) as llm:
+        assert llm.generate("The sea", max_tokens=6).tokens == expected
+        assert llm.info.draft_fault and "\n" not in llm.info.draft_fault
+    result = CliRunner().invoke(
+        cli, ["generate", str(model), "--draft", str(path), "-p", "a", "-n", "2", "--device", "cpu"]
+    )
+    assert result.exit_code == 0
+    [line] = [line for line in result.stderr.splitlines() if "draft" in line]
+    assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
+
+
+def test_a_draft_model_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(BadInput, match="No such file"):
+        rwkv_gpu.load(OWN / "quiet-rwkv7.gguf", device="cpu", draft=tmp_path / "none.gguf")

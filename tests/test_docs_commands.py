@@ -22,7 +22,7 @@ from tests.llm.test_catalogue import ONE
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
 LINE = re.compile(r"^ *(?:echo (?P<piped>\"[^\"]*\") \| )?(?:\.venv/bin/)?rwkv-gpu (?P<arguments>[^|\n]*)$")
-RUN = {"models", "run", "chat", "info", "fit", "pull", "quantize", "batch"}  # without --device
+RUN = {"models", "create", "run", "chat", "info", "fit", "pull", "quantize", "batch"}  # without --device
 
 
 def commands() -> list[tuple[str, list[str], str]]:
@@ -73,6 +73,8 @@ def folder(tmp_path_factory):
     shutil.copyfile(OWN / "tiny-gemma3.gguf", folder / "gemma-3-4b-it-Q4_K_M.gguf")
     shutil.copyfile(OWN / "vision" / "gemma3.gguf", folder / "mmproj-gemma-3.gguf")
     Image.new("RGB", (40, 30), "blue").save(folder / "photo.jpg")
+    (folder / "Modelfile").write_text("FROM qwen3.5:4b\nSYSTEM You are Mario.\nPARAMETER temperature 0.5\n")
+    (folder / "mcp.json").write_text('{"mcpServers": {"files": {"command": "no-command"}}}')  # one line says so
     (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n')
     entry = ONE.format(bytes=rwkv_gpu.builtin_model().stat().st_size)
     entry = entry.replace("tiny:1m", "qwen3.5:4b").replace("tiny-Q4", "model-Q4")

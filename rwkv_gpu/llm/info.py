@@ -73,7 +73,12 @@ class Info:
 
     @classmethod
     def of(
-        cls, file: GGUFFile, runner: Runner, device: str, sequences: int, gpus: Sequence[Device | None] = (),
+        cls,
+        file: GGUFFile,
+        runner: Runner,
+        device: str,
+        sequences: int,
+        gpus: Sequence[Device | None] = (),
         draft_fault: str = "",
     ) -> Self:
         """Information on a model loaded from a file."""

@@ -30,7 +30,7 @@ test-all: .venv/.dev
 test-page: .venv/.dev
 	.ci/need-chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,browser]'
-	$(BIN)/pytest tests/browser tests/export $(ARGS)
+	TEST_PAGE=1 $(BIN)/pytest tests/browser tests/export $(ARGS)
 
 # Programs of others against our server. uv chooses their versions within a minute; pip searches for an hour.
 UV = $(BIN)/uv pip install --quiet --python

@@ -27,7 +27,7 @@ OF_A_MODEL = (
     "draft", "draft_tokens", "lora", "initial_state", "mmproj", "override_kv", "rope_scaling", "rope_scale",
     "yarn_orig_ctx",
 )  # fmt: skip
-Agree = Callable[[str, str], bool]  # asks a question; the other text is for where nobody can be asked
+Agree = Callable[[str, str], bool]  # asks a question; the other text is for use without a terminal
 
 
 class ChatModel:

@@ -96,7 +96,7 @@ def matrix_tile(config: MatrixConfig) -> dict[str, Constant]:
         "COLUMNS": config.columns,
         "DEPTH": config.prefetch_depth,
         "AT_ONCE": _fragments_at_once(config, _staged_bytes(config)),
-        "MOST_ASKED": 8,  # epilogue inputs that a lane loads at a time; kernels of subgroups lack registers for so many
+        "MOST_ASKED": 8,  # epilogue inputs that a lane loads at a time; kernels of subgroups lack the registers
     }
 
 

@@ -77,7 +77,7 @@ QUANTISING = "lib/store_quantised", "lib/quantise"
 STORES_QUANTISED = *QUANTISING, "lib/sum/subgroup"  # linked by kernels that write integers
 # Quantisation of x for products: a dispatch of its own, or extra workgroups in the dispatch of adapters' A x.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
-EXTRA_WORK = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
+EXTRA_WORK = Hole("extra work", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
 # How A x of adapters is written.
 LOW_NORMED, LOW_IN_UNIT = "adapters/low/normed", "adapters/low/in_unit"
 LOW = Hole("low", (LOW_NORMED, LOW_IN_UNIT))

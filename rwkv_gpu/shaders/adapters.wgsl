@@ -4,7 +4,7 @@
 const BESIDE = 0u;
 const PADDED = 0u;
 
-fn beside(_group: u32, _lane: u32) {}
+fn extra_work(_group: u32, _lane: u32) {}
 
 //# no_columns: W has no further columns.
 const ADAPTER_STEPS = 0u;

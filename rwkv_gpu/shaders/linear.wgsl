@@ -2,15 +2,15 @@
 
 //# quantise_rows
 // x as integers with a scale for 32 columns, for gemm_int8 and skinny_gemm      one workgroup per row t of each x
-// needs linear/quantising: beside
+// needs linear/quantising: extra_work
 
-fn run(group: u32, lane: u32) { beside(group, lane); }
+fn run(group: u32, lane: u32) { extra_work(group, lane); }
 
 //# round_rows
 // x as float16 with a power of two for each row, for matrix units      one workgroup per row t of each x
-// needs linear/rounding: beside
+// needs linear/rounding: extra_work
 
-fn run(group: u32, lane: u32) { beside(group, lane); }
+fn run(group: u32, lane: u32) { extra_work(group, lane); }
 
 //# columns/joined
 // The columns of two matrices W and V with equal rows, and of their inputs, joined: W x + V z = [W V] · [x; z].

@@ -1,7 +1,7 @@
 // low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups per row t and matrix divide its columns r
 //
 // Columns whose s is zero are skipped. The first workgroups may quantise the same x, for the products that add the result.
-// needs beside: beside; lanes: reduce_add, reduce_add4, reduce_max, reduce_min; low: low_scale, put_columns
+// needs extra work: extra_work; lanes: reduce_add, reduce_add4, reduce_max, reduce_min; low: low_scale, put_columns
 // needs norm: gained; rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4u>;           // eight float16 each: of each matrix [R, A_STRIDE]
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
@@ -19,7 +19,7 @@ struct AdapterInput {
 
 fn run(group: u32, lane: u32) {
     if group < BESIDE {
-        beside(group, lane);
+        extra_work(group, lane);
         return;
     }
     let t = (group - BESIDE) % ROWS;

@@ -10,7 +10,7 @@ const BESIDE = XS * QUANTISED_ROWS;
 
 const_assert WG % 8u == 0u;
 
-fn beside(group: u32, lane: u32) {
+fn extra_work(group: u32, lane: u32) {
     let t = group % QUANTISED_ROWS;
     if t >= step.rows || group / QUANTISED_ROWS >= XS {
         return;

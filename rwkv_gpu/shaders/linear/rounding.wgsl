@@ -11,7 +11,7 @@ const PADDED = 1u;
 const BESIDE = XS * ROUNDED_ROWS;
 // ROWS_EACH: rows of x for a row of the step, as experts have.
 
-fn beside(group: u32, lane: u32) {
+fn extra_work(group: u32, lane: u32) {
     let t = group % ROUNDED_ROWS;
     if t >= step.rows * ROWS_EACH || group / ROUNDED_ROWS >= XS {
         return;

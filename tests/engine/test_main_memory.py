@@ -15,7 +15,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import device_bytes, host_bytes
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.measure.cases import main_memory
 from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.measure.trials import run
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import OWN
 
@@ -154,3 +156,10 @@ def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypat
         for cache in runner.expert_caches:
             choices, misses = cache.misses(runner.device)
             assert 4 < misses < choices == 2 * len(ids)
+
+
+def test_cached_experts_of_codebook_formats_are_read_with_their_tables(fast_device):
+    trials = [trial for trial in main_memory.cases(fast_device.capabilities) if trial.slots]
+    assert [trial.what for trial in trials] == [*main_memory.CACHED]
+    for trial in trials:
+        assert run(fast_device, trial).right, trial.what

@@ -15,6 +15,8 @@ from ..trials import Array, Stored, Trial
 from .common import BY_NAME, normal
 
 EXPERTS, SLOTS = 8, 6
+# Formats of gate, up and down. Those with codebooks keep their tables behind the weights of all experts.
+CACHED = {"some chosen twice": ("Q4_K", "Q4_K", "Q6_K"), "codebooks": ("IQ3_S", "IQ2_XXS", "IQ1_M")}
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -26,19 +28,19 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             "copy_weights", f"{rows} rows", "", tuning, lambda g, w, x: g.linear(x, w["blk.0.matrix.weight"]),
             {"x": normal(rows, 256)}, matrix, CLOSE.result, main_memory=True,
         )  # fmt: skip
-    shapes = {"gate": ("Q4_K", 256, 256), "up": ("Q4_K", 256, 256), "down": ("Q6_K", 128, 256)}
-    experts = {
-        _name(name): Stored.random(BY_NAME[fmt], EXPERTS, *shape, seed=i)
-        for i, (name, (fmt, *shape)) in enumerate(shapes.items())
-    }
     inputs = {
         "x": normal(3, 256), "experts": np.array([[7, 2], [2, 5], [0, 7]], np.uint32),
         "shares": np.random.default_rng(0).random((3, 2), np.float32),
     }  # fmt: skip
-    yield Trial(
-        "fetch_experts", "some chosen twice", "", tuning, _mixture, inputs, experts, 10 * CLOSE.result,
-        main_memory=True, slots=SLOTS,
-    )  # fmt: skip
+    for name, formats in CACHED.items():
+        experts = {
+            _name(matrix): Stored.random(BY_NAME[fmt], EXPERTS, rows, 256, seed=i)
+            for i, (matrix, fmt, rows) in enumerate(zip(("gate", "up", "down"), formats, (256, 256, 128), strict=True))
+        }
+        yield Trial(
+            "fetch_experts", name, "", tuning, _mixture, inputs, experts, 10 * CLOSE.result,
+            main_memory=True, slots=SLOTS,
+        )  # fmt: skip
 
 
 def _name(matrix: str) -> str:

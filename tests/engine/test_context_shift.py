@@ -117,3 +117,17 @@ def test_what_follows_a_cut_is_an_answer_though_the_prompt_was_longer(name, adap
         assert [news[number][-1].error for number in numbers] == [None] * len(asked)
         assert [len(tokens(news[number])) for number in numbers] == [90] * len(asked)
         engine.close()
+
+
+def test_an_answer_is_truncated_to_its_new_tokens_though_its_middle_was_cut():
+    for count in (44, 45, 46, 70):
+        engine = Engine(small("tiny-llama.gguf", context=CONTEXT), context_shift=KEEP)
+        sequence = engine.accept(Request(ids_of(20), SamplingParams(temperature=0, max_tokens=200)))
+        number = engine.add(sequence)
+        while sequence.length < 20 + 75:
+            engine.step()
+        assert sequence.cut
+        engine.stop(number, tokens=count)
+        assert sequence.length == 20 + count, count
+        assert sequence.finish_reason == "stop"
+        engine.close()

@@ -220,3 +220,22 @@ def test_of_two_writers_of_one_shared_page_one_needs_a_copy():
     assert pager.pool.free == 1
     assert len(pager.prepare([Segment(0, 1, 0, 3), Segment(1, 1, 1, 3)])) == 1
     assert pager.table(0) != pager.table(1)
+
+
+def test_one_writer_of_a_page_that_many_share_needs_one_copy():
+    """Each writer needs one at most, and the last holder of a page none."""
+    for sharing in (2, 3, 4):
+        for writers in range(1, sharing + 1):
+            copies = min(writers, sharing - 1)
+            for free in (copies, copies - 1):
+                pager = Pager(1 + free, CONTEXT)
+                pager.prepare([Segment(0, 3, 0, 0)])
+                for other in range(1, sharing):
+                    share(pager, 0, other, 3)
+                steps = [Segment(slot, 1, slot, 3) for slot in range(writers)]
+                if free == copies:
+                    assert len(pager.prepare(steps)) == copies
+                    assert pager.pool.free == 0
+                else:
+                    with pytest.raises(CacheFull, match=f"needs {copies} pages"):
+                        pager.prepare(steps)

@@ -255,3 +255,15 @@ def test_params_show_what_differs_from_the_defaults():
     params = SamplingParams(temperature=0.5, stop="x", logit_bias={3: 1}, stop_ids=[4])
     assert repr(params) == "SamplingParams(temperature=0.5, logit_bias={3: 1.0}, stop=('x',), stop_ids={4})"
     assert eval(repr(params)) == params
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_mask_bans_tokens_however_low_the_logits_of_the_others_are(temperature):
+    logits = np.full(40, -3e4, np.float32)
+    logits[[3, 39]] = 5.0
+    mask = np.array([0b10000, 0b10], np.uint32)  # tokens 4 and 33
+    sampler = Sampler(SamplingParams(temperature=temperature, seed=1), 40)
+    assert sampler.sample(logits, mask).token in (4, 33)
+    draws = np.array([draw_row(SamplingParams(temperature=temperature), 1, 0, masked=True)], DRAW)
+    words = choose(logits[None], Drawing(HostSamplerState(1, 40), draws, mask[None]))
+    assert words[0, 0] in (4, 33)

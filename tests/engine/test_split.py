@@ -15,7 +15,7 @@ from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import PartRunner, Share, prefill
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
-from rwkv_gpu.engine.step_result import SamplingInputs
+from rwkv_gpu.engine.step_result import CompletedStep, SamplingInputs
 from rwkv_gpu.errors import DeviceError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu import native
@@ -23,7 +23,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.cut import layers_of
-from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, NO_TOKEN, Reason
 from tests.cases import each
 from tests.golden_files import GENERATIVE, OWN
 
@@ -270,3 +270,37 @@ def test_what_goes_wrong_with_a_step_is_raised_where_it_is_waited_for(logged):
     assert first.wait().rows
     with pytest.raises(DeviceError, match="refused"):
         second.wait()
+
+
+def test_pages_are_copied_after_the_steps_in_flight_have_written_them_in_every_part(logged):
+    runner, events = logged
+    ask(runner, 0, IDS)
+    prefix = runner.store.keep(0, len(IDS))
+    assert prefix is not None
+    runner.store.adopt(1, prefix, len(IDS))
+    assert ("last", 0) not in events
+    draws = SamplingInputs.of(np.array([draw_row(SamplingParams(temperature=0.0), 0, 1)], DRAW))
+    runner.submit(runner.prepare(Batch.of([(1, len(IDS), [7])])), draws)  # writes a page that both have
+    forked = runner.read_state(1)
+    runner.store.release(prefix)
+    runner.store.forget(0), runner.store.forget(1)
+    ask(runner, 0, IDS), ask(runner, len(IDS), [7])
+    alone = runner.read_state(0)
+    assert all(np.array_equal(forked[name], alone[name]) for name in alone)
+
+
+def test_a_token_that_could_not_be_sampled_is_not_fed_to_the_step_ahead(logged, monkeypatch):
+    """It has no row in the embedding, and the other sequences of that step would end with it."""
+    runner, _ = logged
+    last, submit = runner.parts[-1], runner.parts[-1].submit
+
+    def none_possible(*given: Any) -> Any:
+        monkeypatch.setattr(last, "submit", submit)
+        result = submit(*given).wait()
+        rows = [row._replace(token=NO_TOKEN, reason=Reason.BAD_NUMBERS) for row in result.rows]
+        return CompletedStep(result._replace(rows=rows))
+
+    monkeypatch.setattr(last, "submit", none_possible)
+    first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
+    assert first.wait().rows[0].token == NO_TOKEN
+    assert second.wait().rows[0].token < runner.vocabulary

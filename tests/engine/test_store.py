@@ -215,3 +215,16 @@ def test_too_few_states_raise_before_any_is_allocated():
     with pytest.raises(CacheFull, match="needs 2 states, but only 1 of 2 are free"):
         store.prepare(Batch.of([(1, 0, [1]), (2, 0, [1])]))
     assert store.free == (0, 1)
+
+
+def test_a_state_that_a_stored_prefix_holds_is_not_free_when_its_sequence_gives_it_up():
+    store = SequenceStore(None, StatePages(2, 2), lambda copies, window=0: None)
+    for length in range(2):
+        store.prepare(Batch.of([(0, length, [1])]))
+    prefix = store.keep(0, 1)
+    with pytest.raises(CacheFull, match="needs 1 states, but only 0 of 2"):
+        store.prepare(Batch.of([(0, 2, [1])]))
+    assert store.length(0) == 2
+    store.release(prefix)
+    store.prepare(Batch.of([(0, 2, [1])]))
+    assert store.length(0) == 3

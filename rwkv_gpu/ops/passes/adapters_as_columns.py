@@ -20,6 +20,7 @@ In prompts, A x is also a product on matrix units, with the unit of the rows tha
 
 Condition: a product with adapters uses `subgroup_gemm` or `line_gemm` and reads rows of float16 in a unit, or all such
 products use `gemm_matrix` and read the same rows; adapters have at most `MOST_COLUMNS` columns, as all of B is read.
+Nothing else reads A x.
 """
 
 from dataclasses import replace
@@ -45,6 +46,8 @@ def run(graph: Graph, target: Target) -> int:
             continue
         readers = dict.fromkeys(reader for low in op.lows for reader in graph.readers(low))
         products = {reader: gemm for reader in readers if (gemm := gemm_op(reader)) and gemm.has(AddAdapters)}
+        if len(products) < len(readers) or any(graph.is_output(low) for low in op.lows):
+            continue
         fired += _in_prompts(graph, node, op, products, target) or _in_batches(graph, node, op, products)
     return fired
 

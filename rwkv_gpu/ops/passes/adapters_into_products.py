@@ -85,7 +85,7 @@ def _adding(
     adapted = {one.x: one for one in op.products}
     if gemm is None or gemm.has(GatePairs) or any(one.y not in adapted for one in gemm.products):
         return None
-    if any(reader is not up for one in gemm.products for reader in graph.readers(one.y)):
+    if any(graph.is_output(one.y) or graph.readers(one.y) != [up] for one in gemm.products):
         return None
     own = [adapted[one.y] for one in gemm.products]
     after = tuple(replace(one, y=then.y, then=then.then) for one, then in zip(gemm.products, own, strict=True))

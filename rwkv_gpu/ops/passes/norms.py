@@ -208,7 +208,7 @@ def whole_norms_into_attention(graph: Graph, _target: Target) -> int:
 def _fuse_norms(graph: Graph, node: Node, op: Attend) -> bool:
     copies = [one for one in graph.nodes if isinstance(one.op, Copy) and one.op.y.base is op.qkv]
     ops = [one.op for one in copies if isinstance(one.op, Copy)]
-    if len(ops) != 3:
+    if len(ops) != 3 or graph.readers(op.qkv) != [node] or graph.is_output(op.qkv):
         return False
     writers = [graph.writer(one.x) for one in ops[:2]]
     norms = [one.op for one in writers if one and isinstance(one.op, Norm) and one.op.plain]

@@ -1,0 +1,308 @@
+"""Every pass on changed examples: what others read is still made, in time, and what a condition excludes stays apart.
+
+Changes are generated from what a pass does to its example: each value that it removes gets another reader or becomes an
+output, and at each place of the graph another node reads or replaces each state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+
+from rwkv_gpu.ops.graph import Graph, Node, Op
+from rwkv_gpu.ops.nodes import Copy, Gemm, Norm, Quantise
+from rwkv_gpu.ops.nodes.prologue import NormRows
+from rwkv_gpu.ops.passes import NAMES, PASSES, RULES
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.values import Value
+from rwkv_gpu.ops.vocabulary import Cache, Rms, State, Weight
+from tests.ops.pass_examples import EXAMPLES
+from tests.ops.test_passes import traced
+
+
+def ready(name: str) -> Recorder:
+    """The example of a pass, rewritten by those before it."""
+    recorder = traced(EXAMPLES[name])
+    for one in PASSES[: NAMES.index(name)]:
+        one.run(recorder.graph, recorder.target)
+    return recorder
+
+
+def run(name: str, recorder: Recorder) -> int:
+    return PASSES[NAMES.index(name)].run(recorder.graph, recorder.target)
+
+
+def made(graph: Graph) -> list[Value]:
+    return [value for node in graph.nodes for value in node.op.writes]
+
+
+def check_sound(graph: Graph) -> None:
+    """Each value that a node reads was written before it, and each output is written."""
+    written = {value.root for value in graph.inputs.values()}
+    roots = {value.root for value in made(graph)} | written
+    assert [node.order for node in graph.nodes] == sorted(node.order for node in graph.nodes)
+    for node in graph.nodes:
+        for value in node.op.reads:
+            assert value.root in written, f"{graph.name(value)} is read by {node.op.kind} before it is written"
+        written |= {value.root for value in node.op.writes}
+    for output in graph.outputs:
+        assert output.root in roots, f"the output {graph.name(output)} is lost"
+
+
+def vanishing(name: str) -> list[int]:
+    """The places, in the list of all values, of those that a pass removes. Rows of integers are never outputs."""
+    recorder = ready(name)
+    before = made(recorder.graph)
+    rounded = {value for node in recorder.graph.nodes if isinstance(node.op, Quantise) for value in node.op.writes}
+    run(name, recorder)
+    after = {id(value) for value in made(recorder.graph)}
+    return [at for at, value in enumerate(before) if id(value) not in after and value not in rounded]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_something_else_reads_is_still_made(name):
+    for at in vanishing(name):
+        recorder = ready(name)
+        graph, value = recorder.graph, made(recorder.graph)[at]
+        writer = next(node for node in graph.nodes if value in node.op.writes)
+        graph.append(Copy(value, Value(value.shape)), layer=writer.layer, rows=writer.rows, picked=writer.picked)
+        run(name, recorder)
+        check_sound(graph)
+        assert value.root in {one.root for one in made(graph)}, graph.text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_is_an_output_is_still_made(name):
+    for at in vanishing(name):
+        recorder = ready(name)
+        graph, value = recorder.graph, made(recorder.graph)[at]
+        graph.outputs = (*graph.outputs, value)
+        run(name, recorder)
+        check_sound(graph)
+        assert value in made(graph), graph.text()
+
+
+@dataclass(frozen=True)
+class Touches(Op):
+    """Reads a state and replaces it, or only reads it."""
+
+    state: State
+    y: Value
+    writes_it: bool
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.state,) if self.writes_it else ()
+
+
+def states_of(graph: Graph) -> list[State]:
+    every = (state for node in graph.nodes for state in (*node.op.states_read, *node.op.states_written))
+    return [state for state in dict.fromkeys(every) if isinstance(state, State)]
+
+
+def order_of_accesses(graph: Graph, state: State, stranger: Node) -> tuple[int, int, int, int]:
+    """How many nodes read and write a state before another node, and after it."""
+    at = graph.nodes.index(stranger)
+    before, after = graph.nodes[:at], graph.nodes[at + 1 :]
+    return (
+        sum(state in node.op.states_read for node in before) > 0,
+        sum(state in node.op.states_written for node in before),
+        sum(state in node.op.states_read for node in after) > 0,
+        sum(state in node.op.states_written for node in after),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_is_read_and_replaced_in_the_same_order_around_any_other_node(name):
+    shape = ready(name).graph
+    for which, state in enumerate(states_of(shape)):
+        for at in range(len(shape.nodes)):
+            for writes in (False, True):
+                graph = (recorder := ready(name)).graph
+                state = states_of(graph)[which]
+                stranger = graph.insert_before(graph.nodes[at], Touches(state, Value((1, 1)), writes))
+                before = order_of_accesses(graph, state, stranger)
+                run(name, recorder)
+                check_sound(graph)
+                assert order_of_accesses(graph, state, stranger) == before, (at, writes, graph.text())
+
+
+# ------------------------------------------------------------ what two nodes must share to be computed once
+
+OTHERS: dict[str, Any] = {
+    "x": Value((70, 64)), "how": Rms(Weight("short", (64,)), 1e-5), "add": Value((70, 64)), "scale": 2.0, "after": 3.0,
+}  # fmt: skip
+WRITTEN_LATER = {"quantises", "next_norm"}  # by passes after this one
+
+
+def second_norm(recorder: Recorder) -> Node:
+    return [node for node in recorder.graph.nodes if isinstance(node.op, Norm)][1]
+
+
+def test_two_norms_are_one_only_if_they_agree_in_every_field():
+    assert OTHERS.keys() | WRITTEN_LATER | {"y"} == {field.name for field in fields(Norm)}
+    assert run("share_norms", ready("share_norms")) == 1
+    for name, value in OTHERS.items():
+        recorder = ready("share_norms")
+        node = second_norm(recorder)
+        recorder.graph.replace(node, replace(node.op, **{name: value}))
+        assert run("share_norms", recorder) == 0, name
+
+
+def test_two_norms_are_one_only_over_the_same_rows_and_for_readers_that_can_read_another():
+    recorder = ready("share_norms")
+    second_norm(recorder).picked = True
+    assert run("share_norms", recorder) == 0
+    recorder = ready("share_norms")
+    node = second_norm(recorder)
+    [y] = node.op.writes
+    recorder.graph.append(Copy(y, Value(y.shape)), layer=None, rows=node.rows, picked=False)
+    assert run("share_norms", recorder) == 0
+
+
+def test_rows_are_quantised_once_only_if_products_agree_in_all_that_makes_them():
+    """The x, the norm, and the size of integers, of which each is changed for the second product."""
+    assert run("quantise_once", ready("quantise_once")) == 1
+
+    def prefixed(op: Gemm) -> Gemm:
+        return op.plus(NormRows(Rms(Weight("gain", (64,)), 1e-5)))
+
+    def other_x(op: Gemm) -> Gemm:
+        return replace(op, products=(replace(op.products[0], x=Value(op.products[0].x.shape)),))
+
+    for change in (prefixed, other_x):
+        recorder = ready("quantise_once")
+        second = [node for node in recorder.graph.nodes if isinstance(node.op, Gemm)][1]
+        recorder.graph.replace(second, change(second.op))
+        assert run("quantise_once", recorder) == 2, change.__name__
+
+
+def test_rows_that_are_quantised_already_are_not_quantised_again():
+    recorder = ready("quantise_once")
+    run("quantise_once", recorder)
+    assert run("quantise_once", recorder) == 0
+
+
+# ------------------------------------------------------------ conditions of passes that are no rules
+
+Change = Callable[[Recorder], None]
+
+
+def shape(**values: Any) -> Change:
+    """A step of another shape."""
+
+    def change(recorder: Recorder) -> None:
+        recorder.graph.shape = replace(recorder.graph.shape, **values)
+
+    return change
+
+
+def tuning(**values: Any) -> Change:
+    def change(recorder: Recorder) -> None:
+        target = recorder.target
+        recorder.target = replace(target, tuning=target.tuning.changed(**values))
+
+    return change
+
+
+def can(**values: Any) -> Change:
+    """Another device."""
+
+    def change(recorder: Recorder) -> None:
+        target = recorder.target
+        recorder.target = replace(target, can=replace(target.can, **values))
+
+    return change
+
+
+def apart(recorder: Recorder) -> None:
+    """Each node in a layer of its own."""
+    for number, node in enumerate(recorder.graph.nodes):
+        node.layer = number
+
+
+def rows(recorder: Recorder) -> int:
+    return recorder.graph.nodes[0].rows
+
+
+def most_rows(field: str, less: int) -> Change:
+    """So many rows at most, less than the example has."""
+    return lambda recorder: tuning(**{field: rows(recorder) - less})(recorder)
+
+
+PROMPT = shape(rows=70, decode=False)
+CONDITIONS: dict[str, dict[str, Change]] = {
+    "adapters_into_products": {
+        "few rows": most_rows("adapter_rows", 1),
+        "the device binds all factors": can(max_storage_buffers=4),
+    },
+    "whole_norms_into_attention": {
+        "one row of each sequence": shape(decode=False),
+        "no rows share pages": shape(shared_pages=True),
+    },
+    "token_shift_into_products": {
+        "the device gains by it": tuning(fuses_token_shift=False),
+        "one row of each sequence": PROMPT,
+        "few rows": shape(rows=1 << 20),
+        "the kernel sees whole rows": can(max_storage_buffers=4),
+    },
+    "products_side_by_side": {"one row of each sequence": PROMPT, "one layer": apart},
+    "merge_state_space": {"one row of each sequence": PROMPT, "one layer": apart},
+    "lora_into_time_mix": {"one row of each sequence": PROMPT, "few rows": most_rows("lora_rows", 1)},
+    "route_into_experts": {
+        "the device ranks experts": tuning(fuses_routing=False),
+        "the device binds the choice": can(max_storage_buffers=5),
+    },
+    "route_into_sort": {
+        "the device ranks experts": tuning(fuses_routing=False),
+        "the device binds the choice": can(max_storage_buffers=4),
+        "a subgroup for every two rows": can(max_invocations=256),
+    },
+    "merge_shared_expert": {"one row": shape(rows=2), "one layer": apart, "few rows": most_rows("merged_rows", 1)},
+    "merge_gemms": {"few rows": most_rows("merged_rows", 1), "one layer": apart},
+    "merge_router": {
+        "several rows": shape(rows=1),
+        "few rows": most_rows("merged_batch_rows", 1),
+        "one layer": apart,
+    },
+    "merge_latent_write": {"few rows": most_rows("merged_batch_rows", 1), "one layer": apart},
+    "quantise_beside_adapters": {"one layer": apart},
+    "row_statistics": {"one row": shape(rows=2), "the kernel binds them": can(max_storage_buffers=4)},
+}  # fmt: skip
+LIMITS = {
+    "adapters_into_products": "adapter_rows",
+    "lora_into_time_mix": "lora_rows",
+    "merge_gemms": "merged_rows",
+    "merge_shared_expert": "merged_rows",
+    "merge_router": "merged_batch_rows",
+    "merge_latent_write": "merged_batch_rows",
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_pass_does_not_fire_where_one_condition_is_not_met(name):
+    assert run(name, ready(name)) > 0
+    for condition, change in CONDITIONS[name].items():
+        recorder = ready(name)
+        change(recorder)
+        assert run(name, recorder) == 0, condition
+
+
+def test_a_pass_fires_up_to_the_rows_that_the_tuning_names():
+    for name, field in LIMITS.items():
+        recorder = ready(name)
+        most_rows(field, 0)(recorder)
+        assert run(name, recorder) > 0, name
+
+
+def test_each_pass_is_a_rule_or_has_its_conditions_here():
+    rules = {rule.name for rule in RULES}
+    without = {
+        "adapters_as_products", "adapters_as_columns", "share_norms", "sort_once", "choose_kernels", "quantise_once",
+    }  # fmt: skip
+    assert {*NAMES} == rules | CONDITIONS.keys() | without

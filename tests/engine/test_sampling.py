@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
+from rwkv_gpu.engine.device_sampling import draw_row
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.errors import BadInput, BadNumbers
 from rwkv_gpu.ops import truncation
 from rwkv_gpu.ops.draw import exponentials
+from rwkv_gpu.ops.sampler_state import HostSamplerState
+from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
 
 P = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 LOGITS = np.log(P).astype(np.float32) + 3
@@ -265,5 +268,5 @@ def test_a_mask_bans_tokens_however_low_the_logits_of_the_others_are(temperature
     sampler = Sampler(SamplingParams(temperature=temperature, seed=1), 40)
     assert sampler.sample(logits, mask).token in (4, 33)
     draws = np.array([draw_row(SamplingParams(temperature=temperature), 1, 0, masked=True)], DRAW)
-    words = choose(logits[None], Drawing(HostSamplerState(1, 40), draws, mask[None]))
+    words = sample(logits[None], Drawing(HostSamplerState(1, 40), draws, mask[None]))
     assert words[0, 0] in (4, 33)

@@ -131,8 +131,9 @@ class SamplingParams:
     stop_ids: frozenset[int] = frozenset()
     """Token ids that end the answer."""
     logprobs: int = 0
-    post_sampling_probs: bool = False  # whether they are those of the distribution that the token is drawn from
     """Number of most likely tokens to report with each token."""
+    post_sampling_probs: bool = False
+    """Whether reported probabilities are those of the distribution that the token is drawn from."""
     lora: Mapping[str, float] | None = field(default=None, hash=False)
     """Scale of each adapter by name; None uses the scales of `load`."""
     draft_tokens: int | None = None

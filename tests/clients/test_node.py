@@ -13,11 +13,17 @@ HERE = Path(__file__).resolve().parent
 HI = [{"role": "user", "content": "Hi"}]
 
 
-def run(script: str, package: str, *arguments: str) -> dict:
-    """What a script prints; skips where its package is not there."""
+def needs(package: str) -> str:
+    """The path of node. Skips a test where node or the package is not there."""
     node = shutil.which("node")
     if node is None or not (HERE / "node_modules" / package).is_dir():
         pytest.skip("make test-clients installs it")
+    return node
+
+
+def run(script: str, package: str, *arguments: str) -> dict:
+    """What a script prints."""
+    node = needs(package)
     command = [node, str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -46,7 +52,14 @@ def test_anthropic_node(url, expected):
     assert found["call"] == found["streamedCall"] == ["tool_use", "weather", {"city": "Rome"}]
 
 
+@pytest.fixture
+def ai() -> None:
+    """Skips a test before its script begins where the package is not there."""
+    needs("ai")
+
+
 @pytest.mark.parametrize("provider", ["responses", "chat", "anthropic", "compatible"])
+@pytest.mark.usefixtures("ai")
 def test_vercel_ai(root, script, provider):
     rome = '{"city": "Rome"}'
     loop = f"<think>Look it up.</think>{call('weather', rome)}", "It is sunny in Rome."

@@ -274,6 +274,7 @@ def test_messages_in_place_of_the_system_prompt_are_refused_with_where_they_go(r
         rnn.chat([{"role": "user", "content": "hi"}])
 
 
+@pytest.mark.parametrize("chat", [name for name, template in TALKS.items() if template], indirect=True)
 def test_another_model_goes_on_as_with_a_chat_of_these_messages(chat):
     chat.send("Hi", stop=["nothing"])
     chat.settings = {**chat.settings, "logit_bias": {1: 2.0}}
@@ -297,7 +298,7 @@ def test_a_chat_takes_the_own_template_of_another_model_unless_it_has_another():
     with (
         rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as first,
         rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu") as other,
-        rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as without,
+        rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as without,
     ):
         assert first.chat().has_own_template
         assert first.chat().with_model(other).template is other.chat_format.template

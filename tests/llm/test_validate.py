@@ -22,7 +22,6 @@ WRONG = {
     "prompt holds 1.5": lambda llm: llm.generate([1, 1.5]),
     "prompt holds True": lambda llm: llm.stream([True]),
     "prompt holds 'a'": lambda llm: llm.stream(["a"]),
-    "prompt holds 'b'": lambda llm: llm.generate([1, "b"]),
     "stop holds array": lambda llm: llm.generate("a", stop=np.array(0.5)),
     "stop_ids holds array": lambda llm: llm.generate("a", stop_ids=np.array(0.5)),
     "dry_breakers holds array": lambda llm: llm.generate("a", dry_breakers=np.array(0.5)),

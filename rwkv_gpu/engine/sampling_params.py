@@ -123,9 +123,11 @@ class SamplingParams:
     seed: int | None = None
     """Seed of the draws; None is random."""
     max_tokens: int = 256
-    min_tokens: int = 0  # tokens before which no stop id is sampled
-    ignore_eos: bool = False  # whether the tokens that end an answer are banned
     """Maximum number of generated tokens."""
+    min_tokens: int = 0
+    """Number of tokens before which no stop id is sampled."""
+    ignore_eos: bool = False
+    """Whether the tokens that end an answer are banned."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer. They are not part of it."""
     stop_ids: frozenset[int] = frozenset()

@@ -61,9 +61,13 @@ LONGEST = {
 # These need no GPU, but ten seconds of CPU time each, or more: `make test` leaves them to `make test-all`.
 LONG = {
     "cli/test_batch_devices.py",
+    "cli/test_chat_terminal.py",  # a terminal for each test
     "cli/test_habits.py",  # starts every command several times
+    "convert/test_convert.py",
+    "convert/test_hub.py",
     "engine/test_context_shift.py",
     "engine/test_faults.py",
+    "engine/test_heads.py",
     "fuzz/test_beside.py",
     "fuzz/test_fuzz.py",
     "gguf/test_bad_files.py",
@@ -73,6 +77,12 @@ LONG = {
     "models/test_any_batch.py",
     "models/test_eps.py",
     "models/test_numbers.py",
+    "ops/test_adapters.py",
+    "ops/test_matrix_units.py",
+    "server/test_replicas.py",
+    "server/test_soak.py",
+    "test_soak.py",
+    "text/test_bpe.py",
 }
 END = "test_session_translates.py"  # over what all others compiled
 

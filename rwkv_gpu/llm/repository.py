@@ -122,9 +122,11 @@ class Repository:
             if part.done > file.nbytes:
                 part.clear()
             several = min(self._connections, -(-(file.nbytes - part.done) // PIECE))
-            Transfer(connect, file.nbytes, Pace(self._rate), lambda done: progress(done, file.nbytes), several).fill(
-                part
+            has_sum = file.sha256 is not None
+            transfer = Transfer(
+                connect, file.nbytes, Pace(self._rate), lambda done: progress(done, file.nbytes), several, has_sum
             )
+            transfer.fill(part)
             return part.close()
         except (OSError, http.client.HTTPException) as error:
             raise self._failed(error, file.path, path) from None

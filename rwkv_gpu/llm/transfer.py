@@ -5,6 +5,7 @@ With several connections, each fetches a piece of the file into memory. Pieces a
 
 import hashlib
 import http.client
+import re
 import threading
 import time
 import urllib.error
@@ -20,6 +21,7 @@ TRIES = 5  # consecutive connections that may bring nothing
 PASSING = (408, 429, 500, 502, 503, 504)  # answers of a server that may soon answer otherwise
 CHUNK = 1 << 20
 PIECE = 32 << 20  # bytes that one of several connections fetches at a time
+RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)$")
 CHECKS = 0.2  # seconds between reports of progress while no piece is complete
 
 Connect = Callable[[int, int | None], Any]  # opens the file at a byte, up to another one or its end
@@ -89,6 +91,8 @@ class Transfer:
     pace: Pace
     progress: Callable[[int], None]
     connections: int = 1
+    has_sum: bool = True  # whether the whole file is compared with a sum that the hub has told
+    _tag: str | None = None  # of the last answer
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fill(self, part: Part) -> None:
@@ -178,4 +182,23 @@ class Transfer:
             raise
         if (start or stop is not None) and answer.status != 206:
             raise NoRanges(answer)
+        if self._is_another(answer, start):
+            answer.close()
+            raise NoRanges(None)
         return answer
+
+    def _is_another(self, answer: Any, start: int) -> bool:
+        """Whether an answer is of other bytes than the ones wanted: of another place, or of a file changed meanwhile.
+
+        A changed file with a known sum is refused by that: some servers of one file name it by different tags.
+        """
+        place = RANGE.match(answer.headers.get("Content-Range") or "")
+        if (
+            answer.status == 206
+            and place
+            and (int(place[1]), place[2]) not in ((start, str(self.nbytes)), (start, "*"))
+        ):
+            return True
+        tag = answer.headers.get("ETag")
+        before, self._tag = self._tag, tag
+        return not self.has_sum and start > 0 and before is not None and tag != before

@@ -28,6 +28,7 @@ from rwkv_gpu.text.pretokenizers import PRE
 from rwkv_gpu.text.template import ChatTemplate
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX
+from tests.fuzz.hubs import HUBS, check_hub
 from tests.fuzz.writers import COMMANDS, check_writers
 from tests.gguf.corpus import GOOD
 from tests.gguf.test_bad_files import EVERY_TYPE, must_be_consistent
@@ -348,6 +349,7 @@ TARGETS = {
     "form": Target(FORMS, check_form),
     "session": Target(EDITS, check_session),
     "jsonl": Target(LINES, check_jsonl),
+    "hub": Target(HUBS, check_hub),
     "writers": Target(
         st.tuples(st.sampled_from(sorted(COMMANDS)), st.integers(1, 60), st.booleans()), check_writers, is_quick=False
     ),

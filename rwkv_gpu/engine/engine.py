@@ -332,8 +332,8 @@ class Engine:
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
             return ()
         self._steps, self._chunks = self._steps + 1, self._chunks + len(chunks)
-        self._verified += sum(chunk.samples > 1 for chunk in chunks)
         for _, start, end, samples, sequence in chunks:
+            self._verified += samples > 1
             sequence.fed = end
             if sequence.draft:
                 del sequence.draft[max(0, samples - 1) :]

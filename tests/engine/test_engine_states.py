@@ -1,6 +1,7 @@
 """The engine over a model that is a hash of what it has seen: whatever is asked and whenever, tokens are those of a run
 alone, no page leaks, nothing shared is written, and every request ends."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.step_result import SampledRow, StepResult
-from rwkv_gpu.errors import OutOfMemory
+from rwkv_gpu.errors import CacheFull, OutOfMemory
 from rwkv_gpu.ops.sampling import FROM_SLOT
 from rwkv_gpu.ops.vocabulary import PAGE
 
@@ -29,7 +30,7 @@ STOP = 7
 
 def next_token(seen) -> int:
     """The token that follows these tokens."""
-    return hash((*tuple(seen[-5:]), len(seen))) % VOCABULARY
+    return hash(tuple(seen)) % VOCABULARY
 
 
 @dataclass
@@ -64,6 +65,7 @@ class Fake:
         interval: int = CHUNK,
         window: int = 0,
     ) -> None:
+        self.window = window
         self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8, interval)
         self.pager = Pager(pages, CONTEXT) if attends else None
         self.stated = (
@@ -140,19 +142,47 @@ class Fake:
             found = [self.seen[table[n // PAGE], n % PAGE] for n in range(first, position + 1)]
             assert found == whole[first : position + 1]
 
+    def read_state(self, slot: int) -> dict[str, np.ndarray]:
+        """All tokens of a sequence, as its pages or its state have them."""
+        length = self.store.length(slot)
+        if self.stated is not None:
+            return {"tokens": np.array(self.states[self.store.state(slot)])}
+        table = self.pager.table(slot)
+        return {"tokens": np.array([self.memory[table[n // PAGE], n % PAGE] for n in range(length)], np.int64)}
+
+    def fitted(self, length: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        return arrays if len(arrays["tokens"]) == length else None
+
+    def write_state(self, slot: int, length: int, arrays: dict[str, np.ndarray]) -> None:
+        """As runners do: of layers with a window only what the next row sees."""
+        self.store.begin(slot, length, length if 0 < self.window <= length else 0)
+        tokens = arrays["tokens"].tolist()
+        if self.stated is not None:
+            self.states[self.store.state(slot)] = tuple(tokens)
+        if self.pager is not None:
+            table, held = self.pager.table(slot), self.windowed.held(slot)
+            for position, token in enumerate(tokens):
+                self.memory[table[position // PAGE], position % PAGE] = token
+                if self.window and position // PAGE >= held.first:
+                    page = held.pages[position // PAGE - held.first]
+                    self.seen[page, position % PAGE] = token if position > length - self.window else -1
+
     def close(self) -> None:
         """Nothing to give back."""
 
 
-def alone(ids: list[int], most: int) -> list[int]:
-    """The answer of a request that runs alone."""
-    seen = list(ids)
-    while len(seen) < min(len(ids) + most, CONTEXT):
+def alone(ids: list[int], most: int, keep: int | None = None) -> list[int]:
+    """The answer of a request that runs alone. With `keep` it goes on without its middle at the end of the context."""
+    seen, said = list(ids), list[int]()
+    while len(said) < most and (keep is not None or len(seen) < CONTEXT):
+        if len(seen) > CONTEXT:
+            del seen[keep : keep + (CONTEXT - keep + 1) // 2]
         token = next_token(seen)
         if token == STOP:
             break
         seen.append(token)
-    return seen[len(ids) :]
+        said.append(token)
+    return said
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])
@@ -280,15 +310,17 @@ class Requests(RuleBasedStateMachine):
     """Requests come, go on, are stopped and aborted, in a room that is mostly too small for all."""
 
     attends = recurs = True
-    window = 0
+    windows: tuple[int, ...] = (0,)
 
     @initialize(
+        window=st.integers(0, 20),
+        shift=st.none() | st.sampled_from([0, 1, 10, CONTEXT // 2 - 1, CONTEXT // 2, CONTEXT // 2 + 1, CONTEXT]),
         pages=st.integers(3, 8),
         checkpoints=st.integers(0, 4),
         look_ahead=st.integers(0, 9),
         interval=st.integers(1, 2 * CHUNK),
     )
-    def begin(self, pages, checkpoints, look_ahead, interval):
+    def begin(self, window, shift, pages, checkpoints, look_ahead, interval):
         self.runner = Fake(
             pages,
             checkpoints,
@@ -296,9 +328,11 @@ class Requests(RuleBasedStateMachine):
             recurs=self.recurs,
             look_ahead=look_ahead,
             interval=interval,
-            window=self.window,
+            window=self.windows[window % len(self.windows)],
         )
-        self.engine = Engine(self.runner)
+        self.shift = shift if self.attends else None  # states alone have no end
+        self.engine = Engine(self.runner, context_shift=self.shift)
+        self.saved: list[tuple[list[int], dict]] = []
         self.free = self.runner.store.free
         self.asked: dict[int, Request] = {}
         self.said: dict[int, list[int]] = {}
@@ -334,6 +368,24 @@ class Requests(RuleBasedStateMachine):
         for _ in range(count):
             for update in self.engine.step():
                 self.hear(update)
+
+    @rule(which=st.integers(0, 3), length=st.integers(1, CONTEXT))
+    def export(self, which, length):
+        """What is stored of a text is read, as for a file or another process."""
+        if self.done:
+            ids = self.done[which % len(self.done)][:length]
+            found = self.engine.export(ids)
+            if found is not None:
+                assert found[1]["tokens"].tolist() == ids[: found[0]]
+                self.saved.append((ids[: found[0]], found[1]))
+
+    @rule(which=st.integers(0, 3))
+    def restore(self, which):
+        """It comes back, unless there is no room."""
+        if self.saved:
+            ids, arrays = self.saved[which % len(self.saved)]
+            with suppress(CacheFull):
+                self.engine.restore(ids, arrays)
 
     @rule(which=st.integers(0, 5))
     def abort(self, which):
@@ -384,19 +436,24 @@ class Requests(RuleBasedStateMachine):
             del self.asked[update.id]
             return
         self.said[update.id] += [said.token for said in update.sampled]
-        said, expected = self.said[update.id], alone(request.ids, request.params.max_tokens)
+        said, expected = self.said[update.id], alone(request.ids, request.params.max_tokens, self.kept(request))
         assert said == expected[: len(said)]
         assert update.reused < len(request.ids)
         assert update.prompt_done <= update.prompt_tokens == len(request.ids)
         if update.finish_reason is None:
             return
         if update.finish_reason == "length":
-            assert len(said) == min(request.params.max_tokens, CONTEXT - len(request.ids))
+            most = request.params.max_tokens
+            assert len(said) == (most if self.shift is not None else min(most, CONTEXT - len(request.ids)))
         elif update.finish_reason == "stop" and update.id not in self.stopped:
             assert said == expected and len(said) < request.params.max_tokens
-        self.done.append([*request.ids, *said])
+        self.done.append([*request.ids, *said][:CONTEXT])
         self.paused.discard(update.id)
         del self.asked[update.id]
+
+    def kept(self, request) -> int | None:
+        """The tokens that stay at the beginning when the middle of a text is cut."""
+        return None if self.shift is None else min(max(self.shift, *request.marks[:1], 0), CONTEXT // 2)
 
     @invariant()
     def slots_and_pages_are_those_of_who_runs(self):
@@ -442,12 +499,15 @@ class Recurrent(Requests):
     attends = False
 
 
+WINDOWS = 1, 2, 20, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 1
+
+
 class Windowed(Attending):
-    window = 20
+    windows = WINDOWS
 
 
 class WindowedHybrid(Requests):
-    window = 20
+    windows = WINDOWS
 
 
 for machine in (Requests, Attending, Recurrent, Windowed, WindowedHybrid):

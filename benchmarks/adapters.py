@@ -1,4 +1,4 @@
-"""Decode with LoRA adapters that a batch mixes, and without: tokens per second.
+"""Measures decode with LoRA adapters, mixed in a batch, and without: tokens per second.
 
     python -m benchmarks.adapters llama-8b-q4_k_m --device 0 --adapters 4 --rank 16 --batch 16
 
@@ -30,7 +30,7 @@ OWN_LORA = re.compile(r"time_mix_[wagv][12]|ssm_")  # low-rank matrices of the m
 
 
 def random_adapter(seed: int, file: GGUFFile, kind: str, rank: int) -> Adapter:
-    """An adapter for the matrices of a file."""
+    """Makes a random adapter for the matrices of a file."""
     random = np.random.default_rng(seed)
     factors = {}
     for name, tensor in file.tensors.items():
@@ -61,7 +61,7 @@ def save(path: str, adapter: Adapter, architecture: str) -> None:
 
 
 def steps_of(work: Workload, adapters: int, rank: int) -> list[Batch]:
-    """The steps of a workload, each row with one of the adapters."""
+    """Makes the steps of a workload. Each row uses one of the adapters."""
     if not adapters:
         return work.steps()
     scales = np.repeat(np.eye(adapters, dtype=np.float32), rank, axis=1)[np.arange(work.batch) % adapters]
@@ -80,7 +80,7 @@ def steps_of(work: Workload, adapters: int, rank: int) -> list[Batch]:
 def main(
     model: str, wanted: str, count: int, rank: int, batch: int, tokens: int, passes: int, matrix_units: bool
 ) -> None:
-    """Prints a line for each kind of adapter, of a file or a synthetic MODEL."""
+    """Prints a line for each kind of adapter. MODEL is a file or a synthetic model."""
     adapter, work = adapter_of(wanted), Workload("tg", tokens, 0, batch, batch)
     print(adapter.name)
     runners: dict[str, GpuRunner] = {}

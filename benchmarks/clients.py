@@ -33,7 +33,7 @@ class Times:
     next: list[float] = field(default_factory=list)
 
     def add(self, began: float, arrived: list[float], tokens: int = 0) -> None:
-        """Adds an answer, by when each piece of its text arrived; without a number of tokens a piece is one."""
+        """Adds an answer with the arrival time of each piece. Without a token count, a piece counts as a token."""
         self.tokens += tokens or len(arrived)
         self.first.append(arrived[0] - began)
         self.next += np.diff(arrived).tolist()
@@ -41,14 +41,14 @@ class Times:
 
 @dataclass(frozen=True)
 class Load:
-    """Streams at a time, with one answer each, or in a steady load one after the other."""
+    """A load on a server: parallel streams with one answer each, or with one answer after the other."""
 
     streams: int
     tokens: int  # per answer; under a steady load the average
     seconds: float = 0.0  # of a steady load
 
     def answers(self, stream: int) -> Iterator[tuple[int, float]]:
-        """The number of tokens of each answer in a stream, and the pause before it in seconds."""
+        """Returns the number of tokens of each answer in a stream, and the pause before it in seconds."""
         if not self.seconds:
             yield self.tokens, 0.0
             return
@@ -61,7 +61,7 @@ Ask = Callable[[int, int, Times], Awaitable[None]]  # one answer: the number of 
 
 
 async def timed(ask: Ask, load: Load) -> Times:
-    """All streams, after one that wakes the device."""
+    """Runs all streams, after one that wakes the device."""
     times, ignored = Times(), Times()
     await ask(load.streams, load.tokens, ignored)
 
@@ -78,7 +78,7 @@ async def timed(ask: Ask, load: Load) -> Times:
 
 
 async def in_library(llm: rwkv_gpu.LLM, load: Load) -> Times:
-    """The streams by `astream`."""
+    """Runs the streams with `astream`."""
 
     async def ask(n: int, tokens: int, times: Times) -> None:
         began = time.perf_counter()
@@ -89,7 +89,7 @@ async def in_library(llm: rwkv_gpu.LLM, load: Load) -> Times:
 
 
 async def over_http(port: int, load: Load, alike: bool) -> Times:
-    """The streams by connections that are open before, as clients keep them."""
+    """Runs the streams over HTTP. Connections are open before the clock starts, as clients keep them."""
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(load.streams + 1)]
 
     async def ask(n: int, tokens: int, times: Times) -> None:
@@ -115,7 +115,7 @@ async def over_http(port: int, load: Load, alike: bool) -> Times:
 
 
 def request(n: int, tokens: int, alike: bool) -> dict[str, Any]:
-    """The body of a request. Where servers are compared, no end token ends it and no prompt is reused."""
+    """Returns the body of a request. When servers are compared, no end token ends it and no prompt is reused."""
     body = {"prompt": f"{PROMPT}{n}", "max_tokens": tokens, "temperature": 1.0, "seed": n, "stream": True}
     if not alike:
         return body

@@ -24,7 +24,7 @@ from .opening import adapter_of
 
 
 def record_chain(device: Device, length: int) -> Plan:
-    """A plan of `length` dispatches whose pipelines alternate, as those of a layer do."""
+    """Records a plan of `length` dispatches whose pipelines alternate, as in a layer."""
     weights = {"norm": np.ones(64, np.float32)}
     recorder = Recorder(
         device, upload_weights(device, weights), 1, Scratch(device), default_tuning(device.capabilities)
@@ -37,7 +37,7 @@ def record_chain(device: Device, length: int) -> Plan:
 
 
 def per_dispatch(gpu: Device, encode, length: int) -> float:
-    """Microseconds for each dispatch of one encode."""
+    """Returns the microseconds per dispatch when a plan is encoded once."""
     start = time.perf_counter()
     encoded = encode()
     elapsed = time.perf_counter() - start
@@ -46,7 +46,7 @@ def per_dispatch(gpu: Device, encode, length: int) -> float:
 
 
 def replay_only(plan: Plan, length: int) -> float:
-    """Microseconds for each dispatch of the three raw calls alone, without wgpu's own work at `finish`."""
+    """Returns the microseconds per dispatch of the three raw calls alone, without wgpu's work at `finish`."""
     encoder = plan.device.handle.create_command_encoder()
     compute = encoder.begin_compute_pass()
     start = time.perf_counter()

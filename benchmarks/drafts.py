@@ -1,4 +1,4 @@
-"""Speculative decoding on and off in turns, by us and by builds of llama.cpp: tokens a second of greedy answers.
+"""Compares speculative decoding on and off, here and in builds of llama.cpp: tokens per second of greedy answers.
 
     python -m benchmarks.drafts llama-8b-q4_k_m --peer CUDA=python3:cuda --right 1,0.8,0.7,0.5 --draft llama-1.2b-q4_k_m
     python -m benchmarks.drafts qwen3.5-9b-mtp --heads --right 0.9,0.8,0.6
@@ -48,7 +48,7 @@ SCRIPT = Path(__file__).with_name("peer_drafts.py")
 
 @dataclass(frozen=True)
 class Way:
-    """How tokens are drafted."""
+    """A way to draft tokens."""
 
     kind: str  # none, known, lookup, model or head
     right: float | None = None  # of known tokens
@@ -62,7 +62,7 @@ class Way:
 
 @dataclass
 class Answers:
-    """The result of one side with one source of drafts."""
+    """The results of one program with one source of drafts."""
 
     tokens: list[int]
     rates: list[float]
@@ -72,7 +72,7 @@ class Answers:
 
     @property
     def acceptance(self) -> str:
-        """The share of the drafted tokens that were right, those behind a wrong one among the drafted."""
+        """The share of drafted tokens that were right. Tokens after a wrong one count as drafted, too."""
         return f"{self.accepted / self.drafted:.0%} of {self.drafted}" if self.drafted else "none drafted"
 
 
@@ -92,12 +92,12 @@ class Task:
 
     @property
     def room(self) -> int:
-        """Positions that it takes."""
+        """The number of positions that the task needs."""
         return len(self.prompt) + self.count + self.most + 1
 
 
 class Ours:
-    """The models on our device; a draft is as long as it pays."""
+    """Our models on the device. The engine chooses the length of drafts."""
 
     name = "rwkv-gpu"
 
@@ -107,7 +107,7 @@ class Ours:
         self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=task.most) if small else None
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
-        """The task several times; `plain` is the answer without drafts, where it is known."""
+        """Runs the task several times. `plain` is the answer without drafts, if it is known."""
         speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, plain))
         engine = Engine(self._headed if way.kind == "head" and self._headed else self._runner, speculator=speculator)
         generate(engine, task.prompt, task.count)
@@ -118,7 +118,7 @@ class Ours:
         return Answers(runs[-1][0], rates, drafted // task.repeats, accepted // task.repeats)
 
     def _proposers(self, way: Way, plain: list[int]) -> list[Proposer]:
-        """The source of drafts."""
+        """Returns the source of drafts."""
         known = None if way.right is None else Known(plain, way.right)
         if way.kind == "lookup":
             return [PromptLookup()]
@@ -134,7 +134,7 @@ class Ours:
 
 
 class Theirs:
-    """A build of llama.cpp; drafts have the length that was the fastest."""
+    """A build of llama.cpp. Its drafts have the length that was the fastest."""
 
     def __init__(self, peer: Peer) -> None:
         self.name, self._peer = peer.name, peer
@@ -151,7 +151,7 @@ class Theirs:
 
 
 def runner_of(device: Device, file: GGUFFile, task: Task, *, heads: bool = False, **options: Any) -> GpuRunner:
-    """A model with room for one answer, maybe with its head."""
+    """Loads a model with room for one answer, and with its head if it has one."""
     model = load_model(file)
     if heads:
         with drafts_of(DraftOptions(), file, model) as found:
@@ -191,7 +191,7 @@ def cells(way: Way, sides: list[Ours | Theirs], task: Task, plain: dict[str, Ans
 
 
 def prompt_of(text: str | None, file: GGUFFile, length: int, again: int) -> list[int]:
-    """A text's tokens, or random ones that come several times."""
+    """Returns the tokens of a text, or random tokens that repeat."""
     if text is not None:
         return load_tokenizer(file.metadata).encode(Path(text).read_text(encoding="utf-8"))
     random: list[int] = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, length).tolist()

@@ -1,4 +1,4 @@
-"""Measures the engine on a device: tokens a second by batch, the wait for a first token, idle time, CPU time, memory.
+"""Measures the engine: tokens per second by batch size, time to first token, idle time, CPU time, memory.
 
     python -m benchmarks.engine rwkv7-0.1b --device 0
 
@@ -31,7 +31,7 @@ def ids_of(count: int, seed: int) -> list[int]:
 
 
 class Decoded(NamedTuple):
-    """Decode time of several sequences, from the moment when all have begun."""
+    """The time to decode several sequences, measured once all of them have started."""
 
     tokens: int
     steps: int
@@ -40,7 +40,7 @@ class Decoded(NamedTuple):
 
 
 def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Engine:
-    """An engine with sequences of some tokens each, when all have begun."""
+    """Starts an engine with some sequences, and waits until all of them have started."""
     runner.run_ahead(look_ahead)
     engine = Engine(runner, look_ahead=look_ahead)
     for seed in range(batch):
@@ -52,7 +52,7 @@ def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Eng
 
 
 def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: Trace | None = None) -> Decoded:
-    """Runs them to their ends; a trace stamps the steps, which costs the host some time."""
+    """Runs the sequences to their ends. A trace records the time of each step, which costs some host time."""
     engine = decoding(runner, batch, tokens, look_ahead)
     count = steps = 0
     runner.queue.trace = trace
@@ -66,7 +66,7 @@ def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: T
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
-    """Duration of the run, and the idle time of the GPU in a second run."""
+    """Prints the duration of a run, and the idle time of the GPU in a second run."""
     took = decode(runner, batch, tokens, look_ahead)
     trace = Trace(runner.device, MOST_STEPS)
     decode(runner, batch, tokens, look_ahead, trace)
@@ -77,7 +77,7 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
 
 
 def first_token(engine: Engine, ids: Sequence[int], marks: tuple[int, ...] = ()) -> tuple[float, int]:
-    """Seconds to the first token of a prompt, and how many of its tokens were reused."""
+    """Returns the seconds to the first token of a prompt, and the number of its tokens that were reused."""
     params = SamplingParams(temperature=0, max_tokens=1)
     begin = time.perf_counter()
     engine.add(Request(ids, params, keep=bool(marks), marks=marks))

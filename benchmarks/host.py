@@ -1,4 +1,4 @@
-"""What the host computes for a step of decode, by part: CPU time of the stepping thread, and the share of wgpu.
+"""Measures the host's work for a decode step, by part: CPU time of the stepping thread, and the share of wgpu.
 
     python -m benchmarks.host [rwkv7-2.9b-q4_k_m ...] [--device NAME] [--batches 1,16] [--rounds 3]
 
@@ -52,7 +52,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
 
 
 class Parts:
-    """Seconds of CPU and of the clock by part, each without those within it."""
+    """CPU seconds and wall-clock seconds of each part, without the parts inside it."""
 
     def __init__(self) -> None:
         self.cpu: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Parts:
         self._inner: list[list[float]] = []
 
     def timed(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
-        """The same function, timed."""
+        """Wraps a function to measure its time."""
 
         def run(*args: Any, **more: Any) -> Any:
             self._inner.append([0.0, 0.0])
@@ -80,7 +80,7 @@ class Parts:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Times all parts meanwhile."""
+        """Measures all parts while the block runs."""
         before = [(owner, name, getattr(owner, name)) for owner, name, _ in PARTS]
         for (owner, name, part), (_, _, function) in zip(PARTS, before, strict=True):
             setattr(owner, name, self.timed(function, part))
@@ -94,7 +94,7 @@ class Parts:
 def decode(
     runner: GpuRunner, batch: int, tokens: int, look_ahead: int, parts: Parts | None
 ) -> tuple[float, float, int]:
-    """Seconds of CPU and of the clock while all sequences decode, and the steps."""
+    """Returns the CPU seconds and the wall-clock seconds while all sequences decode, and the number of steps."""
     first = look_ahead + 3 * batch  # tokens that a sequence may be ahead when the last has begun
     stepper = decoding(runner, batch, first + tokens, look_ahead)
     steps = 0
@@ -112,7 +112,7 @@ def decode(
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int) -> None:
-    """Prints one batch: the whole unwatched, and each part, both of the round that took least."""
+    """Prints the results of one batch: the total without instrumentation, and each part. The fastest round counts."""
     decode(runner, batch, 12, look_ahead, None)
     cpu, wall, steps = min(decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds))
     print(
@@ -132,7 +132,7 @@ def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: 
 @click.option("--device", default="auto")
 @click.option("--batches", default="1,16")
 @click.option("--look-ahead", default=2)
-@click.option("--tokens", default=72, help="That each sequence says.")
+@click.option("--tokens", default=72, help="Number of tokens that each sequence generates.")
 @click.option("--rounds", default=3)
 def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, tokens: int, rounds: int) -> None:
     counts = [int(n) for n in batches.split(",")]

@@ -1,4 +1,4 @@
-"""Drafts whose acceptance is chosen: tokens of a known answer, each of them right with a probability."""
+"""Drafts with a chosen acceptance rate: tokens of a known answer, each right with a given probability."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from rwkv_gpu.ops.batch import Placement
 
 
 class Known(Proposer):
-    """Drafts the tokens that will be sampled; each is right with a probability."""
+    """Drafts the tokens of a known answer. Each is right with a given probability."""
 
     def __init__(self, answer: list[int], right: float) -> None:
         self.answer, self.right = answer, right
@@ -39,7 +39,7 @@ class Known(Proposer):
 
 
 class KnownModel(DraftModel):
-    """A draft model that takes its steps; tokens of a known answer stand in for those that it samples."""
+    """A draft model that runs its steps, but returns tokens of a known answer in place of its own."""
 
     def __init__(self, runner: GpuRunner, known: Known) -> None:
         super().__init__(runner)
@@ -57,7 +57,7 @@ class KnownModel(DraftModel):
 
 @dataclass(frozen=True)
 class KnownStep:
-    """A step of a head, with known tokens in place of those that it samples."""
+    """A step of a draft head that returns known tokens in place of those that it samples."""
 
     step: PendingStep
     tokens: Sequence[int]
@@ -70,7 +70,7 @@ class KnownStep:
 
 
 class KnownHead(HeadDrafts):
-    """A head that takes its steps; tokens of a known answer stand in for those that it samples, on the device too."""
+    """A draft head that runs its steps, but returns tokens of a known answer in place of its own, also on a device."""
 
     def __init__(self, runner: PartRunner, known: Known) -> None:
         super().__init__(runner)
@@ -91,7 +91,7 @@ class KnownHead(HeadDrafts):
 
 
 def generate(engine: Engine, prompt: list[int], count: int) -> tuple[list[int], float]:
-    """The greedy answer, and seconds for each token after the first step, without compiling."""
+    """Returns the greedy answer, and the seconds per token after the first step, without compilation."""
     engine.add(Request(prompt, SamplingParams(temperature=0, max_tokens=count)))
     answer: list[int] = []
     began, skipped = 0.0, 0

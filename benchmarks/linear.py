@@ -36,7 +36,7 @@ WARM = 0.4
 
 
 def load(device: Device, fmt: Format, out: int, width: int, copies: int) -> Weights:
-    """Matrices of random bytes. Their values do not change the time."""
+    """Makes matrices of random bytes. Their values do not change the time."""
     weights, where = Weights(device), layout(fmt, out, width)
     raw = np.random.default_rng(0).integers(0, 60, (out, fmt.row_bytes(width)), np.uint8)
     first = upload_tensor(device, fmt, raw, (out, width))
@@ -61,7 +61,7 @@ def record(device: Device, weights: Weights, shape: GemmConfig, rows: int, apart
 
 
 def seconds(plan: Plan, products: int, rows: int, busy: float) -> float:
-    """Time of one product with all its dispatches on a warm GPU; x is rounded once for all repetitions."""
+    """Returns the time of one product with all its dispatches on a warm GPU; x is rounded once for all repetitions."""
     width = plan.step.slice("x").nbytes // (4 * plan.rows)
     plan.step.write(rows, {"x": np.random.default_rng(1).standard_normal((rows, width), np.float32)})
 

@@ -42,7 +42,7 @@ MILESTONES = "BAR", "MEMBAR", "STG", "RED", "ATOM", "BRA", "EXIT", "CALL", "MUFU
 
 
 def kernels_of(name: str, layers: int, rows: int, prompt: bool, matrix_units: bool) -> dict[str, Linked]:
-    """The shaders of one step, by text, of a synthetic model cut to some layers."""
+    """Returns the shaders of one step of a synthetic model with the given number of layers, by their text."""
     _, shape, quant = named(name)
     file = opened(noise(name, replace(shape, layers=layers), quant))
     found: dict[str, Linked] = {}
@@ -62,7 +62,7 @@ def kernels_of(name: str, layers: int, rows: int, prompt: bool, matrix_units: bo
 
 
 def machine_code(wgsl: Path) -> str:
-    """The instructions of one kernel."""
+    """Returns the instructions of one kernel."""
     import zstandard
 
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +83,7 @@ def machine_code(wgsl: Path) -> str:
 
 
 def instructions(program: bytes) -> bytes:
-    """The instructions in a program's section, 16 bytes each."""
+    """Returns the instructions in a program's section, 16 bytes each."""
     for at in range(0x20, 0x200, 4):
         kind, nbytes, start = struct.unpack_from("<III", program, at)
         if kind == CODE and 0x100 < start < 0x400 and 0x80 <= nbytes <= len(program) - start:
@@ -92,13 +92,13 @@ def instructions(program: bytes) -> bytes:
 
 
 def architecture() -> str:
-    """The first GPU's, as nvdisasm calls it."""
+    """Returns the architecture of the first GPU, as nvdisasm names it."""
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     return "SM" + subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[0].replace(".", "")
 
 
 def waits(sass: str) -> list[str]:
-    """Each load, and the first instruction that waits for its result."""
+    """Returns each load, and the first instruction that waits for its result."""
     found: list[str] = []
     asked: dict[int, str] = {}  # by register
     for number, line in enumerate(filter(None, map(LINE.match, sass.splitlines()))):
@@ -120,7 +120,7 @@ def waits(sass: str) -> list[str]:
 
 
 def summary(sass: str) -> str:
-    """Number of instructions of each kind, and of registers."""
+    """Counts the instructions of each kind, and the registers."""
     texts = [GUARD.sub("", line[2]) for line in map(LINE.match, sass.splitlines()) if line]
     kinds = Counter(re.split(r"[. ]", text)[0] for text in texts if not text.startswith("NOP"))
     registers = 1 + max((int(r) for text in texts for r in REGISTER.findall(text)), default=0)

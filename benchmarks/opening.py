@@ -12,19 +12,19 @@ from rwkv_gpu.measure.synthetic import named, noise, open_synthetic, write
 
 
 def adapter_of(name: str) -> Adapter:
-    """The adapter of that name; software Vulkan if `auto` finds no GPU."""
+    """Returns the adapter of that name; software Vulkan if `auto` finds no GPU."""
     adapters = list_adapters()
     return choose(adapters, name).adapter or next(one for one in adapters if one.backend == "Vulkan")
 
 
 def open_model(model: str) -> GGUFFile:
-    """A file, or a synthetic model."""
+    """Opens a file or a synthetic model."""
     return GGUFFile.open(model) if Path(model).exists() else open_synthetic(model)
 
 
 @contextmanager
 def as_file(model: str, change: Callable[[Shape], Shape] = lambda shape: shape) -> Iterator[str]:
-    """The path of a file, or of a temporary one with the synthetic model of that name, whose shape may be changed."""
+    """Returns the path of a file, or of a temporary file with the named synthetic model. Its shape may be changed."""
     if Path(model).exists():
         yield model
         return

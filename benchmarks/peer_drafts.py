@@ -20,7 +20,7 @@ RUNS = 8, 4, 2  # tokens that a lookup compares, the longest first
 
 
 class Greedy(Peer):
-    """A model with one sequence, which can grow and be cut. Returns the most likely token."""
+    """A model with one sequence, which can be extended and cut. Returns the most likely token."""
 
     def __init__(self, path: str, threads: int, rollback: int) -> None:
         super().__init__(path, threads)
@@ -56,13 +56,13 @@ class Greedy(Peer):
         self.held = length
 
     def feed(self, ids: list, every: bool = False) -> None:
-        """The sequence grows; logits of the last token, or of every one."""
+        """Adds tokens. Returns the logits of the last token, or of each token."""
         for step in prompt(ids, 0, self.held, FILL, every):
             self.step(step)
         self.held += len(ids)
 
     def sample(self, row: int = -1) -> int:
-        """The likeliest token after a row of the last step; waits for it."""
+        """Waits for the last step. Returns the likeliest token after one of its rows."""
         return lib.llama_sampler_sample(self.sampler, self.context, row)
 
 
@@ -87,7 +87,7 @@ class Lookup:
 
 
 class Known:
-    """Tokens of a known answer, each of which is right with a probability."""
+    """Drafts tokens of a known answer, each right with a given probability."""
 
     def __init__(self, prompt: int, answer: list, right: float) -> None:
         self.prompt, self.answer, self.right = prompt, answer, right
@@ -99,7 +99,7 @@ class Known:
 
 
 class DraftModel:
-    """A small model drafts. Where the text is a known one, its tokens stand in for those that the model takes."""
+    """A small draft model. If the answer is known, the model runs, but tokens of the answer replace its own."""
 
     def __init__(self, model: Greedy, room: int, known: "Known | None") -> None:
         self.model, self.known = model, known
@@ -120,14 +120,14 @@ class DraftModel:
 
 
 class Drafting:
-    """A model that answers, and what drafts for it."""
+    """A model that answers, and the source of its drafts."""
 
     def __init__(self, path: str, threads: int, draft: str, rollback: int) -> None:
         self.model = Greedy(path, threads, rollback)
         self.small = Greedy(draft, threads, rollback) if draft else None
 
     def answer(self, ids: list, count: int, kind: str, length: int, right: "float | None", answer: list) -> dict:
-        """`count` tokens after a prompt."""
+        """Generates `count` tokens after a prompt."""
         room = len(ids) + count + length + 1
         self.model.clear(room)
         known = None if right is None else Known(len(ids), answer, right)

@@ -1,4 +1,4 @@
-"""llama.cpp at the same work: reads workloads as JSON lines, answers each with its seconds.
+"""Runs the same workloads in llama.cpp: reads them as JSON lines, answers each with its seconds.
 
 Run by `benchmarks.peers` in any Python that has llama_cpp; imports nothing of ours. Steps are those of llama-bench: a
 prompt in pieces of `chunk` tokens with the logits of the last one, or a token at a time for each sequence, waiting for
@@ -69,24 +69,24 @@ class Step:
 
 
 def prompt(ids: list, sequence: int, start: int, size: int, every: bool = False) -> list:
-    """Tokens of one sequence in steps of `size`; the logits of the last, or of every one."""
+    """Adds tokens of one sequence in steps of `size`, with the logits of the last token, or of each token."""
     rows = [(id, start + i, sequence, every or i == len(ids) - 1) for i, id in enumerate(ids)]
     return [Step(rows[at : at + size]) for at in range(0, len(rows), size)]
 
 
 def decode(ids: list, start: int) -> list:
-    """A token of each sequence in a step; the logits of all."""
+    """Adds one token of each sequence in a step, with the logits of all."""
     return [Step([(id, start + at, s, True) for s, id in enumerate(each)]) for at, each in enumerate(zip(*ids))]  # noqa: B905
 
 
 def texts(ids: list, together: int) -> list:
-    """Steps of `together` whole texts, each a sequence; each token has an embedding, and pooling combines them."""
+    """Adds whole texts in steps of `together`, each as a sequence. Every token has an embedding, for pooling."""
     some = [ids[at : at + together] for at in range(0, len(ids), together)]
     return [Step([(id, i, s, True) for s, text in enumerate(each) for i, id in enumerate(text)]) for each in some]
 
 
 class Override(ctypes.Structure):
-    """llama_model_tensor_buft_override: where tensors lie whose name matches."""
+    """The structure llama_model_tensor_buft_override: a memory type for tensors whose name matches."""
 
     _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
 
@@ -95,14 +95,14 @@ EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # of llama.cpp's --cpu-moe
 
 
 def on_the_host(pattern: bytes) -> ctypes.Array:
-    """Tensors of that name in main memory, computed by the processor; the list ends with zeros."""
+    """Places tensors of that name in main memory, for the CPU to compute. The list ends with zeros."""
     ggml = importlib.import_module("llama_cpp._ggml").libggml
     ggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
     return (Override * 2)(Override(pattern, ggml.ggml_backend_cpu_buffer_type()), Override(None, None))
 
 
 class Peer:
-    """A model that llama.cpp has loaded, and a context that is made anew where a workload needs another."""
+    """A model loaded by llama.cpp, and a context. A workload that needs another context gets a new one."""
 
     def __init__(self, path: str, threads: int, cpu_moe: bool = False, kv: str = "f16", lora: str = "") -> None:
         params = lib.llama_model_default_params()
@@ -124,7 +124,7 @@ class Peer:
         self.depth = None  # to which all sequences are filled
 
     def open(self, work: dict) -> None:
-        """A context with room for the workload."""
+        """Opens a context with room for the workload."""
         length = -(-(work["depth"] + work["tokens"] + 1) // 256) * 256
         together = work.get("together", work["batch"])
         shape = together, max(FILL, work["chunk"], together), length, work.get("kind") == "embed"
@@ -154,7 +154,7 @@ class Peer:
         self.shape, self.depth = shape, None
 
     def run(self, work: dict, ids: list) -> float:
-        """Seconds of one pass, from the depth on."""
+        """Returns the seconds of one pass, starting at the depth of the workload."""
         self.open(work)
         if work["kind"] == "embed":
             return self.embed(work, ids)
@@ -170,7 +170,7 @@ class Peer:
         return time.perf_counter() - start
 
     def embed(self, work: dict, ids: list) -> float:
-        """Seconds of one pass over texts, whose vectors llama.cpp pools."""
+        """Returns the seconds of one pass over texts, whose vectors llama.cpp pools."""
         memory = lib.llama_get_memory(self.context)  # which has those with layers as a decoder's
         steps = texts(ids, work["together"])
         start = time.perf_counter()
@@ -183,7 +183,7 @@ class Peer:
         return time.perf_counter() - start
 
     def rewind(self, batch: int, depth: int) -> None:
-        """Brings every sequence to the depth: cut off there, or, where a state cannot be cut, filled anew."""
+        """Resets every sequence to the depth: cuts it there, or fills it again if its state cannot be cut."""
         memory = lib.llama_get_memory(self.context)
         if self.depth == depth and all(lib.llama_memory_seq_rm(memory, s, depth, -1) for s in range(batch)):
             return
@@ -206,13 +206,13 @@ class Peer:
 
 
 def begin() -> None:
-    """Nothing is logged; the backends are there."""
+    """Disables logging and loads the backends."""
     lib.llama_log_set(QUIET, ctypes.c_void_p(0))
     lib.llama_backend_init()
 
 
 def say_loaded() -> None:
-    """The first line: where the model is."""
+    """Prints the first line: the device of the model."""
     print(json.dumps({"devices": devices()}), flush=True)
 
 

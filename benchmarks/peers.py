@@ -1,4 +1,4 @@
-"""The same file on the same machine by us and by builds of llama.cpp, in turns: one table.
+"""Compares this program with builds of llama.cpp on the same file and machine, in turns, in one table.
 
     python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 -t pp64,512,2048 -t tg32@512,4096x1,16
@@ -43,7 +43,7 @@ TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
 
 
 def read_test(text: str) -> Test:
-    """Parses workloads such as pp64,512@0,4096 or tg32@512x1,16"""
+    """Parses workloads such as pp64,512@0,4096 or tg32@512x1,16."""
     found = TEST.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"'{text}' is nothing like pp64,512@0,4096 or tg32@512x1,16")
@@ -53,7 +53,7 @@ def read_test(text: str) -> Test:
 
 
 def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list[Workload]:
-    """The workloads of tests, in the order given."""
+    """Returns the workloads of all tests, in the order given."""
     works = []
     for kind, tokens, depths, batches in given:
         prompts, said = (tokens, [0]) if kind == "pp" else ([0], tokens)
@@ -62,7 +62,7 @@ def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list
 
 
 def measure(sides: list[Ours | Peer], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
-    """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
+    """Returns the tokens per second of each side, measured in turns. A peer whose process ends is removed from `sides`.
 
     First each compiles its kernels, in a pass that is not counted, and then all work for `settle` seconds more, because
     clocks drop while only a compiler runs. Each side is warm when its pass begins: a device loses some milliseconds
@@ -77,7 +77,7 @@ def measure(sides: list[Ours | Peer], work: Workload, repeats: int, settle: floa
 
 
 def lap(sides: list[Ours | Peer], work: Workload, *, prepare: bool = False) -> dict[str, float]:
-    """Seconds of each in a pass."""
+    """Returns the seconds of each side in one pass."""
     seconds = {}
     for side in list(sides):
         try:
@@ -96,7 +96,7 @@ Rates = Sequence[list[float]]  # of us and of every peer
 
 
 def row(work: Workload, rates: Rates, variant: Variant | None = None, first: Rates = ()) -> str:
-    """A line of the table: our rate, then each peer's rate with our speed-up.
+    """Returns a line of the table: our rate, then each peer's rate with our speed-up.
 
     One of several variants has its name, and its difference from the `first`.
     """
@@ -111,14 +111,14 @@ def row(work: Workload, rates: Rates, variant: Variant | None = None, first: Rat
 
 
 def changed(base: list[float], rates: list[float]) -> str:
-    """The difference of the means; nothing to compare with gives nothing."""
+    """Returns the relative difference of the means; empty if there is nothing to compare with."""
     if not base or not rates or rates is base:
         return ""
     return f" ({statistics.mean(rates) / statistics.mean(base) - 1:+.1%})"
 
 
 def shown(rates: list[float]) -> str:
-    """Mean and deviation."""
+    """Returns the mean and the deviation as text."""
     if not rates:
         return "–"
     spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
@@ -127,7 +127,7 @@ def shown(rates: list[float]) -> str:
 
 
 def loaded(peers: Sequence[Peer]) -> Iterator[Peer]:
-    """The peers that started, each with a line that names its device."""
+    """Starts the peers. Returns those that started, each with a line that names its device."""
     for peer in peers:
         try:
             click.echo(f"{peer.name}: {peer.loaded()}")
@@ -197,7 +197,7 @@ def main(
     rank: int,
     device: str,
 ) -> None:
-    """Measures MODEL, a file or a synthetic name, by us and by every peer."""
+    """Measures MODEL, a file or the name of a synthetic model, with this program and every peer."""
     begin = time.monotonic()
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))

@@ -1,4 +1,4 @@
-"""A model that is served: tokens per second of many streams, time to the first token, and between tokens.
+"""Measures a served model: tokens per second of parallel streams, time to first token, and time between tokens.
 
     python -m benchmarks.serving MODEL [--device auto] [--streams 1,64] [--steady SECONDS]
     python -m benchmarks.serving MODEL --peer "llama-server -ngl 99" --device 0 --streams 1,16,64 --wait 15
@@ -72,7 +72,7 @@ class Legible:
 
 @contextlib.contextmanager
 def served(path: str, device: str, sequences: int) -> Iterator[tuple[rwkv_gpu.LLM, int]]:
-    """A server in this process: its model and its port."""
+    """Starts a server in this process. Yields its model and its port."""
 
     def load(file: str, progress: Any) -> rwkv_gpu.LLM:
         return rwkv_gpu.load(file, device=device, sequences=sequences, progress=progress)
@@ -125,7 +125,7 @@ def is_ready(port: int) -> bool:
 
 
 def by_clients(port: int, load: Load, alike: bool = False) -> Times:
-    """The streams by another process."""
+    """Runs the streams in another process."""
     command = [sys.executable, "-m", "benchmarks.clients", str(port), "--steady", str(load.seconds)]
     command += ["--streams", str(load.streams), "--tokens", str(load.tokens), *["--alike"] * alike]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -164,7 +164,7 @@ def main(
     own: str,
     wait: float,
 ) -> None:
-    """Prints a table, with a line for each number of streams and each way to ask MODEL."""
+    """Prints a table with a line for each number of streams and each way to send requests to MODEL."""
     asks: dict[str, Callable[[Load], Times]] = {}
     with ExitStack() as stack:
         path, most = stack.enter_context(as_file(model, Legible)), max(streams)

@@ -1,4 +1,4 @@
-"""The sides of a comparison: rwkv-gpu in this process, builds of llama.cpp in others, variants of a model."""
+"""The sides of a comparison: rwkv-gpu in this process, builds of llama.cpp in others, and variants of a model."""
 
 import dataclasses
 import itertools
@@ -28,11 +28,11 @@ NONE = "none"  # no adapter
 
 
 class Ended(Exception):
-    """A peer is no more."""
+    """The process of a peer has ended."""
 
 
 def begun(work: Workload) -> Workload:
-    """The first tokens of a decode, or all of a prompt, whose plans are made for its length."""
+    """Returns the first tokens of a decode, or a whole prompt, because its plans depend on its length."""
     return dataclasses.replace(work, tokens=min(work.tokens, FIRST)) if work.kind == "tg" else work
 
 
@@ -51,12 +51,12 @@ class Ours:
             warm_up(self._runner, work, self._steps(work))
 
     def warm(self, work: Workload) -> None:
-        """Work like it right before a pass: another process had the device, and whoever comes next is slow at first."""
+        """Runs similar work before a pass, because a device is slow at first after another process has used it."""
         if not work.depth:  # else the way there is work enough
             self.run(begun(work))
 
     def run(self, work: Workload) -> float:
-        """Seconds of one pass."""
+        """Returns the seconds of one pass."""
         return timed(self._runner, work, self._steps(work), self._pool).seconds
 
     def _steps(self, work: Workload) -> list[Batch]:
@@ -68,7 +68,7 @@ class Ours:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The name of a peer, and the command that runs it."""
+    """The name of a peer, and the command that starts it."""
 
     name: str
     python: str
@@ -76,13 +76,13 @@ class Spec:
 
     @classmethod
     def read(cls, text: str) -> "Spec":
-        """[NAME=]PYTHON[:FOLDER]"""
+        """Parses [NAME=]PYTHON[:FOLDER]."""
         name, _, rest = text.rpartition("=")
         python, _, folder = rest.partition(":")
         return cls(f"llama.cpp {name}".strip(), python, folder)
 
     def called(self, name: str) -> "Spec":
-        """The same by another name."""
+        """Returns the same peer with another name."""
         return dataclasses.replace(self, name=name)
 
 
@@ -111,7 +111,7 @@ class Peer:
         return ", ".join(self._answer()["devices"]) or "CPU"
 
     def prepare(self, work: Workload) -> None:
-        """Nothing: the first pass makes a context."""
+        """Does nothing: the first pass makes a context."""
 
     def warm(self, work: Workload) -> None:
         self.run(begun(work))
@@ -122,7 +122,7 @@ class Peer:
         return float(self.asked(question)["seconds"])
 
     def asked(self, question: dict[str, Any]) -> Any:
-        """Its answer."""
+        """Sends a request to the peer. Returns its answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
@@ -132,7 +132,7 @@ class Peer:
         return self._answer()
 
     def _answer(self) -> Any:
-        """The next line; there is never more than one."""
+        """Returns the next line of the peer. It never sends more than one."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], self._patience)
         line = self._process.stdout.readline() if ready else ""
@@ -144,31 +144,31 @@ class Peer:
         return f"{self.name} ended with {self._process.wait()}"
 
     def close(self) -> None:
-        """Ends it, whatever it is at."""
+        """Ends the process at once, even if it is busy."""
         self._process.kill()
         self._process.communicate()
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """One way; we and every peer run it."""
+    """A combination of options, which this program and every peer run."""
 
     kv: KVType
     lora: str  # none, attention, all, or a file
 
     @property
     def name(self) -> str:
-        """The options that are turned on."""
+        """The options that are turned on, as a name."""
         on = [f"kv {self.kv}"] * (self.kv != "f16") + [f"lora {Path(self.lora).stem}"] * (self.lora != NONE)
         return ", ".join(on)
 
     @property
     def suffix(self) -> str:
-        """Parses the names of sides."""
+        """The suffix that the options add to the name of a side."""
         return f", {self.name}" if self.name else ""
 
     def adapter(self, model: str, rank: int, folder: Path) -> str | None:
-        """The adapter's file; factors of a kind are random, and written to the folder."""
+        """Returns the file of the adapter. Random factors are written to the folder."""
         if self.lora not in KINDS:
             return None if self.lora == NONE else self.lora
         path = folder / f"{self.lora}.gguf"
@@ -179,5 +179,5 @@ class Variant:
 
 
 def variants(kv: Sequence[KVType], lora: Sequence[str]) -> list[Variant]:
-    """Every format with every adapter, in the order given."""
+    """Returns every combination of format and adapter, in the order given."""
     return [Variant(*each) for each in itertools.product(kv, lora)]

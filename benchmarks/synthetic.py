@@ -1,4 +1,4 @@
-"""GGUF files of true shapes with random weights, for measuring what trained ones would take: for llama.cpp, too.
+"""Writes GGUF files with real shapes and random weights, to measure speed here or in llama.cpp.
 
     python -m benchmarks.synthetic rwkv7-0.1b-q4_k_m OUT.gguf
 

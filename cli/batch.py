@@ -96,7 +96,7 @@ def command(
 
 @dataclass
 class Tally:
-    """How lines ended: the number of each finish reason, and the different errors with their ids, as JSON."""
+    """The results of lines as JSON: the number of each finish reason, and the different errors with their ids."""
 
     ends: Counter[str] = field(default_factory=Counter)
     errors: dict[str, list[str]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ def save_preset(chat: Chat, model: ChatModel, name: str) -> None:
 
 
 def preset_of(chat: Chat, model: ChatModel) -> Preset:
-    """What a chat adds to its model; its messages are left out."""
+    """Returns the settings that a chat adds to its model, without its messages."""
     usual = {**CHAT_DEFAULTS}
     settings = {
         setting: value

@@ -100,7 +100,7 @@ class Wanted:
     vision: Vision | None = None
 
     def companions_on(self, device: Device | None) -> Companions:
-        """What shares a device with the model, its projector as well."""
+        """Returns the files that share a device with the model, including its projector."""
         return replace(self.companions, projector=0 if self.vision is None else tower_bytes(self.vision, device))
 
 

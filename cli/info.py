@@ -73,7 +73,7 @@ class Need:
 
 
 def needs(file: GGUFFile) -> Need:
-    """What the model needs on any GPU: the weights of the file, and the states of the default number of sequences."""
+    """Returns the memory that the model needs on any GPU: the file's weights, and states for the default sequences."""
     model, most = _in_use(file)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     context = context or min(model.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
@@ -100,7 +100,7 @@ def _in_use(file: GGUFFile) -> tuple[Model, int]:
 
 
 def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
-    """What the model needs on a device, or on several together, and whether it fits."""
+    """Returns the memory that the model needs on a device, or on several together, and whether it fits."""
     model, most = _in_use(file) if len(choices) == 1 else (load_model(file), 0)
     rows, context, tokens = room_of(model, DEFAULT_SEQUENCES, DEFAULT_CHUNK, None)
     wanted = Wanted(file, model, chunk_size=rows or DEFAULT_CHUNK)

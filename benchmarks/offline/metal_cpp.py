@@ -57,14 +57,14 @@ class NotCompiled(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled shader, and the number of the binding that each of its arguments is."""
+    """A compiled shader, and the binding number of each of its arguments."""
 
     path: Path
     numbers: dict[str, int]
 
 
 def cpp_of(msl: str) -> str:
-    """MSL as C++: its literals are floats, and components are read by a call."""
+    """Converts MSL to C++: literals become floats, and components are read by a call."""
 
     def parts(found: re.Match[str]) -> str:
         return f".parts<{', '.join(str('xyzw'.index(component)) for component in found[1])}>()"
@@ -73,7 +73,7 @@ def cpp_of(msl: str) -> str:
 
 
 def msl_of(text: str) -> str:
-    """The MSL that naga writes for the entry point and its dependencies."""
+    """Returns the MSL that naga writes for the entry point and its dependencies."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.metal")
         shader.write_text(text, encoding="utf-8")
@@ -88,7 +88,7 @@ def check_types(msl: str) -> None:
 
 
 def limits_kept(msl: str) -> str:
-    """C++ that does not compile where Apple's limits are not kept."""
+    """Returns C++ that does not compile if a shader exceeds Apple's limits."""
     bound = [found for found in map(ARGUMENT.search, _parameters(msl)) if found]
     shared = [found["kind"] for found in bound if found["space"] == "threadgroup"]
     sizes = " + ".join(f"((sizeof({kind}) + 15) / 16 * 16)" for kind in shared) or "0"
@@ -99,14 +99,14 @@ def limits_kept(msl: str) -> str:
 
 
 def _parameters(msl: str) -> list[str]:
-    """The arguments of a shader's entry point."""
+    """Returns the arguments of a shader's entry point."""
     found = PARAMETERS.search(msl)
     assert found, "naga's MSL has a kernel main_"
     return found[1].split("\n")
 
 
 def width_of(wgsl: str) -> int:
-    """The lanes of a workgroup, of one dimension: a number, or a constant of the prelude."""
+    """Returns the number of lanes of a one-dimensional workgroup, given as a number or as a constant of the prelude."""
     size = WIDTH.search(wgsl)
     assert size, "a kernel has a workgroup size of one dimension"
     if size[1].isdecimal():
@@ -117,7 +117,7 @@ def width_of(wgsl: str) -> int:
 
 
 def harness(msl: str, width: int) -> str:
-    """The C++ that passes a lane its arguments and describes them."""
+    """Returns the C++ that passes a lane its arguments and describes them."""
     given, kinds, arguments, open_ended = [], [], [], []
     for parameter in _parameters(msl):
         if built_in := BUILT_IN.search(parameter):
@@ -167,7 +167,7 @@ def _elements(name: str, body: str) -> str:
 
 
 def numbers_of(linked: Linked, msl: str) -> dict[str, int]:
-    """The binding of each argument by its name in MSL, where naga may have put something behind it."""
+    """Returns the binding of each argument by its name in MSL. naga may have added a suffix to the name."""
     found = {}
     for parameter in _parameters(msl):
         argument = ARGUMENT.search(parameter)

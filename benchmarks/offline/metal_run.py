@@ -59,7 +59,7 @@ class CpuDevice(VirtualDevice):
         self.handle = SimpleNamespace(create_bind_group=lambda **_: SimpleNamespace(_internal=None))
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
-        """Zeroed memory, of whole vectors as on a GPU."""
+        """Returns zeroed memory. Its size is a multiple of a vector, as on a GPU."""
         nbytes = max(16, -(-nbytes // 16) * 16)
         path = self._folder / f"{next(self._names)}"
         return Buffer(np.memmap(path, np.uint8, "w+", shape=(nbytes,)), nbytes, purpose, Counter())
@@ -74,15 +74,15 @@ class CpuDevice(VirtualDevice):
         target.handle[target_at : target_at + nbytes] = source.handle[source_at : source_at + nbytes].copy()
 
     def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
-        """The contents of the buffer after the dispatches."""
+        """Returns the contents of the buffer after the dispatches."""
         end = buffer.nbytes if nbytes is None else offset + nbytes
         return bytes(buffer.handle[offset:end])
 
     def flush(self) -> None:
-        """Nothing is deferred."""
+        """Does nothing: no work is deferred."""
 
     def pipeline(self, linked: Linked) -> Pipeline:
-        """The program of a shader."""
+        """Returns the program of a shader."""
         handle = SimpleNamespace(_internal=None, program=compiled(linked, self._programs))
         return Pipeline(linked.name, handle, None, linked.bindings())
 
@@ -111,7 +111,7 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether it gave what numpy gives, without a race."""
+        """True if the results equal numpy's, without a race."""
         return not self.complaints and self.error <= self.trial.allowed
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ class Verdict:
 
 
 def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
-    """The trial on the CPU."""
+    """Runs the trial on the CPU."""
     verdict = Verdict(trial)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         device = CpuDevice(can, Path(folder), programs)
@@ -144,7 +144,7 @@ def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
 def covering(
     can: Capabilities, every: Iterable[Trial], few: bool = False, kernels: Collection[str] = KERNELS
 ) -> list[tuple[Trial, frozenset[str]]]:
-    """Trials that run every kernel with each of its parts, or `few` with any, with the names of the shaders of each.
+    """Returns trials that run every kernel with each of its parts, or once if `few`, and the shaders of each trial.
 
     Only the kernels matter that are among `kernels`.
     """
@@ -160,12 +160,12 @@ def covering(
 
 
 def kernels_of(shaders: Iterable[str]) -> set[str]:
-    """The kernels of shaders, by their names; several where shaders are merged."""
+    """Returns the names of the kernels in some shaders. A merged shader has several."""
     return {part.partition(".")[0] for name in shaders for part in name.split(" & ")}
 
 
 def trials_of(can: Capabilities) -> Iterator[Trial]:
-    """The doctor's, without those that compare speeds."""
+    """Returns the trials of `rwkv-gpu doctor`, without those that compare speeds."""
     return (trial for trial in cases(can, default_tuning(can)) if trial.op != "speed")
 
 

@@ -27,14 +27,14 @@ LIMIT_S = 300
 
 @dataclass(frozen=True)
 class Selection:
-    """Which shaders of a family are compiled; all of them by default."""
+    """A selection of the shaders of a family; all of them by default."""
 
     few: bool = False
     one_each: bool = False
     since: Path | None = None  # the folder of the shaders of another commit
 
     def of(self, folder: Path, family: str) -> dict[str, str]:
-        """The shaders by name."""
+        """Returns the selected shaders by name."""
         every = texts(folder, family)
         if self.since is not None:
             known = {_code(text) for text in texts(self.since, family).values()}
@@ -43,7 +43,7 @@ class Selection:
 
 
 def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
-    """A program's error about its input; empty if it accepts the input."""
+    """Returns a program's error about its input; empty if it accepts the input."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     return (
         "" if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip() or f"ended with {done.returncode}")
@@ -51,7 +51,7 @@ def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
 
 
 def parts_of(shader: str) -> frozenset[tuple[str, str]]:
-    """The kernels of a shader, each by itself and with each of its parts; several where shaders are merged."""
+    """Returns the kernels of a shader, each alone and with each of its parts; several if shaders are merged."""
     found = set()
     for one in shader.split(" & "):
         kernel, *parts = one.split(".")
@@ -60,7 +60,7 @@ def parts_of(shader: str) -> frozenset[tuple[str, str]]:
 
 
 def cover(parts: Sequence[frozenset[tuple[str, str]]]) -> list[int]:
-    """The places of sets that have all elements together: each time the set with the most that is new."""
+    """Chooses sets that together have all elements: greedily, the set with the most new elements first."""
     missing, chosen = frozenset[tuple[str, str]]().union(*parts), []
     while missing:
         chosen.append(max(range(len(parts)), key=lambda place: len(parts[place] & missing)))
@@ -69,14 +69,14 @@ def cover(parts: Sequence[frozenset[tuple[str, str]]]) -> list[int]:
 
 
 def covering(shaders: Mapping[str, str]) -> dict[str, str]:
-    """As many shaders as have every kernel with every of its parts."""
+    """Chooses enough shaders to have every kernel with each of its parts."""
     names = list(shaders)
     chosen = cover([parts_of(name.partition(" ")[2]) for name in names])  # behind a number
     return {names[place]: shaders[names[place]] for place in chosen}
 
 
 def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
-    """One shader of each kernel, the shortest; of merged dispatches their first kernel counts. The shortest first."""
+    """Returns the shortest shader of each kernel, sorted by length. A merged dispatch counts for its first kernel."""
     found: dict[str, str] = {}
     for name in sorted(shaders, key=lambda name: len(shaders[name])):
         found.setdefault(name.partition(" ")[2].partition(".")[0], name)
@@ -84,12 +84,12 @@ def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
 
 
 def _code(text: str) -> str:
-    """A shader without the line that names it."""
+    """Returns a shader without the line that names it."""
     return text.partition("\n")[2]
 
 
 def kept_lines(path: Path) -> list[dict[str, Any]]:
-    """The results of earlier runs in a file. An incomplete last line is removed."""
+    """Reads the results of earlier runs from a file. An incomplete last line is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
@@ -105,7 +105,7 @@ class Unfinished(str):
 
 
 class Kept:
-    """Verdicts of earlier runs, in a file of a line each."""
+    """Verdicts of earlier runs, in a file with one verdict per line."""
 
     def __init__(self, path: Path, programs: Sequence[Path]) -> None:
         self._programs = "".join(hashlib.sha256(program.read_bytes()).hexdigest() for program in programs)
@@ -114,7 +114,7 @@ class Kept:
         self._lock = Lock()
 
     def checked(self, check: Check, text: str, family: str) -> str:
-        """The error about a shader, from an earlier run or from this one."""
+        """Returns the error about a shader, from an earlier run or from this one."""
         name = hashlib.sha256("\0".join([self._programs, family, _code(text)]).encode()).hexdigest()[:32]
         if name not in self._known:
             complaint = check(text, family)
@@ -127,7 +127,7 @@ class Kept:
 
 
 def program(name: str) -> Path:
-    """A program on the path."""
+    """Finds a program on the path."""
     found = shutil.which(name)
     if found is None:
         raise click.ClickException(f"there is no {name} on the path; run `make offline-tools`")

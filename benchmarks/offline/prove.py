@@ -41,7 +41,7 @@ class Compiler:
 
 
 def check_tint(text: str, family: str) -> str:
-    """Tint's error about a shader. Unlike naga, Tint requires `enable subgroups`."""
+    """Returns Tint's error about a shader. Unlike naga, Tint requires `enable subgroups`."""
     with tempfile.TemporaryDirectory() as folder:
         shader, target = Path(folder, "shader.wgsl"), Path(folder, "shader.spv")
         enabled = "enable subgroups;\n" if FAMILIES[family].subgroup else ""
@@ -51,7 +51,7 @@ def check_tint(text: str, family: str) -> str:
 
 
 def check_metal(text: str, family: str) -> str:  # noqa: ARG001
-    """The error of naga or clang about a shader: types, 31 buffers, 32 KiB of threadgroup memory."""
+    """Returns the error of naga or clang about a shader: types, 31 buffers, 32 KiB of threadgroup memory."""
     try:
         check_types(msl_of(text))
     except NotCompiled as error:

@@ -1,4 +1,4 @@
-"""Mesa's stand-in for AMD's kernel driver that says it has a Strix Halo (gfx1151), which Mesa's own does not know.
+"""Patches Mesa's stub of AMD's kernel driver to report a Strix Halo (gfx1151), which the original lacks.
 
     python benchmarks/offline/strix_halo.py FOLDER
 

@@ -66,7 +66,7 @@ class Watched:
 
 
 def watched(part: str, folder: Path, python: Path, icd: str = "") -> Watched:
-    """Runs a part under the layers, and all processes that it starts."""
+    """Runs a part and all processes that it starts under the layers."""
     folder.mkdir(parents=True, exist_ok=True)
     log, pipe = folder / "messages.txt", (folder / "pipe").resolve()
     lines = "".join(f"khronos_validation.{key} = {value}\n" for key, value in SETTINGS.items())

@@ -40,7 +40,7 @@ class Commands:
         self._vulkan.vkCmdFillBuffer(self.commands, self.buffer, c.c_uint64(0), c.c_uint64(NBYTES), c.c_uint32(value))
 
     def _struct(self, layout: str, *values: float) -> int:
-        """The address of a C structure."""
+        """Returns the address of a C structure."""
         self._keep.append(c.create_string_buffer(pack(f"@{layout}", *values)))
         return c.addressof(self._keep[-1])
 

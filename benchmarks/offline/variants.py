@@ -64,23 +64,23 @@ class ShaderCollector(VirtualDevice):
         self.handle = SimpleNamespace(create_bind_group=lambda **_: SimpleNamespace(_internal=None))
 
     def upload(self, data: npt.NDArray[Any], purpose: str) -> Buffer:
-        """A buffer of that size."""
+        """Returns a buffer of the given size."""
         return self.buffer(data.nbytes, purpose)
 
     def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
-        """Nothing is stored."""
+        """Does nothing: the device has no memory."""
 
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
-        """Nothing is stored."""
+        """Does nothing: the device has no memory."""
 
     def pipeline(self, linked: Linked) -> Pipeline:
-        """Nothing is compiled."""
+        """Records the shader without compiling it."""
         self.linked.setdefault(linked.source, linked)
         return Pipeline(linked.name, SimpleNamespace(_internal=None), None, linked.bindings())
 
 
 def shaders_of(can: Capabilities) -> list[Linked]:
-    """Each shader once, in a fixed order."""
+    """Returns each shader once, in a fixed order."""
     device = ShaderCollector(can)
     for one in _probes(can):
         device.pipeline(one)
@@ -94,7 +94,7 @@ def shaders_of(can: Capabilities) -> list[Linked]:
 
 
 def shaders_of_sizes(can: Capabilities) -> list[Linked]:
-    """The shaders of known models, each once."""
+    """Returns each shader of the known models once."""
     device = ShaderCollector(can)
     for name in SHAPES:
         with open_synthetic(name) as file:
@@ -104,26 +104,26 @@ def shaders_of_sizes(can: Capabilities) -> list[Linked]:
 
 
 def record(device: VirtualDevice, trial: Trial) -> None:
-    """The shaders of one trial go to the device."""
+    """Records the shaders of one trial on the device."""
     trials._recorded(device, trial)
 
 
 def _probes(can: Capabilities) -> Iterator[Linked]:
-    """The features and limits that are requested when a device is opened."""
+    """Returns the features and limits that are requested when a device is opened."""
     if can.subgroup:
         yield link("probes/subgroup")
         yield link("probes/lanes", constants={"FARS": 3})
 
 
 def _of_model(file: GGUFFile, can: Capabilities) -> Iterator[Linked]:
-    """The dispatches of a model, for steps of several sizes."""
+    """Records the dispatches of a model for several step sizes."""
     tuning = default_tuning(can)
     for step in STEPS:
         yield from (one.linked for one in plans.dispatches_of(file, can, tuning, step)[0])
 
 
 def texts(folder: Path, family: str) -> dict[str, str]:
-    """The shaders of a family, by a number and a name, from a folder that `main` filled."""
+    """Returns the shaders of a family by number and name, from a folder that `main` wrote."""
     found = {}
     for path in sorted((folder / family).glob("*.wgsl")):
         text = path.read_text(encoding="utf-8")

@@ -57,13 +57,13 @@ def amd_environment(gpu: str, wave: str) -> dict[str, str]:
 
 
 def amd_statistics(output: str) -> dict[str, int]:
-    """Registers, spills, memory and waves. Spilled scalar registers go to vector registers, which costs little."""
+    """Returns registers, spills, memory and waves. Scalar registers spill to vector registers, which costs little."""
     found = {key: int(value) for key, value in RADV.findall(output)}
     return {key: found[key] for key in RADV_KEPT} if "VGPRs" in found else {}
 
 
 def amd_cell(every: Sequence[Compiled]) -> str:
-    """Most registers, fewest waves, most registers that are spilled, and most scratch memory of some shaders."""
+    """Returns the most registers, fewest waves, most spilled registers and most scratch memory of some shaders."""
     most = {key: max(one.statistics[key] for one in every) for key in RADV_KEPT}
     waves = min(one.statistics["Subgroups per SIMD"] for one in every)
     spilled, scratch = most["Spilled VGPRs"], most["Scratch size"]
@@ -78,13 +78,13 @@ def intel_environment(gpu: str, _: str) -> dict[str, str]:
 
 
 def intel_statistics(output: str) -> dict[str, int]:
-    """Lanes of a thread, instructions, and registers that are written to memory."""
+    """Returns the lanes of a thread, the instructions, and the registers that are spilled to memory."""
     found = ANV.findall(output)
     return dict(zip(("lanes", "instructions", "spills", "fills"), map(int, found[-1]), strict=True)) if found else {}
 
 
 def intel_cell(every: Sequence[Compiled]) -> str:
-    """How many shaders have threads of 8, 16 and 32 lanes, and the most spills of one."""
+    """Returns how many shaders have threads of 8, 16 and 32 lanes, and the most spills of one shader."""
     sizes = [one.statistics["lanes"] for one in every]
     spills = max(one.statistics["spills"] for one in every)
     text = ", ".join(f"{sizes.count(size)} of {size}" for size in sorted(set(sizes)))
@@ -106,12 +106,12 @@ VENDORS = {
 
 
 def files_of(folder: Path, family: str, selection: Selection) -> list[Path]:
-    """The files of the selected shaders."""
+    """Returns the files of the selected shaders."""
     return [folder / family / f"{name.split(' ')[0]}.wgsl" for name in selection.of(folder, family)]
 
 
 def table(columns: Columns, cell: Callable[[Sequence[Compiled]], str]) -> str:
-    """A row for each kernel, a column for each GPU: the shaders of the kernel, and a cell about those compiled."""
+    """Returns a table with a row per kernel and a column per GPU: shader counts, and figures of those compiled."""
     rows: dict[str, dict[str, list[Compiled]]] = defaultdict(lambda: defaultdict(list))
     for column, compiled in columns.items():
         for one in compiled:
@@ -125,7 +125,7 @@ def table(columns: Columns, cell: Callable[[Sequence[Compiled]], str]) -> str:
 
 
 def remarks(columns: Columns, cost: str, unit: str) -> str:
-    """For each GPU the number of shaders compiled, and the names of those that were refused or that cost something."""
+    """For each GPU, returns the number of compiled shaders, and the names of those that were refused or spill."""
     lines = []
     for column, compiled in columns.items():
         refused = [one for one in compiled if one.refusal]

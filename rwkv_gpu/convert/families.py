@@ -74,7 +74,7 @@ def _refuse_llama3(config: Config) -> list[Planned]:
 
 
 def _llama_tokens(config: Config) -> dict[str, Value]:
-    """What the tokenizers of some models have of their own; they are known by the number of tokens."""
+    """Tokenizer keys that only some models have. Such a model is recognised by its number of tokens."""
     path, found = config.folder / "tokenizer_config.json", dict[str, Value]()
     prefix = read_json(path).get("add_prefix_space") if path.is_file() else None
     if isinstance(prefix, bool):

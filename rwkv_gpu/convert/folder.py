@@ -32,7 +32,7 @@ FUSED = re.compile(r"(.+\.experts)\.gate_up_proj(?:\.weight)?")
 
 @dataclass(frozen=True)
 class Family:
-    """What differs between families."""
+    """The differences between families."""
 
     architecture: gguf.MODEL_ARCH
     defaults: Mapping[str, Default] = field(default_factory=dict)  # of config.json
@@ -67,7 +67,7 @@ class Family:
 
 
 def plan_folder(family: Family, checkpoint: Checkpoint) -> Plan:
-    """What to write for a folder of this family."""
+    """Plans the conversion of a folder of this family."""
     path = printable(str(checkpoint.path))
     if checkpoint.config.get("quantization_config"):
         raise UnsupportedModel(f"{path}: is quantised already; convert the model that it was made from")

@@ -23,7 +23,7 @@ OTHERS |= {"alpha_pattern": "a scale for each matrix"}
 
 
 def plan_adapter(checkpoint: Checkpoint, base: Path | None) -> Plan:
-    """What to write for a folder with an adapter. `base` is the folder of the model that it was trained on."""
+    """Plans the conversion of a folder with an adapter. `base` is the folder of the model that it was trained on."""
     path = printable(str(checkpoint.path))
     own = checkpoint.config
     if (kind := own.get("peft_type", "LORA")) != "LORA":

@@ -23,7 +23,7 @@ RESHAPES: dict[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to a matrix on its way: its rows and columns in another order, and a function of each number."""
+    """A change to a matrix during conversion: a new order of its rows and columns, and a function of each number."""
 
     rows: Indices | None = None
     columns: Indices | None = None

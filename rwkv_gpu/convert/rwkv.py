@@ -132,7 +132,7 @@ def layout_of(names: Mapping[str, Stored]) -> Layout | None:
 
 
 def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template: str) -> Plan:
-    """What to write for a checkpoint of this layout. Raises BadFile where tensors are missing or left."""
+    """Plans the conversion of a checkpoint of this layout. Raises BadFile if tensors are missing or unused."""
     remaining = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(layout.ignored, name)}
     known = re.escape(layout.lerps[0]).replace(r"\{i\}", r"(\d{1,4})")
     layers = 1 + max((int(found[1]) for name in remaining if (found := re.fullmatch(known, name))), default=0)

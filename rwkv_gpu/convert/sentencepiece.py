@@ -40,7 +40,7 @@ def sentencepiece(folder: Path, size: int) -> dict[str, Value]:
 
 
 def merged_pieces(folder: Path, tokenizer: Mapping[str, Any], size: int) -> dict[str, Value]:
-    """The same of a tokenizer.json with merges. A token's score is the rank of the merge that makes it."""
+    """Returns the pieces of a tokenizer.json with merges. A token's score is the rank of the merge that makes it."""
     model, added = tokenizer["model"], added_tokens(folder, tokenizer)
     controls = {text for text, special in added.values() if special}
     pairs = [one.split(" ") if isinstance(one, str) else one for one in model["merges"]]

@@ -24,7 +24,7 @@ SPACE = "\u0120"  # how a byte-level vocabulary shows a space
 
 @dataclass
 class Found:
-    """What the files of a folder say, collected from one after the other."""
+    """The findings in the files of a folder, collected file by file."""
 
     config: dict[str, Any]  # tokenizer_config.json, with what tokenizer.json adds; empty if there is none
     kinds: list[str] = field(default_factory=lambda: list(KINDS))
@@ -118,7 +118,7 @@ def _read_template(found: Found, template: Mapping[str, Any], has_config: bool) 
 
 
 def _read_separator(found: Found, between: Sequence[Mapping[str, Any]], last: str, has_config: bool) -> None:
-    """Whether a token separates the two texts of a pair."""
+    """True if a token separates the two texts of a pair."""
     known = found.named("sep"), found.named("eos")
     second = len(between) == 2 and _token(between[1]) in known and bool(_token(between[1]))
     found.added["sep"] = bool(second or (_token(between[0]) in known and _token(between[0]) and not last))
@@ -171,7 +171,7 @@ def _template_in_file(folder: Path) -> Any:
 
 
 def _normaliser(normaliser: Mapping[str, Any]) -> dict[str, Value]:
-    """Whether text becomes lower case and loses its accents before it is split."""
+    """True if text becomes lower case and loses its accents before it is split."""
     keys: dict[str, Value] = {}
     for one in _flat(normaliser):
         flags = one if one.get("type") == "BertNormalizer" else FLAGS.get(str(one.get("type")), {})

@@ -27,11 +27,11 @@ class Image(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Rows that it takes."""
+        """The rows of the image."""
 
     @property
     def advance(self) -> int:
-        """Positions that it takes."""
+        """The positions of the image."""
 
     @property
     def columns(self) -> int:
@@ -47,7 +47,7 @@ class Eyes(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether rows of an image attend to all of it."""
+        """True if rows of an image attend to all of it."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -100,11 +100,11 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The token after it."""
+        """The index of the token after the image."""
         return self.start + self.image.tokens
 
     def ids(self) -> list[int]:
-        """The ids of its rows."""
+        """The ids of the image's rows."""
         return image_ids(self.image)
 
 
@@ -179,7 +179,7 @@ class Spans:
 
 
 def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], bool]:
-    """What a step brings for its images, by name, and whether it reads one that must be read as a whole.
+    """Returns the input rows of a step's images, by name; and True if the step reads an image that must be read whole.
 
     `chunks` are the images of the sequence of each segment, and the tokens of the segment.
     """

@@ -25,7 +25,7 @@ class Described:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its data."""
+        """The size of the tensor's data in bytes."""
         return math.prod(self.shape[:-1]) * self.format.row_bytes(self.shape[-1])
 
 

@@ -51,7 +51,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format.upper() not in WRITABLE:
-            raise BadInput(f"{self.format!r} is no type that a tensor can be written in; known: {', '.join(WRITABLE)}")
+            raise BadInput(f"{self.format!r} is not a tensor type that can be written; known: {', '.join(WRITABLE)}")
         try:
             re.compile(self.pattern)
         except re.error as error:
@@ -192,7 +192,7 @@ def _why_kept(tensor: TensorInfo) -> str:
 
 
 def _grouped(tensors: Sequence[TensorInfo]) -> bool:
-    """Whether 4 or more heads share keys and values."""
+    """True if 4 or more heads share keys and values."""
     rows = {tensor.name.split(".")[-2]: tensor.shape[-2] for tensor in tensors if len(tensor.shape) > 1}
     return rows.get("attn_q", 0) >= 4 * rows.get("attn_k", 1 << 40)
 

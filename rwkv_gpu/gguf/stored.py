@@ -24,7 +24,7 @@ class Stored:
 
     @property
     def count(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def rows(self, start: int, stop: int) -> "Stored":

@@ -38,7 +38,7 @@ class Adapter:
 
     @property
     def chosen_unnamed(self) -> bool:
-        """Whether `auto` may choose it: real hardware, on a backend with compute shaders."""
+        """True if `auto` may choose it: real hardware, on a backend with compute shaders."""
         return self.kind in PREFERENCE and self.backend != "OpenGL"
 
     def facts(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Parameter:
 
     @property
     def is_experts(self) -> bool:
-        """Whether the tensor has one matrix per expert of a mixture."""
+        """True if the tensor has one matrix per expert of a mixture."""
         return len(self.shape) > 2 and "_exps." in self.name
 
     @property

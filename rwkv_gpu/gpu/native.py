@@ -308,7 +308,7 @@ class Arrival:
         self._awaited.add(self)
 
     def came(self) -> bool:
-        """Whether the map succeeded. Waits for the callback, which another thread's poll may be about to call."""
+        """True if the map succeeded. Waits for the callback, which another thread's poll may be about to call."""
         end = time.monotonic() + PATIENCE
         while not self.status and time.monotonic() < end:
             time.sleep(0.0005)  # lets the other thread run
@@ -421,7 +421,7 @@ class Upload:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the host may write into it."""
+        """True if the buffer is mapped, so that the host may write into it."""
         return bool(self._arrival.status == lib.WGPUMapAsyncStatus_Success)
 
     def open(self) -> None:

@@ -231,7 +231,7 @@ class Plan:
         return self._programs[0]
 
     def reads(self, name: str) -> bool:
-        """Whether any dispatch reads this input."""
+        """True if any dispatch reads this input."""
         return name in self._read
 
     @cached_property
@@ -291,7 +291,7 @@ class Plan:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the next submit of one step was encoded ahead."""
+        """True if the next submit of one step was encoded ahead."""
         return 1 in self._encoded
 
     def encode_ahead(self, steps: int = 1, thread: Executor | None = None) -> None:
@@ -345,7 +345,7 @@ class Plan:
         steps: int = 1,
         before: "Sequence[native.Copy]" = (),
     ) -> "native.Recording":
-        """The recording of `encode`, before wgpu validates and translates it."""
+        """Records the commands of `encode`. wgpu has not validated or translated them yet."""
         each = [commands[first:last] for commands in self._programs[:steps]]
         return native.record(self.device.handle, each, copies, stamps, before)
 

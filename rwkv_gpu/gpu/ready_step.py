@@ -21,7 +21,7 @@ class Commands:
     encoded: Callable[[], Sequence[Any]]  # returns the command buffers, after waiting for the thread that finishes them
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
-        """Whether these commands can be used for a step with this plan and these results."""
+        """True if these commands can be used for a step with this plan and these results."""
         return self.plan is plan and self.parts == parts
 
 

@@ -36,7 +36,7 @@ class Shard:
 
     @property
     def packed(self) -> bool:
-        """Whether its weights are small integers with scales."""
+        """True if its weights are small integers with scales."""
         return "formats/packed" in self.parts
 
     @property

@@ -42,7 +42,7 @@ SPILLING = (
 
 
 def is_amd(can: Capabilities) -> bool:
-    """Whether the device looks like AMD: the compiler chooses between subgroups of 32 and 64 lanes."""
+    """True if the device looks like AMD: the compiler chooses between subgroups of 32 and 64 lanes."""
     size = 64 if can.fragment else 0
     return can.subgroup and can.subgroup_size == size and can.subgroup_width == 32
 

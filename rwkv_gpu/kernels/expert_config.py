@@ -60,12 +60,12 @@ class ExpertConfig:
 
     @property
     def norms(self) -> bool:
-        """Whether a norm of x can be fused: the lanes that share a row see all of x."""
+        """True if a norm of x can be fused: the lanes that share a row see all of x."""
         return self.entry.fuses_norm
 
     @property
     def sums(self) -> bool:
-        """Whether one kernel can compute and sum the products of a row."""
+        """True if one kernel can compute and sum the products of a row."""
         return self.norms and self.tb == 1
 
     @property
@@ -102,7 +102,7 @@ class ExpertConfig:
 
     @property
     def gathers_row(self) -> bool:
-        """Whether a workgroup can compute the row of x that it reads."""
+        """True if a workgroup can compute the row of x that it reads."""
         return self.kernel == "moe/expert_gemv_int"
 
     @property
@@ -121,7 +121,7 @@ class ExpertConfig:
         return self.entry.tried_as(self) if self.entry.tried_as else None
 
     def runs_on(self, can: Capabilities) -> bool:
-        """Whether a device meets all its requirements."""
+        """True if a device meets all its requirements."""
         width = self.subgroup_width
         whole = not self.fragment or self.r * self.columns // DECODED % self.wg == 0
         return (

@@ -59,21 +59,21 @@ class GemmConfig:
 
     @property
     def norms(self) -> bool:
-        """Whether an RMS norm of x can be fused."""
+        """True if an RMS norm of x can be fused."""
         return self.entry.fuses_norm
 
     @property
     def reads_quantised(self) -> bool:
-        """Whether it reads quantised x, written by a separate dispatch or by the producer of x."""
+        """True if it reads quantised x, written by a separate dispatch or by the producer of x."""
         return self.entry.reads_quantised(self)
 
     @property
     def integers(self) -> bool:
-        """Whether it multiplies integers only."""
+        """True if it multiplies integers only."""
         return self.entry.integers_only
 
     def takes(self, part: str) -> bool:
-        """Whether its kernel has a hole for a shader part."""
+        """True if its kernel has a hole for a shader part."""
         return self.entry.takes(part)
 
     def fit(self, matrices: "Matrices") -> "Fitted":
@@ -130,7 +130,7 @@ class GemmConfig:
         return self if self.entry.self_test else None
 
     def runs_on(self, can: Capabilities) -> bool:
-        """Whether a device meets all its requirements."""
+        """True if a device meets all its requirements."""
         lanes = {"one_subgroup": self.wg == can.subgroup_size, "subgroup": can.subgroup}.get(self.lanes, True)
         width = self.subgroup_width
         return (
@@ -205,7 +205,7 @@ class GemmKernel(Kernel):
 
     @property
     def fuses_norm(self) -> bool:
-        """Whether an RMS norm can be fused: each workgroup, or the dispatch that quantises x, sees whole rows."""
+        """True if an RMS norm can be fused: each workgroup, or the dispatch that quantises x, sees whole rows."""
         return self.takes(RMS_NORM) or not self.takes(VEC4_ROWS)
 
 

@@ -22,7 +22,7 @@ class Needs:
     coherent: bool = False  # workgroups see writes of other workgroups of the dispatch
 
     def met(self, can: Capabilities) -> bool:
-        """Whether a device meets all requirements."""
+        """True if a device meets all requirements."""
         return (
             can.subgroup_width >= self.lanes
             and (not self.most_lanes or can.subgroup_width <= self.most_lanes)
@@ -82,7 +82,7 @@ class Hole:
         return replace(self, callers=callers)
 
     def called(self, parts: Collection[str]) -> bool:
-        """Whether one of these parts, or the kernel itself, calls it."""
+        """True if one of these parts, or the kernel itself, calls it."""
         return not self.callers or any(caller in parts for caller in self.callers)
 
 
@@ -100,11 +100,11 @@ class Kernel:
     part_needs: Mapping[str, Needs] = field(default_factory=dict)  # requirements of parts specific to this kernel
 
     def takes(self, part: str) -> bool:
-        """Whether it has a hole for a part."""
+        """True if it has a hole for a part."""
         return any(part in hole.parts for hole in self.holes)
 
     def accepts(self, parts: Collection[str]) -> bool:
-        """Whether it has holes for all of these parts."""
+        """True if it has holes for all of these parts."""
         return all(map(self.takes, parts))
 
     def complete(self, parts: Sequence[str]) -> list[str]:

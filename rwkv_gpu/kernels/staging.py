@@ -72,7 +72,7 @@ def fit_rows(config: GemmConfig, matrices: Matrices) -> Fitted:
 
 
 def _takes_single_pass(config: GemmConfig, matrices: Matrices) -> bool:
-    """Whether each workgroup of gemv_int has a single block of rows, and gemv_single_pass supports the matrices."""
+    """True if each workgroup of gemv_int has a single block of rows, and gemv_single_pass supports the matrices."""
     shards, widths = matrices.shards, matrices.widths
     one_width = len(set(widths)) == 1 and widths[0] % 32 == 0
     packed = all(shard.packed and shard.run == 32 for shard in shards)

@@ -132,7 +132,7 @@ def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
 
 
 def runs(tuning: Tuning, can: Capabilities) -> bool:
-    """Whether a device can run all configurations of a tuning."""
+    """True if a device can run all configurations of a tuning."""
     lanes, attention = tuning.lanes, tuning.attention
     counts = lanes.row_lanes, lanes.map_lanes, attention.workgroup_lanes, attention.decode_lanes
     reduces = {"one_subgroup": lanes.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(lanes.reduce, True)

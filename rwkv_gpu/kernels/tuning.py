@@ -24,11 +24,11 @@ class GemmLimits:
 
     @property
     def sized(self) -> bool:
-        """Whether the row depends on the size of W, its scales or the producer of x."""
+        """True if the row depends on the size of W, its scales or the producer of x."""
         return replace(self, max_rows=MANY, above_rows=0, packed=False, max_run=MANY) != GemmLimits()
 
     def fit(self, rows: int, out: int, width: int, packed: bool, run: int) -> bool:
-        """Whether a product is within them."""
+        """True if a product is within them."""
         return (
             self.above_rows < rows <= self.max_rows
             and self.min_size <= min(out, width)
@@ -55,7 +55,7 @@ class ExpertLimits:
     floats: bool = False  # only formats whose floats take less work to make than bytes
 
     def fit(self, choices: float, run: int, heads: bool, floats: bool) -> bool:
-        """Whether a product is within them."""
+        """True if a product is within them."""
         within = self.above_choices < choices <= self.max_choices and run <= self.max_run
         return within and heads >= self.heads and floats >= self.floats
 
@@ -167,7 +167,7 @@ class Tuning:
 
     @property
     def on_matrix_units(self) -> bool:
-        """Whether anything is computed on matrix units."""
+        """True if anything is computed on matrix units."""
         others = self.attention.prompts_on_matrix_units or self.recurrence.state_space_on_matrix_units
         return others or any(config.fragment for config in self.configs)
 

@@ -119,7 +119,7 @@ class Chat:
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """What the model may call, in the form of OpenAI's API. Tools are not saved."""
+        """The tools that the model may call, in the form of OpenAI's API. Tools are not saved."""
         return () if self._tools is None else self._tools.given
 
     @tools.setter
@@ -427,7 +427,7 @@ class Chat:
 
 
 def _identity(llm: Backend, chat_format: ChatFormat) -> tuple[str, bytes]:
-    """What tells a model and its projector from others."""
+    """The data that identify a model and its projector."""
     sight = chat_format.sight
     return llm.model_file.fingerprint, b"" if sight is None else sight.vision.identity
 

@@ -73,7 +73,7 @@ class Sight:
 
     @property
     def keeping(self) -> "Sight":
-        """The same, whose images have their pictures."""
+        """Returns a copy whose images include their pictures."""
         return replace(self, keeps=True)
 
     def image(self, source: Any, where: str = "the image") -> Image:
@@ -104,7 +104,7 @@ def marked(
 
 
 def has_images(messages: Any) -> bool:
-    """Whether any message has an image, which is slow to decode."""
+    """True if any message has an image, which is slow to decode."""
     if not isinstance(messages, list | tuple):
         return False
     each = [message for message in messages if isinstance(message, Mapping)]

@@ -189,7 +189,7 @@ class StoreOptions:
 
 @dataclass(frozen=True)
 class RoomOptions:
-    """How much memory sequences get, and how many rows a step has."""
+    """Options for the memory of sequences and the rows of a step."""
 
     chunk_size: int | None = None  # maximum rows of a step; None is as tuned, or 512
     sequences: int = DEFAULT_SEQUENCES  # maximum running requests

@@ -28,7 +28,7 @@ INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]+|$)")
 
 @dataclass(frozen=True)
 class Modelfile:
-    """What a Modelfile says."""
+    """The contents of a Modelfile."""
 
     base: str  # FROM: a model's name, or a path
     system: str | None = None

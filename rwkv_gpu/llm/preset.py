@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset's file says. `base` is the path of a GGUF file, `builtin`, or a name on the hub."""
+    """The contents of a preset's file. `base` is the path of a GGUF file, `builtin`, or a name on the hub."""
 
     base: str
     system: str | None = None
@@ -71,7 +71,7 @@ class Preset:
         return [*system, *self.first_messages(), *messages[own:]]
 
     def as_modelfile(self) -> str:
-        """The same as a Modelfile."""
+        """Returns the preset as the text of a Modelfile."""
         lines = [f"FROM {self.base}"]
         lines += [f'SYSTEM """{self.system}"""'] if self.system is not None else []
         lines += [f'TEMPLATE """{self.template}"""'] if self.template is not None else []

@@ -76,7 +76,9 @@ class Repository:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._failed(error) from None
         except (KeyError, TypeError, AttributeError, RecursionError):
-            raise BadInput(f"{self._endpoint} lists the files of {self.name} otherwise than the hub does") from None
+            raise BadInput(
+                f"{self._endpoint} returned a file list of {self.name} that is not in the format of the hub"
+            ) from None
         return {file.path: file for file in files}
 
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:

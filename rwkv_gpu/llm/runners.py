@@ -45,7 +45,7 @@ class Opened:
         return Companions(self.adapters, self.drafts.model, projector)
 
     def without_head(self) -> Self:
-        """The same without the model's head."""
+        """Returns a copy without the model's head."""
         model = self.model.model if isinstance(self.model, Predicting) else self.model
         return replace(self, model=model, drafts=self.drafts.without_head())
 

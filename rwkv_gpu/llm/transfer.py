@@ -188,7 +188,7 @@ class Transfer:
         return answer
 
     def _is_another(self, answer: Any, start: int) -> bool:
-        """Whether an answer is of other bytes than the ones wanted: of another place, or of a file changed meanwhile.
+        """True if a response has other bytes than requested: from another offset, or of a file that has changed.
 
         A changed file with a known sum is refused by that: some servers of one file name it by different tags.
         """

@@ -237,7 +237,7 @@ async def _alive(client: Any) -> bool:
 
 
 def _sentence(connection: Connection, error: BaseException, seconds: float) -> str:
-    """What happened to a server."""
+    """Returns a sentence about the failure of a server."""
     config = connection.config
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
@@ -257,7 +257,7 @@ def _shown(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as requests may have it."""
+    """Returns a name with only the characters that requests allow."""
     return NAME.sub("_", name)[:64] or "tool"
 
 

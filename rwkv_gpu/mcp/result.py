@@ -1,4 +1,4 @@
-"""What a call of a tool returned, as bounded text for the model."""
+"""Converts the result of a tool call to bounded text for the model."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The form that a family of transformers declares, and the reading of its tensors and sizes from a file.
+"""`Form`, the declaration of a family of transformers, and the code that reads a model of that form from a file.
 
 A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
 """
@@ -105,7 +105,7 @@ class DenseFile:
             self.hyper = replace(self.hyper, window=window)
 
     def causal(self, form: Form) -> bool:
-        """Whether attention is causal."""
+        """True if attention is causal."""
         said = self.file.bool(f"{self.arch}.attention.causal", default=True)
         return said if form.causal is None else form.causal
 
@@ -258,7 +258,7 @@ class DenseFile:
         )
 
     def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
-        """Layer i's."""
+        """Returns the attention of layer i."""
         at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
         causal = self.causal(form)
@@ -304,7 +304,7 @@ class DenseFile:
         )
 
     def feed(self, form: Form, i: int) -> FeedForward:
-        """Layer i's."""
+        """Returns the feed-forward of layer i."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
         then = form.thens[i] if form.thens else form.activation
         return FeedForward(

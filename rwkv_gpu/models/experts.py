@@ -194,7 +194,7 @@ def _by_layer(file: GGUFFile, key: str, high: int) -> tuple[int, ...]:
 
 
 def _of_layer(tensors: Tensors, values: tuple[int, ...], i: int, what: str) -> int:
-    """Layer i's of one for all, or of one for each."""
+    """Returns the value of layer i. `values` has one for all layers, or one for each."""
     value = values[0] if len(values) == 1 else values[i] if i < len(values) else 0
     if not value:
         raise tensors.bad(what, f"none for layer {i}", "a number for every layer with experts")

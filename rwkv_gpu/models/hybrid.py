@@ -256,7 +256,7 @@ class HybridFile:
 
     @property
     def has_experts(self) -> bool:
-        """Whether any layer has experts."""
+        """True if any layer has experts."""
         return self.file.int(f"{self.arch}.expert_count", low=0, default=0) > 0
 
     def kv_heads(self, heads: Sequence[int], most: int | None = None) -> Sequence[int]:
@@ -281,7 +281,7 @@ class HybridFile:
         return read_rope(self.file, self.arch, self.tensors, pairing, size, self.sizes.context)
 
     def recurrent_layers(self, interval: int) -> list[bool]:
-        """Whether each layer is recurrent: the file has a flag per layer, or the period of attention layers."""
+        """True if each layer is recurrent: the file has a flag per layer, or the period of attention layers."""
         key, layers = f"{self.arch}.attention.recurrent_layers", self.sizes.layers
         if key in self.file.metadata:
             said = np.asarray(self.file.metadata[key])

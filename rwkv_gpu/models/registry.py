@@ -111,7 +111,7 @@ MODELS = Architectures()
 
 
 def is_encoder(model: Contents) -> bool:
-    """Whether the model is an encoder: attention in both directions, or no output matrix."""
+    """True if the model is an encoder: attention in both directions, or no output matrix."""
     return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
 
 

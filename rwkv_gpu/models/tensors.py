@@ -129,11 +129,11 @@ class Tensors:
         return part_of
 
     def same_format(self, *names: str) -> bool:
-        """Whether these tensors have the same format, and can be one matrix."""
+        """True if these tensors have the same format, and can be one matrix."""
         return not self.apart(*names) and len({self._info(name, "").type for name in names}) == 1
 
     def apart(self, *names: str) -> bool:
-        """Whether one of these tensors must be a matrix of its own."""
+        """True if one of these tensors must be a matrix of its own."""
         return not self._file.apart.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
@@ -175,7 +175,7 @@ class Tensors:
             raise UnsupportedModel(f"{self._file.path}: {names}: unknown in architecture '{arch}'; update rwkv-gpu")
 
     def _is_neutral(self, name: str) -> bool:
-        """Whether it is a scale that changes nothing."""
+        """True if it is a scale that changes nothing."""
         if not name.endswith(OF_MATRICES):
             return False
         return bool((self._file.values(self._file.tensors[name]) == 1).all())

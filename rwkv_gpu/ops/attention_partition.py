@@ -192,7 +192,7 @@ def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> i
 
 
 def lanes_share_keys(cache: Cache, how: Attention, tuning: Tuning, can: Capabilities) -> bool:
-    """Whether several lanes share a key in decode."""
+    """True if several lanes share a key in decode."""
     return _sharing_keys(how.heads // cache.heads, cache.size, tuning, can) is not None
 
 

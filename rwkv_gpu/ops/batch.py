@@ -49,7 +49,7 @@ class Segment(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether a state is saved after each of its rows."""
+        """True if a state is saved after each of its rows."""
         return bool(self.kept)
 
     @property

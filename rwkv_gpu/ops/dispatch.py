@@ -102,5 +102,5 @@ def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) 
 
 
 def _waits(one: UnplacedDispatch, other: UnplacedDispatch) -> bool:
-    """Whether the second dispatch must wait for the first."""
+    """True if the second dispatch must wait for the first."""
     return bool(one.written & (other.read | other.written) or one.read & other.written)

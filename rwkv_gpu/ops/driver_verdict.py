@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether kernels on matrix units may be used, except those in `apart`."""
+        """True if kernels on matrix units may be used, except those in `apart`."""
         return self.text == RIGHT
 
 
@@ -127,7 +127,7 @@ def _place(adapter: Adapter, folder: Path) -> Path:
 
 
 def _recent(begun: Path) -> bool:
-    """Whether another process began a trial that may still run."""
+    """True if another process began a trial that may still run."""
     try:
         return time.time() - begun.stat().st_mtime < TRIAL_SECONDS
     except OSError:

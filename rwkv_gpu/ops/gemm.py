@@ -24,7 +24,7 @@ def gemm_op(node: Node | None) -> Gemm | None:
 
 
 def needs(node: Node, before: Node) -> bool:
-    """Whether a node reads a value that another one writes."""
+    """True if a node reads a value that another one writes."""
     return bool({value.root for value in before.op.writes} & {value.root for value in node.op.reads})
 
 
@@ -63,13 +63,13 @@ def fit(op: Gemm, config: GemmConfig, target: Target, shards: Sequence[Shard] | 
 
 
 def can_split_columns(op: Gemm, target: Target) -> bool:
-    """Whether columns can be split among workgroups, with the last one to finish adding up the parts."""
+    """True if columns can be split among workgroups, with the last one to finish adding up the parts."""
     joins = target.tuning.fusion.last_workgroup_reduces and target.can.coherent
     return joins and binds(op, SEVERAL, target, JOINING_BUFFERS)
 
 
 def whole(op: Gemm, target: Target) -> bool:
-    """Whether a single dispatch computes all of it."""
+    """True if a single dispatch computes all of it."""
     return len(shards_of(op, target)) == len(op.weights)
 
 
@@ -79,12 +79,12 @@ def buffers_of(op: Gemm, rows: int, target: Target) -> int:
 
 
 def binds(op: Gemm, rows: int, target: Target, more: int = 0) -> bool:
-    """Whether the device can bind all buffers of its dispatch, and `more` in addition."""
+    """True if the device can bind all buffers of its dispatch, and `more` in addition."""
     return buffers_of(op, rows, target) + more <= target.can.max_storage_buffers
 
 
 def norms_whole_rows(op: Gemm, rows: int, config: GemmConfig, target: Target) -> bool:
-    """Whether its kernel supports its prologue, which needs whole rows of x."""
+    """True if its kernel supports its prologue, which needs whole rows of x."""
     fitted, _ = fit(op, config, target)
     memory = fitted.workgroup_bytes + STATISTICS_BYTES * fitted.tb * (fitted.wg // fitted.subgroup_width)
     fits = memory <= target.can.max_workgroup_memory and binds(op, rows, target)

@@ -108,12 +108,12 @@ class StepShape:
 
     @property
     def one_row(self) -> bool:
-        """Whether the step has a single row."""
+        """True if the step has a single row."""
         return self.rows == 1
 
     @property
     def row_each(self) -> bool:
-        """Whether every sequence has one row."""
+        """True if every sequence has one row."""
         return self.decode or self.one_row
 
 
@@ -170,7 +170,7 @@ class Graph:
         return next((node for node in self._writers.get(value.root, ()) if value in node.op.writes), None)
 
     def is_output(self, value: Value) -> bool:
-        """Whether a value, or another part of its stack, is read after the step."""
+        """True if a value, or another part of its stack, is read after the step."""
         return any(output.root is value.root for output in self.outputs)
 
     def between(self, first: Node, last: Node) -> Iterator[Node]:
@@ -187,7 +187,7 @@ class Graph:
         self.nodes.insert(at, node)
 
     def touches(self, node: Node, state: State | Cache) -> bool:
-        """Whether a node reads or replaces a state."""
+        """True if a node reads or replaces a state."""
         return state in node.op.states_read or state in node.op.states_written
 
     def text(self, parameters: bool = True) -> str:

@@ -38,12 +38,12 @@ class KVFormat:
 
     @property
     def quantised(self) -> bool:
-        """Whether it has blocks with scales."""
+        """True if it has blocks with scales."""
         return self.bits < 16
 
     @property
     def rotated(self) -> bool:
-        """Whether blocks are rotated before they are stored, which spreads a large dim over its whole block."""
+        """True if blocks are rotated before they are stored, which spreads a large dim over its whole block."""
         return self.bits < 8
 
     def width(self, size: int) -> int:

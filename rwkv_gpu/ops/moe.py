@@ -106,7 +106,7 @@ class Matrices:
 
     @property
     def floats(self) -> bool:
-        """Whether decoding W to floats is less work than to bytes."""
+        """True if decoding W to floats is less work than to bytes."""
         return AS_FLOATS.keys() <= set(self.shards[0].parts)
 
     def format_parts(self, *, floats: bool) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | Non
 
 
 def multiplies_rounded(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> bool:
-    """Whether all of its dispatches multiply float16 on matrix units."""
+    """True if all of its dispatches multiply float16 on matrix units."""
     if isinstance(op, ExpertSum):
         every = () if sums_at_once(op, rows, target) else matrices_of(op.down, target)
     else:
@@ -209,7 +209,7 @@ def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
 
 
 def subgroups_rank(op: Route, width: int) -> bool:
-    """Whether subgroups of a width can choose experts: they hold all logits, and a score depends on its own logit only.
+    """True if subgroups of a width can choose experts: they hold all logits, and a score depends on its own logit only.
 
     So there are no expert groups, and scores with a selection bias are not a softmax.
     """

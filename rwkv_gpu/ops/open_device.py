@@ -50,7 +50,7 @@ def open_device(
 
 
 def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
-    """Whether `auto` uses the matrix units of an adapter if its driver is correct.
+    """True if `auto` uses the matrix units of an adapter if its driver is correct.
 
     Yes for GPUs, unless the user switched them off, or tuned this adapter and plain kernels were faster.
     """
@@ -63,7 +63,7 @@ def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
 
 
 def state_of_matrix_units(adapter: Adapter, folder: Path | None) -> str:
-    """Whether `auto` uses the matrix units that an adapter has, or why not."""
+    """Describes the use of an adapter's matrix units by `auto`: "in use", or the reason why not."""
     if folder is not None and (folder / SWITCH).exists():
         return f"off: switched off by {folder / SWITCH}"
     if not wants_matrix_units(adapter, folder):

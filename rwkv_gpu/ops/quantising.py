@@ -75,7 +75,7 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
 
 
 def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
-    """Whether each workgroup of a recurrence has whole chunks of its result, in decode."""
+    """True if each workgroup of a recurrence has whole chunks of its result, in decode."""
     if isinstance(op, TimeMix):
         return takes_one_row(op, graph.shape, target)
     can = target.can
@@ -88,7 +88,7 @@ def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
 
 
 def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
-    """Whether each workgroup of a product writes whole chunks of columns."""
+    """True if each workgroup of a product writes whole chunks of columns."""
     [product, *others] = op.products
     plain = not (others or op.merges or product.bias) and op.only(ReadQuantised, Scale)
     if op.config is None or not plain or not whole(op, target):
@@ -147,7 +147,7 @@ def rounding_for(op: ExpertProducts | ExpertSum, rows: int) -> Quantise:
 
 
 def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> bool:
-    """Whether a node can also write its only value as float16 in a unit, before an optional norm."""
+    """True if a node can also write its only value as float16 in a unit, before an optional norm."""
     op, norm = node.op, wanted.norm
     if norm and norm.weight is None:
         return False
@@ -174,20 +174,20 @@ def can_round(graph: Graph, node: Node, wanted: Quantise, target: Target) -> boo
 
 
 def rounds_normed(op: Norm, norm: Rms | None) -> bool:
-    """Whether a norm can also write its rows as float16, after an optional second norm."""
+    """True if a norm can also write its rows as float16, after an optional second norm."""
     plain = isinstance(op.how, Rms) and not op.quantises and op.y.shape[1] % MATRIX_STEP == 0
     return plain and norm is not None and norm.weight is not None
 
 
 def _heads_round(op: HeadLinear, rows: int, target: Target) -> bool:
-    """Whether a per-head product can also write float16: it is on matrix units, and no vec4 spans two heads."""
+    """True if a per-head product can also write float16: it is on matrix units, and no vec4 spans two heads."""
     units = all(head_config(one, rows, target).fragment for one in matrices_of(op.weight, target))
     whole_fours = op.weight.shape[1] % 4 == 0 and op.y.shape[1] % MATRIX_STEP == 0
     return units and whole_fours and target.can.max_storage_buffers >= BUFFERS and not op.quantises
 
 
 def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, target: Target) -> bool:
-    """Whether products with experts, or their sum before a norm, can also be written as float16."""
+    """True if products with experts, or their sum before a norm, can also be written as float16."""
     able = op.y.shape[-1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= BUFFERS and not op.quantises
     if isinstance(op, ExpertProducts):
         return able and wanted.norm is None and wanted.out.by_rows and multiplies_rounded(op, rows, target)
@@ -198,20 +198,20 @@ def _experts_round(op: ExpertProducts | ExpertSum, rows: int, wanted: Quantise, 
 
 
 def _sums_by_fragments(config: ExpertConfig, can: Capabilities) -> bool:
-    """Whether workgroups that multiply and sum have whole fragments of columns, as sums of squares require."""
+    """True if workgroups that multiply and sum have whole fragments of columns, as sums of squares require."""
     able = config.kernel == "moe/expert_gemv_int" and PART_NEEDS[NEXT_OF_BLOCK].met(can)
     return able and config.block % can.fragment == 0
 
 
 def reads_units(op: Op, norm: Rms | None) -> bool:
-    """Whether an op can read float16 rows in a unit, and apply an optional norm."""
+    """True if an op can read float16 rows in a unit, and apply an optional norm."""
     if isinstance(op, ExpertProducts | ExpertSum):
         return norm is None
     return isinstance(op, Gemm) and op.config is not None and op.config.takes(UNIT_OF_ALL)
 
 
 def multiplies_columns(config: GemmConfig) -> bool:
-    """Whether a kernel for prompts accepts B of adapters as further columns, with float16 rows."""
+    """True if a kernel for prompts accepts B of adapters as further columns, with float16 rows."""
     return config.takes(ADAPTER_COLUMNS) and config.entry.x_order == "rows"
 
 

@@ -16,7 +16,7 @@ FLOATS_IN_16_BYTES = {"F32": 1, "F16": 2, "BF16": 2}  # vec4s of weights in 16 b
 
 
 def takes_one_row(op: TimeMix, shape: StepShape, target: Target) -> bool:
-    """Whether the kernel for one row per sequence computes a time mix; that kernel includes the norm."""
+    """True if the kernel for one row per sequence computes a time mix; that kernel includes the norm."""
     return shape.row_each and target.tuning.recurrence.state_lanes_per_row > 0 and op.normed
 
 

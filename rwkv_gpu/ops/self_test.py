@@ -38,7 +38,7 @@ def settled_tuning(device: Device, tuning: Tuning) -> Tuning:
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether integer kernels agree with float ones, for every config that must be tried at start."""
+    """True if integer kernels agree with float ones, for every config that must be tried at start."""
     kinds: dict[object, tuple[GemmConfig, SelfTest]] = {}
     for config in tuning.configs:
         tried = config.tried_at_start

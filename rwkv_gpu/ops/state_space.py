@@ -49,7 +49,7 @@ class ChunksOnMatrixUnits:
         return max(tiles + 32 * side**2 + 12 * tokens + 64, 2 * 5 * side * apart + 64)
 
     def fits(self, can: Capabilities) -> bool:
-        """Whether fragments and lanes divide its sizes, and a device has the lanes and the memory."""
+        """True if fragments and lanes divide its sizes, and a device has the lanes and the memory."""
         side, lanes = self.side, self.lanes
         whole = not (self.columns % (4 * side) or self.size % (2 * side) or side**2 % (4 * lanes))
         rows = not 5 * side % (4 * lanes // self.share)

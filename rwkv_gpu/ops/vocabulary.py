@@ -310,7 +310,7 @@ class Gating:
 
     @property
     def by_score(self) -> bool:
-        """Whether experts must be chosen by their scores, because the order of the logits is not sufficient."""
+        """True if experts must be chosen by their scores, because the order of the logits is not sufficient."""
         return self.selection_bias is not None or self.groups > 1
 
 

@@ -120,7 +120,7 @@ async def tokenize(service: Service, call: Call) -> Response:
 
 
 def _piece(llm: LLM, token: int) -> str | list[int]:
-    """A token as text, or as bytes if it is a part of a character."""
+    """Returns a token as text, or as a list of bytes if it is a part of a character."""
     data = llm.tokenizer.piece(token, special=True)
     try:
         return data.decode()

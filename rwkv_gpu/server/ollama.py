@@ -424,7 +424,7 @@ async def embeddings(service: Service, call: Call) -> Response:
 
 
 def _truncate(fields: Mapping[str, Any]) -> bool:
-    """Whether texts that are too long are truncated; otherwise they are refused."""
+    """True if texts that are too long are truncated; otherwise they are refused."""
     truncate = fields.get("truncate", True)
     if not isinstance(truncate, bool):
         raise ApiError(400, f"truncate is {truncate!r}; it must be true or false", param="truncate")

@@ -243,7 +243,7 @@ def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
 
 
 def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool) -> bool:
-    """Whether `encode` adds the token of this role; required only if the file asks for it."""
+    """True if `encode` adds the token of this role; required only if the file asks for it."""
     adds = read_flag(metadata, f"add_{role}_token", default and token is not None)
     if adds and token is None:
         raise BadFile(f"{PREFIX}add_{role}_token is true, but {PREFIX}{role}_token_id is missing")

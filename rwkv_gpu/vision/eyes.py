@@ -31,7 +31,7 @@ class ModelEyes:
 
     @property
     def whole(self) -> bool:
-        """Whether rows of an image attend to all of it."""
+        """True if rows of an image attend to all of it."""
         return self.encoder.vision.family.whole
 
     @property

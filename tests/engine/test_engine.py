@@ -1,4 +1,4 @@
-"""The engine: a request in a batch gets the same answer as alone, and every request ends with a reason."""
+"""Tests of the engine: a request gets the same answer in a batch as alone, and every request ends with a reason."""
 
 import gc
 import itertools
@@ -57,7 +57,7 @@ def any_runner(request, adapter) -> Iterator[Runner]:
 
 
 class Counting:
-    """Notes the rows of every step that an engine submits."""
+    """Records the rows of every step that an engine submits."""
 
     def __init__(self, runner: Runner) -> None:
         self.rows: list[int] = []
@@ -74,7 +74,7 @@ def ids_of(count: int, seed: int = 0) -> list[int]:
 
 
 def drive(engine: Engine, steps: int = 10_000) -> dict[int, list[Update]]:
-    """The updates of all requests by id, until all have ended or `steps` steps were run."""
+    """Returns the updates of all requests by id, until all have ended or `steps` steps were run."""
     news: dict[int, list[Update]] = {}
     for _ in range(steps):
         if not engine.busy:
@@ -89,7 +89,7 @@ def tokens(updates: list[Update]) -> list[int]:
 
 
 def alone(runner: Runner, request: Request) -> list[int]:
-    """The answer of a request alone, token by token, without an engine."""
+    """Returns the answer of a single request, token by token, without an engine."""
     sampler, ids = Sampler(request.params, runner.vocabulary), list(request.ids)
     sampler.accept_all(ids)
     logits = prefill(runner, ids)[-1]
@@ -104,7 +104,7 @@ def alone(runner: Runner, request: Request) -> list[int]:
 
 
 def requests(count: int) -> list[Request]:
-    """Prompts of 1 to 61 tokens, every other near the end of a page, greedy and seeded."""
+    """Makes prompts of 1 to 61 tokens, greedy and seeded. Every second one ends near a page boundary."""
     return [
         Request(
             ids_of(1 + 3 * n if n % 2 else 62 - n, n), SamplingParams(temperature=n % 3, seed=n, max_tokens=5 + n % 9)
@@ -116,7 +116,7 @@ def requests(count: int) -> list[Request]:
 @pytest.mark.parametrize("where", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", TINY)
 def test_a_request_in_a_batch_of_16_gets_the_same_answer_as_alone(adapter, name, where):
-    """While other requests join, are cancelled and, in models with pages, are preempted: 8 run in 4 pages."""
+    """Other requests join, are cancelled and, in models with pages, are preempted: 8 run in 4 pages."""
     asked, twin = requests(16), small(name)
     expected = [alone(twin, request) for request in asked]
     runner = small(name, adapter if where == "gpu" else None, slots=8, tokens=256, cache_bytes=0)
@@ -143,7 +143,7 @@ def test_a_request_in_a_batch_of_16_gets_the_same_answer_as_alone(adapter, name,
 
 
 def test_biases_and_log_probabilities_read_no_logits_back(any_runner):
-    """The device samples all of them, steps are submitted ahead, and logits are read only where somebody asks."""
+    """The device samples all of them, steps are submitted ahead, and logits are read only if requested."""
     runner, bias = any_runner, {7: -math.inf, **dict.fromkeys(range(40, 90), 4.0)}
     ways = [
         {"temperature": 0, "logit_bias": bias},
@@ -288,7 +288,7 @@ def test_a_device_that_is_closed_midway_is_a_lost_one(adapter):
 
 
 def test_a_device_that_is_closed_is_freed(adapter):
-    """With steps on their way back, or none; its pipelines are what takes memory."""
+    """The device closes with or without steps in flight. Its pipelines use most of the memory."""
     for steps in (1, 100):
         runner = small("tiny-llama.gguf", adapter)
         engine, handle = Engine(runner), weakref.ref(runner.device.handle)
@@ -321,7 +321,7 @@ def test_memory_that_runs_out_ends_every_request_and_leaves_a_usable_engine(runn
 
 
 def test_a_request_that_gave_its_pages_back_says_the_same():
-    """Three sequences that come to 2 pages each, in 4 pages."""
+    """Three sequences grow to 2 pages each, in a memory of 4 pages."""
     asked = [Request(ids_of(50 + n, n), SamplingParams(temperature=n % 2, seed=n, max_tokens=25)) for n in range(3)]
     wide = small("tiny-llama.gguf", context=128)
     expected = [alone(wide, request) for request in asked]
@@ -335,7 +335,7 @@ def test_a_request_that_gave_its_pages_back_says_the_same():
 
 
 def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
-    """A request comes to 2 pages, and the text to 2; there are 2, and then 3."""
+    """A request grows to 2 pages, and the text needs 2. The memory has 2 pages, then 3."""
     asked = [Request(ids_of(60 + n, n), SamplingParams(temperature=n, seed=n, max_tokens=40)) for n in range(2)]
     wide, given = small("tiny-llama.gguf", context=128), ids_of(120)
     expected, logits = [alone(wide, request) for request in asked], prefill(wide, given, slot=1, every=True)
@@ -384,7 +384,7 @@ def test_100_aborted_requests_leave_every_page_free(runner):
 
 
 def test_turn_n_of_a_chat_costs_its_new_tokens_only(any_runner):
-    """And the last one said, which was never fed."""
+    """Only the new tokens are computed, and the last sampled token, which was never fed."""
     runner = any_runner
     engine, counting = Engine(runner), Counting(runner)
     ids = ids_of(40)
@@ -484,7 +484,7 @@ def test_a_long_prompt_evicts_no_requested_prefix():
 
 
 class Evens:
-    """Only even tokens, four of them."""
+    """A grammar of four even tokens."""
 
     def __init__(self) -> None:
         self.said: list[int] = []
@@ -523,7 +523,7 @@ def test_host_device_and_grammar_share_their_steps(any_runner):
 
 
 class Broken(Evens):
-    """Knows not what may come after two tokens."""
+    """A grammar that raises after two tokens."""
 
     def mask(self) -> np.ndarray:
         if len(self.said) == 2:
@@ -545,7 +545,7 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
     assert tokens(news[ids[1]]) == grammar.said and len(grammar.said) == 2
 
 
-@pytest.mark.parametrize("runner", TINY, indirect=True)  # of parts, no step is submitted ahead
+@pytest.mark.parametrize("runner", TINY, indirect=True)  # a split model submits no step ahead
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 7, 15])
 def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
     runner.ahead = look_ahead  # though it needs none
@@ -563,7 +563,7 @@ def test_looking_further_ahead_than_there_are_states_is_refused(runner):
 
 
 def test_penalties_in_the_engine_look_back_on_exactly_the_last_n_tokens(any_runner):
-    """Steps that run ahead, among others: the window moves with every token."""
+    """Some steps are submitted ahead. The penalty window moves with every token."""
     asked = [
         Request(
             ids_of(9 + n, n), SamplingParams(temperature=0, presence_penalty=100.0, penalty_last_n=n, max_tokens=14)
@@ -597,7 +597,7 @@ def test_of_unrequested_prefixes_the_least_recently_used_is_evicted_first():
 
 @pytest.mark.parametrize(("seed", "slots"), [(5, 6), (36, 4)])
 def test_every_request_has_one_last_update_where_pages_run_out(seed, slots):
-    """An answer that the host samples ends as others of its step find no pages: it must not wait to begin again."""
+    """An answer that the host samples ends while others of its step find no free pages. It must not be preempted."""
     engine = Engine(small("tiny-llama.gguf", slots=slots, tokens=256, cache_bytes=0))
     how = [SamplingParams(typical_p=0.9 if n % 2 else 1, seed=n, max_tokens=2 + (5 * n + seed) % 37) for n in range(16)]
     asked = [Request(ids_of(20 + (13 * seed + 11 * n) % 70, 10 * seed + n), params) for n, params in enumerate(how)]
@@ -609,7 +609,7 @@ def test_every_request_has_one_last_update_where_pages_run_out(seed, slots):
 
 @pytest.mark.parametrize("name", [*TINY, "tiny-gemma3.gguf"])
 def test_a_prompt_that_several_ask_at_once_is_computed_once(name):
-    """As `n` does; each answer is its own, and a model without attention computes one more token for each."""
+    """This is the case with `n`: the answers differ, and a model without attention computes one more token for each."""
     ids = ids_of(180)
     asked = [Request(ids, SamplingParams(temperature=1, seed=n, max_tokens=3)) for n in range(4)]
     expected = [alone(small(name), request) for request in asked]

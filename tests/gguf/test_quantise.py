@@ -1,4 +1,4 @@
-"""Models written again with fewer bits: errors beside ggml's, types beside llama-quantize's, bad input in one line."""
+"""Quantising a model: errors compared with ggml's, types with llama-quantize's, and bad input refused in one line."""
 
 import struct
 
@@ -348,7 +348,7 @@ def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_pa
         (["builtin", "OUT", "Q4_0", "--tensor-type", "attn"], "--tensor-type attn is not NAME=TYPE"),
         (
             ["builtin", "OUT", "Q4_0", "--tensor-type", "attn=q8_k"],
-            "'q8_k' is no type that a tensor can be written in",
+            "'q8_k' is not a tensor type that can be written",
         ),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "(=q8_0"], "'(' is no regular expression"),
         (["builtin", "OUT", "Q4_0", "--tensor-type", "attn_w=q8_0"], "no matrix of the model has a name like 'attn_w'"),

@@ -174,7 +174,7 @@ def draft_row(sequence: TokenSequence, slot: int, number: int) -> npt.NDArray[An
 
 @functools.lru_cache(1024)
 def _request_row(temperature: float, top_k: int, top_p: float, min_p: float, seed: int) -> npt.NDArray[Any]:
-    """What rows of draws of a request have in common; callers must copy it."""
+    """Returns the draw values that all rows of a request share. Callers must copy it."""
     return draw_row(SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p), seed, slot=0)
 
 

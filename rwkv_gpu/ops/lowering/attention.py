@@ -166,7 +166,7 @@ def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartit
 
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
-    """Whether a prompt attends on matrix units: the cache is float16, and heads have at most 8 fragments."""
+    """True if a prompt attends on matrix units: the cache is float16, and heads have at most 8 fragments."""
     side, size = to.can.fragment, op.cache.size
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     return (

@@ -52,7 +52,7 @@ class Result:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """Constants of the parts."""
+        """The shader constants of the parts."""
         return glu_parts(self.then)[1]
 
 

@@ -200,7 +200,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
 
 
 def _neighbours_have_a_head(to: Lowering, size: int) -> bool:
-    """Whether neighbouring lanes can hold a head in decode, four numbers each."""
+    """True if neighbouring lanes can hold a head in decode, four numbers each."""
     fours = size // 4
     return to.shape.row_each and 4 <= fours <= to.can.subgroup_width and fours & (fours - 1) == 0
 

@@ -121,7 +121,7 @@ def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
 
 
 def _joins(to: Lowering, buffers: int) -> bool:
-    """Whether the last workgroup to finish a row chooses its token, without another dispatch."""
+    """True if the last workgroup to finish a row chooses its token, without another dispatch."""
     return to.tuning.fusion.last_workgroup_reduces and to.can.coherent and to.can.max_storage_buffers >= buffers
 
 

@@ -38,7 +38,7 @@ class Norm(Op):
 
     @property
     def plain(self) -> bool:
-        """Whether it is a norm with weight and nothing else, so that a product can apply it while reading x."""
+        """True if it is a norm with weight and nothing else, so that a product can apply it while reading x."""
         return self.add is None and self.scale == self.after == 1.0 and self.how.weight is not None
 
     @property

@@ -43,11 +43,11 @@ class Gemm(Op):
         return next((stage for stage in self.stages if isinstance(stage, kind)), None)
 
     def has(self, *kinds: type[Stage]) -> bool:
-        """Whether it has a stage of any of these kinds."""
+        """True if it has a stage of any of these kinds."""
         return any(isinstance(stage, kinds) for stage in self.stages)
 
     def only(self, *kinds: type[Stage]) -> bool:
-        """Whether all its stages are of these kinds."""
+        """True if all its stages are of these kinds."""
         return all(isinstance(stage, kinds) for stage in self.stages)
 
     def plus(self, *stages: Stage) -> "Gemm":

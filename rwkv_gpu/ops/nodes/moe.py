@@ -132,7 +132,7 @@ class ExpertProducts(Op):
 
     @property
     def halves(self) -> bool:
-        """Whether one weight holds gate and up."""
+        """True if one weight holds gate and up."""
         return self.gated and len(self.weights) == 1
 
     @property

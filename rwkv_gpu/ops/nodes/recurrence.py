@@ -54,7 +54,7 @@ class Lerp(Op):
 
     @property
     def mixes_few_rows(self) -> bool:
-        """Whether the kernel for one row per sequence applies, whose lanes share a row of U."""
+        """True if the kernel for one row per sequence applies, whose lanes share a row of U."""
         return self.rank > 0 and self.rank % 4 == 0 and self.x.shape[1] % 4 == 0
 
     @property
@@ -152,7 +152,7 @@ class TimeMix(MayHaveLora):
 
     @property
     def normed(self) -> bool:
-        """Whether the result of a head is normed."""
+        """True if the result of a head is normed."""
         return self.vectors.shape[0] == 5
 
     @property

@@ -116,7 +116,7 @@ class Stage:
         return ()
 
     def accepted_by(self, kernel: Kernel) -> bool:
-        """Whether a kernel has holes for at least one of its forms."""
+        """True if a kernel has holes for at least one of its forms."""
         return any(map(kernel.accepts, self.fusions.values()))
 
     def buffers(self, rows: int) -> int:

@@ -43,7 +43,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _as_columns(graph: Graph, node: Node, target: Target) -> bool:
-    """Whether `adapters_as_columns` will apply to a step of many rows."""
+    """True if `adapters_as_columns` will apply to a step of many rows."""
     assert isinstance(node.op, AdapterUp)
     makers = [gemm_op(graph.writer(one.x)) for one in node.op.products]
     few = all(one.factor is None or one.factor.shape[1] <= MOST_COLUMNS for one in node.op.products)

@@ -50,7 +50,7 @@ def _config(graph: Graph, node: Node, gemm: Gemm, target: Target) -> GemmConfig:
 
 
 def _rounds(graph: Graph, node: Node, gemm: Gemm, target: Target) -> bool:
-    """Whether the producer of a product's x can round it."""
+    """True if the producer of a product's x can round it."""
     wanted = quantise_for(gemm, node.rows)
     makers = graph.writers(wanted.x)
     return len(makers) == 1 and can_round(graph, makers[0], wanted, target)

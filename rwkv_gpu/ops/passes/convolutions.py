@@ -54,7 +54,7 @@ WRITE_INTO_STACK: Rule[Conv1d | GroupNorm | Map | ResizeHeads, Copy] = Rule(
 
 
 def _known(pair: Pair[Conv1d, GatedDeltaRule | Ssd]) -> bool:
-    """Whether the convolution is over the kernel's input: columns of a projection (Mamba-2), or all columns."""
+    """True if the convolution is over the kernel's input: columns of a projection (Mamba-2), or all columns."""
     conv, op = pair.producer, pair.consumer
     if isinstance(op, Ssd):
         return conv.x is op.projected and not conv.gated

@@ -13,7 +13,7 @@ from .rule import ALONE, Pair, Rule
 
 
 def _adds(op: Gemm) -> bool:
-    """Whether a product does nothing but add W x to a residual, without activation or prologue."""
+    """True if a product does nothing but add W x to a residual, without activation or prologue."""
     first, *others = op.products
     plain = not (others or op.merges) and op.only(Scale, AddResidual, ReadQuantised, QuantiseResult)
     return plain and first.then == "none" and op.has(AddResidual)
@@ -25,7 +25,7 @@ def _one_scale(pair: Pair[Gemm, Gemm]) -> bool:
 
 
 def _not_merging(pair: Pair[Gemm, Gemm]) -> bool:
-    """Whether the node after the first product does not share its dispatch."""
+    """True if the node after the first product does not share its dispatch."""
     merging = gemm_op(next(pair.graph.between(pair.before, pair.node), None))
     return merging is None or not merging.merges
 
@@ -40,7 +40,7 @@ def _concatenated(pair: Pair[Gemm, Gemm]) -> Gemm:
 
 
 def _one_binding(pair: Pair[Gemm, Gemm]) -> bool:
-    """Whether both matrices have one format and fit in one binding."""
+    """True if both matrices have one format and fit in one binding."""
     op = _concatenated(pair)
     shards = shards_of(op, pair.target)
     alike = whole(op, pair.target) and len({(one.parts, one.slice.buffer) for one in shards}) == 1
@@ -100,7 +100,7 @@ def _whole_heads(pair: Pair[AttendLatent, HeadLinear]) -> bool:
 
 
 def _gathers_rows(pair: Pair[AttendLatent, HeadLinear]) -> bool:
-    """Whether each workgroup stages the whole row of a head and has a lane for each of its vec4s."""
+    """True if each workgroup stages the whole row of a head and has a lane for each of its vec4s."""
     weight = pair.consumer.weight
     configs = [head_config(each, 1, pair.target) for each in matrices_of(weight, pair.target)]
     return all(config.gathers_row and 4 * config.wg >= weight.shape[-1] for config in configs)

@@ -54,7 +54,7 @@ def _few(node: Node, target: Target) -> bool:
 
 
 def _independent(one: Node, other: Node, graph: Graph) -> bool:
-    """Whether two products are independent, and one dispatch for both is faster than two."""
+    """True if two products are independent, and one dispatch for both is faster than two."""
     if one.layer != other.layer or needs(other, one):
         return False
     if set(one.op.states_written) & set(other.op.states_read) or set(one.op.states_read) & set(other.op.states_written):

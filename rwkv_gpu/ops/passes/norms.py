@@ -54,7 +54,7 @@ def _xs(op: Reader) -> tuple[Value, ...]:
 
 
 def _kernel_norms(pair: Pair[Norm, Reader]) -> bool:
-    """Whether the kernel of the reader, or the dispatch that rounds rows for it, sees whole rows."""
+    """True if the kernel of the reader, or the dispatch that rounds rows for it, sees whole rows."""
     op, how, rows, target = pair.consumer, pair.producer.how, pair.node.rows, pair.target
     if isinstance(op, AdapterDown):
         return op.whole
@@ -68,7 +68,7 @@ def _kernel_norms(pair: Pair[Norm, Reader]) -> bool:
 
 
 def _whole_chunks(pair: Pair[Norm, Reader]) -> bool:
-    """Whether the row is a multiple of a chunk, if the kernel requires that."""
+    """True if the row is a multiple of a chunk, if the kernel requires that."""
     alone = isinstance(pair.producer.how, Rms) and not isinstance(pair.consumer, AdapterDown)
     return not alone or pair.producer.x.shape[1] % 32 == 0
 

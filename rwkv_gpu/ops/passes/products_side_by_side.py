@@ -57,14 +57,14 @@ def _passed(graph: Graph, first: Node, node: Node, op: Gemm) -> list[Node]:
 
 
 def _alike(one: Node, node: Node, op: Gemm) -> bool:
-    """Whether a node multiplies the x of a product, in the same layer."""
+    """True if a node multiplies the x of a product, in the same layer."""
     other = gemm_op(one)
     same = one.layer == node.layer and one.picked == node.picked
     return other is not None and same and other.products[0].x is op.products[0].x
 
 
 def must_precede(other: Node, op: Op) -> bool:
-    """Whether a node must stay before an op, because the op depends on it."""
+    """True if a node must stay before an op, because the op depends on it."""
     made, needed = {value.root for value in other.op.writes}, {value.root for value in op.reads}
     states = {*op.states_read, *op.states_written} & {*other.op.states_read, *other.op.states_written}
     return bool(made & needed or states)

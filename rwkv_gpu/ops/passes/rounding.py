@@ -87,13 +87,13 @@ def _able(pair: Pair[Op, Quantise]) -> Quantisable | None:
 
 
 def _right_size(pair: Pair[Op, Quantise]) -> bool:
-    """Whether the producer can write integers of the required size, or float16."""
+    """True if the producer can write integers of the required size, or float16."""
     able, size = _able(pair), pair.consumer.out.size
     return able is not None and bool(size or able.rounds) and able.size in (0, size)
 
 
 def _own_widths(pair: Pair[Op, Quantise]) -> bool:
-    """Whether the producer writes each required x as a whole."""
+    """True if the producer writes each required x as a whole."""
     able, op = _able(pair), pair.consumer
     first = op.x.offset // 4
     return able is not None and {first + start: width for start, width in op.widths}.items() <= able.widths.items()
@@ -152,7 +152,7 @@ def _rounds(pair: Pair[Op, Quantise]) -> bool:
 
 
 def _norms_first(pair: Pair[Op, Quantise]) -> bool:
-    """Whether the producer is a norm, which sees whole rows and can round them completely."""
+    """True if the producer is a norm, which sees whole rows and can round them completely."""
     return isinstance(pair.producer, Norm) and rounds_normed(pair.producer, pair.consumer.norm)
 
 
@@ -257,7 +257,7 @@ def quantise_beside_adapters(graph: Graph, target: Target) -> int:  # noqa: ARG0
 
 
 def _can_quantise(down: Node, low: AdapterDown, node: Node, op: Quantise) -> bool:
-    """Whether a node computes A x of the x to quantise, runs early enough, and quantises nothing yet."""
+    """True if a node computes A x of the x to quantise, runs early enough, and quantises nothing yet."""
     place = down.layer, down.rows, down.picked
     alike = place == (node.layer, node.rows, node.picked) and low.norm == op.norm and down.order < node.order
     whole = low.whole and low.quantise is None and all(width % FOUR == 0 for _, width in op.widths)

@@ -45,7 +45,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _comes_first(graph: Graph, node: Node, route: Route) -> bool:
-    """Whether a node comes before all readers of the shares."""
+    """True if a node comes before all readers of the shares."""
     return all(node.order < reader.order for reader in graph.readers(route.routing.shares))
 
 

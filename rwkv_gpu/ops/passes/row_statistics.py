@@ -49,7 +49,7 @@ def run(graph: Graph, target: Target) -> int:
 
 
 def _norms(reader: Node, y: Value) -> bool:
-    """Whether a node norms a row by its mean and deviation while it reads it."""
+    """True if a node norms a row by its mean and deviation while it reads it."""
     gemm = gemm_op(reader)
     if gemm is None:
         return False

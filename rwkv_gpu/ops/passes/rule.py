@@ -99,12 +99,12 @@ def _maker(graph: Graph, value: Value) -> Node | None:
 
 
 def only_reader(pair: Pair[Any, Any]) -> bool:
-    """Whether the consumer is the only reader of the value and of other parts of its stack."""
+    """True if the consumer is the only reader of the value and of other parts of its stack."""
     return pair.graph.readers(pair.value) == [pair.node]
 
 
 def no_output(pair: Pair[Any, Any]) -> bool:
-    """Whether the value is not an output of the step."""
+    """True if the value is not an output of the step."""
     return not pair.graph.is_output(pair.value)
 
 

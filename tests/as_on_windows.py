@@ -1,4 +1,4 @@
-"""A plugin of pytest that takes away what Windows lacks, so that Linux shows which tests would fail there.
+"""A pytest plugin that removes what Windows lacks, so that Linux shows which tests would fail there.
 
     python -m pytest -p tests.as_on_windows --device cpu TESTS
 
@@ -31,7 +31,7 @@ SENT = signal.SIGTERM  # of the signals of POSIX, the one that Windows can send 
 
 
 class Absent(importlib.abc.MetaPathFinder):
-    """Finds none of the modules."""
+    """An import finder that finds none of the modules."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if name in MODULES:
@@ -39,7 +39,7 @@ class Absent(importlib.abc.MetaPathFinder):
 
 
 def without_folders(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, where POSIX's folders of the system are not."""
+    """Wraps a function to fail for POSIX's system folders."""
 
     def called(path: Any = ".", *arguments: Any, **options: Any) -> Any:
         if isinstance(path, str | os.PathLike) and os.fspath(path) != os.devnull:
@@ -52,7 +52,7 @@ def without_folders(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_away() -> None:
-    """All of it, in this process."""
+    """Removes the modules and functions of POSIX from this process."""
     whole = SimpleNamespace(**vars(signal))  # what starts and ends processes goes on with
     subprocess.signal = multiprocessing.popen_fork.signal = whole  # type: ignore[attr-defined]
     for name in MODULES:

@@ -1,4 +1,4 @@
-"""Which cases of a test run by default, and cases that run as one item."""
+"""Selects the cases of a test that run by default, and runs many cases as one test item."""
 
 import functools
 import inspect
@@ -9,7 +9,7 @@ import pytest
 
 
 def slow_unless(chosen: Collection[Any] | Callable[..., bool], cases: Iterable[Any]) -> list[Any]:
-    """The cases; those that are not chosen take paths that others take, and run with --slow."""
+    """Marks cases that are not chosen as slow: they use paths that others cover, and run with --slow."""
     made = []
     for case in cases:
         values = case if isinstance(case, tuple) else (case,)
@@ -45,7 +45,7 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callab
 
 
 def _end(test: Callable[..., None], fixtures: dict[str, Any], case: dict[str, Any]) -> BaseException | None:
-    """How a case fails or is skipped."""
+    """Returns the failure or the skip of a case, if any."""
     try:
         test(**fixtures, **case)
     except Exception as error:  # noqa: BLE001  reported with the others

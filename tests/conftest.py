@@ -1,4 +1,4 @@
-"""Devices for all tests: every GPU test runs on the same adapter in each mode."""
+"""Fixtures for devices, and the selection of tests. Every GPU test runs on the same adapter in each mode."""
 
 import gc
 import itertools
@@ -104,7 +104,7 @@ def uses_gpu(item: pytest.Item) -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks what `make test` runs: every test that needs no GPU, and those on a GPU that are marked `quick` already."""
+    """Marks the tests that `make test` runs: those without a GPU, and GPU tests that are already marked `quick`."""
     if uses_gpu(item):
         item.add_marker("gpu")
     elif item.path.relative_to(HERE).as_posix() in LONG:
@@ -114,18 +114,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests of the page need a browser: `make test-page` names their folder, and has one."""
+    """Ignores the page's tests, which need a browser, unless their folder is named as in `make test-page`."""
     named = any("browser" in argument for argument in config.args)
     return True if collection_path.name == "browser" and not named else None
 
 
 def by_name(item: pytest.Item) -> int:
-    """An order of cases that is spread over all parameters, and the same in every run."""
+    """A sort key that spreads an order of cases over all parameters, the same in every run."""
     return zlib.crc32(item.nodeid.encode())
 
 
 def repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of each test marked `covering(n)` the cases in each mode beyond some that have every n values together."""
+    """Yields redundant cases of tests marked `covering(n)`: the others have every combination of n values."""
     tests: dict[tuple[str, object], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("covering"):
@@ -141,13 +141,13 @@ def repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def together(item: pytest.Item, count: int) -> set[object]:
-    """All combinations of `count` values of a case, without the mode."""
+    """Returns all combinations of `count` values of a case, without the mode."""
     indices = {name: index for name, index in item.callspec.indices.items() if name != "device"}
     return set(itertools.combinations(sorted(indices.items()), min(count, len(indices))))
 
 
 def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test all cases but a share of them in each mode but `fast`. Compiling takes most of a run."""
+    """Returns all cases of each test except a sample, in each mode but `fast`. Most of a run is compilation."""
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
     left_out: set[pytest.Item] = set()
     for item in items:
@@ -180,14 +180,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """The collector passes over what collecting made: a million objects, at each of its calls half a second."""
+    """Freezes the objects made by collection: otherwise each garbage collection visits a million of them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands and library neither read the user's cache folder nor write into it."""
+    """Sets a temporary cache folder, so that tests do not read or write the user's."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RWKV_GPU_CACHE", str(folder))
@@ -201,7 +201,7 @@ ALIVE = pytest.StashKey[dict[str, int]]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Gives freed memory back now and then: a file with many models would keep a gigabyte of it until its end."""
+    """Returns freed memory to the system now and then: a file with many models would keep a gigabyte of it."""
     if next(TESTS) % 25 == 0:
         give_back_freed_memory()
     if "loses_gpu" in item.keywords:
@@ -211,7 +211,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
-    """A GPU or command buffers that were not released fail the last test of their file."""
+    """Fails the last test of a file if a GPU or command buffers were not released."""
     alive, before = alive_on_gpus(), item.config.stash.get(ALIVE, {})
     if alive != before:
         getattr(item, "funcargs", {}).clear()  # pytest would keep what its fixtures gave for a moment longer
@@ -223,14 +223,14 @@ def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def bounded_memory() -> Iterator[None]:
-    """Devices, pipelines or plans that nothing lets go add up over a run: one that grows without end fails."""
+    """Fails if the number of devices, pipelines or plans in memory grows without bound."""
     yield
     assert peak() < MOST_MEMORY
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_outlives_its_module() -> Iterator[None]:
-    """An unclosed socket fails a test of its own file. Device memory is released after each file."""
+    """Fails a test file that leaves a socket open. Device memory is released after each file."""
     yield
     gc.collect()
     give_back_freed_memory()
@@ -246,7 +246,7 @@ def one_thread_multiplies() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def small_tiles() -> Iterator[None]:
-    """On software Vulkan models multiply 4 rows of x at a time: 16, as in tests of kernels, take seconds to compile.
+    """Limits matrix tiles on software Vulkan to 4 rows of x: 16, as in kernel tests, take seconds to compile.
 
     Without subgroups their tiles have 32 sums for each lane instead of 64.
     """
@@ -266,7 +266,7 @@ def small_tiles() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> Iterator[dict[str, Linked]]:
-    """Every shader that any device compiled since the session began, by its text, where naga is there to read it.
+    """Collects every shader that any device compiled since the session began, by its text, if naga is installed.
 
     All devices forget their pipelines when they are many.
     """
@@ -291,7 +291,7 @@ def compiled() -> Iterator[dict[str, Linked]]:
 
 @pytest.fixture(scope="session")
 def adapter(pytestconfig: pytest.Config) -> Adapter:
-    """The adapter named by --device; by default a real GPU, else software Vulkan."""
+    """Returns the adapter named by --device; by default a real GPU, otherwise software Vulkan."""
     adapters = list_adapters()
     chosen = choose(adapters, pytestconfig.getoption("--device")).adapter
     software = [a for a in adapters if a.backend == "Vulkan"]
@@ -302,14 +302,14 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
 
 @pytest.fixture(scope="session")
 def rounding(adapter: Adapter) -> float:
-    """How far off (rms) logits of deviation 2.5 may be where the device makes integers of rows of x, else 0."""
+    """Returns the allowed deviation (rms) of logits if the device quantises rows of x, else 0."""
     with Device(adapter) as device:
         return 6e-4 if any(limits.packed for limits, _ in default_tuning(device.capabilities).gemm_table) else 0.0
 
 
 @pytest.fixture(scope="module", params=MODES)
 def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
-    """The device in each mode, opened for a module: what it compiled is given back when it is closed."""
+    """Opens the device in each mode, for one test module. Its memory is released when it is closed."""
     units = request.config.getoption("--matrix-units") and request.param != "portable"
     with Device(adapter, matrix_units=units, **MODES[request.param]) as opened:
         yield opened
@@ -317,7 +317,7 @@ def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]
 
 @pytest.fixture(params=["cpu", *MODES])
 def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, object]:
-    """How to load a model: numpy, and the GPU in each mode."""
+    """Returns options to load a model: in numpy, and on the GPU in each mode."""
     if request.param == "cpu":
         return {"device": "cpu"}
     return {"device": str(adapter.index), **MODES[request.param]}
@@ -325,6 +325,6 @@ def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, objec
 
 @pytest.fixture(scope="module")
 def fast_device(pytestconfig: pytest.Config, adapter: Adapter) -> Iterator[Device]:
-    """The device as users get it, for what does not depend on the mode."""
+    """Returns the device in the mode of users, for tests that do not depend on the mode."""
     with Device(adapter, matrix_units=pytestconfig.getoption("--matrix-units")) as opened:
         yield opened

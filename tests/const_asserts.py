@@ -1,4 +1,4 @@
-"""The `const_assert`s of a shader, evaluated as a compiler would: what its constants must satisfy, without a driver."""
+"""Evaluates the `const_assert`s of a shader as a compiler would, without a driver."""
 
 import re
 
@@ -18,7 +18,7 @@ FUNCTIONS = {
 
 
 def broken_asserts(source: str) -> list[str]:
-    """The false assertions, as source text."""
+    """Returns the false assertions as source text."""
     text = COMMENT.sub("", source)
     written = dict(CONST.findall(text))
     known: dict[str, object] = dict(FUNCTIONS)
@@ -26,7 +26,7 @@ def broken_asserts(source: str) -> list[str]:
 
 
 def _value(expression: str, written: dict[str, str], known: dict[str, object]) -> object:
-    """The value of an expression of constants; those that it names are evaluated first, each once."""
+    """Evaluates an expression of constants. Each constant that it names is evaluated once."""
     python = re.sub(r"\b(0x[0-9a-f]+|\d+)[ui]\b", r"\1", expression)
     for wgsl, ours in (("&&", " and "), ("||", " or "), ("/", "//")):
         python = python.replace(wgsl, ours)

@@ -1,4 +1,4 @@
-"""Models with answers recorded from llama.cpp, where they are at hand."""
+"""Golden models: files with answers recorded from llama.cpp."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ NAMES = tuple(sorted(path.name for folder in (OWN, FOLDER) for path in folder.gl
 
 
 def golden(name: str) -> Path:
-    """The golden file of that name; skips the test if it does not exist."""
+    """Returns the golden file of that name; skips the test if it does not exist."""
     path = OWN / name if (OWN / name).is_file() else FOLDER / name
     if not path.is_file():
         pytest.skip(f"no golden file {name} in ../shared/golden next to the repository")

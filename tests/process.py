@@ -1,4 +1,4 @@
-"""The resources that this process uses, and those that other processes leave."""
+"""Measures the resources of this process, and those that other processes leave."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason=NEEDS_POSIX)
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Waits until something is so."""
+    """Waits until a condition is true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came to be so"
@@ -25,19 +25,19 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
 
 
 def descriptors() -> int:
-    """Open files of this process, where the system tells."""
+    """Returns the number of open files of this process, if the system provides it."""
     folder = Path("/proc/self/fd")
     return len(os.listdir(folder)) if folder.exists() else 0
 
 
 def give_back_freed_memory() -> None:
-    """Has the allocator return what is free. glibc's keeps it in arenas: a software GPU leaves it hundreds of MB."""
+    """Returns freed memory to the system. glibc keeps it in arenas: a software GPU leaves hundreds of MB there."""
     with contextlib.suppress(OSError, AttributeError):  # there is no such function elsewhere
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def alive_on_gpus() -> dict[str, int]:
-    """Devices that wgpu-native has not freed, and commands that keep a device's memory though nobody refers to it."""
+    """Counts devices that wgpu-native has not freed, and unreferenced commands that keep a device's memory."""
     if not hasattr(wgpu.diagnostics, "wgpu_native_counts"):  # no GPU was looked for yet
         return {}
     counts = wgpu.diagnostics.wgpu_native_counts.get_dict()
@@ -45,14 +45,14 @@ def alive_on_gpus() -> dict[str, int]:
 
 
 def resident() -> int:
-    """Bytes of memory that this process uses, where the system tells."""
+    """Returns the bytes of memory that this process uses, if the system provides it."""
     give_back_freed_memory()
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
 
 
 def peak() -> int:
-    """Bytes of memory that this process ever used at a time, where the system tells."""
+    """Returns the peak memory of this process in bytes, if the system provides it."""
     try:
         import resource
     except ImportError:  # on Windows

@@ -1,4 +1,4 @@
-"""Runs what a model says on the GPU, for tests: records, poisons, replays, reads."""
+"""Runs a model function on the GPU for tests: records, poisons, replays, reads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -43,17 +43,17 @@ KERNEL_OF: dict[str, GemmKernel] = {
 
 
 def gemm_configs(device: Device) -> dict[str, GemmConfig]:
-    """Every kind of matrix kernel that this device can run, at several sizes."""
+    """Returns every kind of matrix kernel that this device can run, at several sizes."""
     return {name: config for name, (_, config) in gemm_trials(device.capabilities).items()}
 
 
 def bare_tuning(config: GemmConfig, **values: Any) -> Tuning:
-    """What every device can run, with one kernel for matrix products and some other values."""
+    """Returns a tuning for any device, with one kernel for matrix products and some other values."""
     return default_tuning(LIMITS["default"]).only(config).changed(**values)
 
 
 def tunings(device: Device) -> dict[str, Tuning]:
-    """Every way this device can spread work over lanes."""
+    """Returns every way to distribute work over lanes on this device."""
     can = device.capabilities
     shapes = gemm_configs(device)
     ways = {"workgroup": bare_tuning(TILE).preferring((GemmLimits(2), shapes["gemv"]))}
@@ -69,14 +69,14 @@ def tunings(device: Device) -> dict[str, Tuning]:
 
 
 def named(arrays: Arrays) -> dict[str, Weight]:
-    """The weights as a model sees them."""
+    """Returns the weights as a model sees them."""
     return {name: Weight(name, array.shape) for name, array in arrays.items()}
 
 
 def record(
     device: Device, says: Says, arrays: Arrays, inputs: Arrays, rows: int, tuning: Tuning | None = None
 ) -> tuple[Plan, Scratch]:
-    """The plan for up to `rows` rows; `inputs` give dtypes and the shapes of a row."""
+    """Returns the plan for up to `rows` rows; `inputs` give dtypes and the shapes of a row."""
     scratch = Scratch(device)
     tuning = tuning or default_tuning(device.capabilities)
     recorder = Recorder(device, upload_weights(device, arrays), rows, scratch, tuning)
@@ -87,7 +87,7 @@ def record(
 
 
 def run_plan(plan: Plan, scratch: Scratch, inputs: Arrays, rows: int) -> dict[str, np.ndarray]:
-    """One replay over poisoned memory: what is not written reads as NaN."""
+    """Replays a plan once over poisoned memory: values that are not written read as NaN."""
     for buffer in scratch.buffers:
         plan.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
     plan.run(rows, {name: array[:rows] for name, array in inputs.items()})
@@ -97,12 +97,12 @@ def run_plan(plan: Plan, scratch: Scratch, inputs: Arrays, rows: int) -> dict[st
 def on_gpu(
     device: Device, says: Says, arrays: Arrays, inputs: Arrays, rows: int, tuning: Tuning | None = None
 ) -> dict[str, np.ndarray]:
-    """What the GPU says for all of `inputs`, in a plan made for `rows` rows."""
+    """Returns the GPU's results for all of `inputs`, from a plan for `rows` rows."""
     plan, scratch = record(device, says, arrays, inputs, rows, tuning)
     return run_plan(plan, scratch, inputs, len(next(iter(inputs.values()))))
 
 
 def on_cpu(says: Says, arrays: Arrays, inputs: Arrays) -> dict[str, np.ndarray]:
-    """What the reference says."""
+    """Returns the results of the reference."""
     reference = Reference({name: array.astype(np.float32) for name, array in arrays.items()})
     return says(reference, named(arrays), **inputs)

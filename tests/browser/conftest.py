@@ -1,4 +1,4 @@
-"""The page in Debian's Chromium, against a real server with the built-in model; answers are canned where a test needs them."""
+"""Fixtures for the page in Debian's Chromium, against a real server with the built-in model."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def server() -> Iterator[Served]:
 
 @dataclass
 class Controls:
-    """The controls that any page has shown so far, and those that a test has used, by name."""
+    """All controls that any page has shown so far, and those that a test has used, by name."""
 
     seen: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
@@ -127,14 +127,14 @@ USAGE = {
 
 
 def events(*chunks: dict[str, Any], finish: str = "stop") -> str:
-    """An answer as the server streams it."""
+    """Encodes an answer as the server streams it."""
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
     lines = [f"data: {json.dumps(one)}\n\n" for one in (*chunks, last, USAGE)]
     return "".join([*lines, "data: [DONE]\n\n"])
 
 
 def answers(page: Page, *texts: str, **more: Any) -> list[dict[str, Any]]:
-    """Has the server answer with these texts, in turn and the last for ever; gives the bodies of the requests as they come."""
+    """Makes the server answer with these texts in turn, and the last one repeatedly. Yields the request bodies."""
     bodies: list[dict[str, Any]] = []
 
     def answer(route: Route) -> None:
@@ -147,12 +147,12 @@ def answers(page: Page, *texts: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def text_of(page: Page) -> str:
-    """The text of the last answer."""
+    """Returns the text of the last answer."""
     return page.locator(f"{LAST} >> .markdown >> nth=0").text_content() or ""
 
 
 def ask_without_end(page: Page) -> None:
-    """Asks for an answer that does not end by itself, and waits until it has begun."""
+    """Requests an answer that does not end by itself, and waits until it has begun."""
     page.click("#settings-button")
     page.fill("dialog textarea >> nth=1", ENDLESS)
     page.click("dialog button.primary")

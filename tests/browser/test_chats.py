@@ -1,4 +1,4 @@
-"""Chats around their messages: defaults, presets, imports, titles, drawings, formulas, models and the installed page."""
+"""Chat features of the page: defaults, presets, imports, titles, drawings, formulas, models and installation."""
 
 import io
 import json
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_imported_is_one_sentence_and_stores_nothing(page)
 
 
 def titled(page, *titles):
-    """Answers requests for titles, which do not stream; gives their bodies."""
+    """Answers requests for titles, which do not stream. Yields their bodies."""
     bodies = []
 
     def answer(route):
@@ -296,7 +296,7 @@ def test_models_are_managed_with_an_admin_key(make_page, tmp_path):
 
 
 def test_a_download_shows_its_progress_and_is_cancelled(page):
-    """The server's answers are canned: a download that stands still."""
+    """Canned server answers show a download that makes no progress."""
     state = {
         "value": "downloading",
         "progress": {"a.gguf": {"done": 3, "total": 12}, "b.gguf": {"done": 1, "total": 4}},
@@ -326,7 +326,7 @@ def test_a_download_shows_its_progress_and_is_cancelled(page):
 
 
 def test_the_page_opens_without_its_server_once_it_was_visited(browser):
-    """The service worker has the page of the last visit; the stored chats are there."""
+    """The service worker serves the page of the last visit, and the stored chats are available."""
     with serving() as served:
         url = f"http://localhost:{served.port}/"
         context = browser.new_context()

@@ -1,4 +1,4 @@
-"""Every control of the page, keys alone, and paper."""
+"""Tests of every control of the page, of the keyboard alone, and of printing."""
 
 import re
 from pathlib import Path

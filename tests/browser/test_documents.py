@@ -1,4 +1,4 @@
-"""Documents of a conversation: PDF files, passages that match a question, and citations."""
+"""Documents in a conversation: PDF files, passages that match a question, and citations."""
 
 import re
 
@@ -68,7 +68,7 @@ def test_a_message_waits_until_its_document_is_read(page):
 
 
 def test_long_documents_go_in_passages_that_are_cited_and_open(page):
-    """Two files, by their words: no encoder is loaded. Passages that the model has seen are not sent again."""
+    """Two files are searched by words, because no encoder is loaded. Passages that were sent are not sent again."""
     bodies = answers(page, "Badgers eat worms [1], and `a[1]` stays [9].", "Owls hunt at night [12].")
     facts = [f"Fact {n} says something about number {n}." for n in range(40)]
     attach(
@@ -116,7 +116,7 @@ def test_the_whole_text_of_long_documents_goes_where_the_chat_is_set_so(page):
 
 
 def test_a_loaded_encoder_chooses_the_passages(page):
-    """Vectors decide against the words; passages are embedded once, and without vectors the words decide."""
+    """Search uses vectors rather than words. Passages are embedded once; without vectors, words are used."""
     bodies = answers(page, "ok")
     inputs = []
 

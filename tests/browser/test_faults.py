@@ -1,4 +1,4 @@
-"""What the page does when the server is started again, loads a model, or asks for a key; and what breaks its policy."""
+"""Tests of the page when the server restarts, loads a model, or requires a key; and of its content policy."""
 
 import re
 import signal
@@ -22,7 +22,7 @@ PIECES = r'\["(fox|owl)"(,\s*"(fox|owl)")*[^\]]*'  # of the endless answer: noth
 
 
 class Process:
-    """A server of its own, which can be killed and started again on its port."""
+    """A server in a separate process, which can be killed and restarted on its port."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,7 @@ def test_deleting_a_conversation_while_it_is_answered_deletes_it(page):
 
 @pytest.fixture
 def slow_load() -> Iterator[tuple[Callable[..., object], threading.Event]]:
-    """Loads the second model as slowly as a test wants."""
+    """Delays the load of the second model until the test continues."""
     half = threading.Event()
 
     def loading(path: str, progress: Callable[[int, int], None]) -> object:

@@ -1,4 +1,4 @@
-"""Whatever a model writes, its Markdown is shown: in time linear in its length, streamed as at once, by known elements only."""
+"""Markdown of any model output is shown in linear time, the same streamed as at once, with known elements only."""
 
 import pytest
 from playwright.sync_api import CDPSession, Page
@@ -36,7 +36,7 @@ TIMES = 8
 
 
 def seconds(session: CDPSession, page: Page, text: str) -> float:
-    """Seconds of a processor for a text."""
+    """Returns the CPU seconds for a text."""
     before = busy_seconds(session)
     page.evaluate("text => { for (const piece of pieces(text)) markdown(piece); }", text)
     return busy_seconds(session) - before

@@ -1,4 +1,4 @@
-"""The page as people use it."""
+"""Tests of the page in typical use."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def test_a_question_is_answered_by_the_model_and_the_answer_has_its_figures(page
 
 
 def test_what_has_streamed_stays_in_place_while_more_comes(page):
-    """Nothing flickers: only the last block of an answer is drawn anew."""
+    """Only the last block of a streamed answer is drawn again, so nothing flickers."""
     page.evaluate("""async () => {
         const conversation = newConversation();
         const parent = addNode(conversation, null, "user", "go");
@@ -160,7 +160,7 @@ def test_thoughts_are_folded_and_timed_and_tools_are_shown(page):
 
 
 def becomes_idle(server):
-    """Whether nothing runs any more, within a few seconds: far less than a stream goes on without a reader."""
+    """True if the server becomes idle within a few seconds. An unread stream would run far longer."""
     end = time.monotonic() + 20
     while server.engine.busy and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""How fast the page is: its first paint, long conversations, and fast streams."""
+"""Tests of the page's speed: its first paint, long conversations, and fast streams."""
 
 import os
 from statistics import median
@@ -52,19 +52,19 @@ STREAM = """async () => {
 
 
 def paint(page: Page) -> float:
-    """Milliseconds from the navigation to the first paint with content."""
+    """Returns the milliseconds from the navigation to the first paint with content."""
     page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     return float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
 
 
 def busy_seconds(session: CDPSession) -> float:
-    """Seconds of a processor that the page's thread has used so far."""
+    """Returns the CPU seconds that the page's thread has used so far."""
     metrics: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
     return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
 
 def is_quiet() -> bool:
-    """Whether this machine has little else to do, so that times are the page's own."""
+    """True if this machine has little other work, so that the times measure the page."""
     return os.getloadavg()[0] < (os.cpu_count() or 1) / 2
 
 

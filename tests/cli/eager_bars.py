@@ -1,11 +1,11 @@
-"""The command line with bars that appear in the middle of the work, as they do where it takes long."""
+"""Runs the command line with progress bars that appear in the middle of the work, as in a long run."""
 
 from rwkv_gpu.cli import bars
 from rwkv_gpu.cli.main import main
 
 
 class Eager(bars.Bar):
-    """A bar whose time to appear comes at its second update; only if its own timer was started."""
+    """A bar that becomes visible at its second update, provided that its own timer was started."""
 
     updates = 0
 

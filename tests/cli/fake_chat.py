@@ -1,4 +1,4 @@
-"""A chat without a model, for tests of what is around it: it says what it was asked, as slowly as it is told.
+"""A chat without a model, to test its user interface: it repeats the question, as slowly as requested.
 
 Run as a module it is a chat in a terminal: python -m tests.cli.fake_chat [--delay SECONDS] [--session FILE] ...
 """
@@ -124,7 +124,7 @@ class FakeSession:
 
 
 class FakeLLM:
-    """Knows nothing but its context."""
+    """A model that has only a context."""
 
     context = 4096
     tokenize = staticmethod(list)

@@ -1,4 +1,4 @@
-"""The page docs/cli.md, from the --help of every command. `python -m tests.cli.help_pages > docs/cli.md` writes it."""
+"""Generates docs/cli.md from the --help of every command: `python -m tests.cli.help_pages > docs/cli.md`."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ Row = tuple[str, str, str]  # group, names and meaning of an option
 
 
 def page() -> str:
-    """The whole page. Options with the same text in several commands are listed once, in a table for each group."""
+    """Returns the whole page. Options that several commands share are listed once, in a table for each group."""
     commands = {name: command for name in sorted(COMMANDS) if (command := _command(name)) and name != "run"}
     rows = {name: _rows(command) for name, command in commands.items()}
     counts = Counter(row for listed in rows.values() for row in listed)
@@ -68,7 +68,7 @@ def page() -> str:
 
 
 def groups_of(section: str) -> list[str]:
-    """The titles of the groups of shared options that the section of a command names."""
+    """Returns the titles of the groups of shared options that a command's section names."""
     return re.findall(r"\[([\w ]+)\]\(#[\w-]+-options\)", section)
 
 
@@ -83,7 +83,7 @@ def _usage(name: str, command: click.Command) -> str:
 
 
 def _text(command: click.Command) -> str:
-    """The help of a command as one paragraph."""
+    """Returns the help of a command as one paragraph."""
     return _escaped(" ".join((command.help or "").split()))
 
 
@@ -97,7 +97,7 @@ def _rows(command: click.Command) -> list[Row]:
 
 
 def _index() -> str:
-    """A table of all commands by purpose."""
+    """Returns a table of all commands by purpose."""
     named = [name for names in PURPOSES.values() for name in names.split()]
     assert sorted(named) == sorted(COMMANDS), "name each command in PURPOSES"
     rows = [
@@ -107,7 +107,7 @@ def _index() -> str:
 
 
 def _sentence(meaning: str) -> str:
-    """A meaning with its default in parentheses: Port. (default: 8080)"""
+    """Returns the help of an option with its default in parentheses: Port. (default: 8080)"""
     return re.sub(r"  \[(.*)\]$", r" (\1)", meaning)
 
 
@@ -124,13 +124,13 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Markdown that shows a text as it is, except for code in backticks."""
+    """Escapes a text for Markdown, except for code in backticks."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if at % 2 else re.sub(r"([|<*\[\]])", r"\\\1", part) for at, part in enumerate(parts))
 
 
 def _also(rows: list[Row], shared: dict[str, list[Row]]) -> str:
-    """The shared options of a command: whole groups, groups with exceptions, or single options."""
+    """Returns the shared options of a command: whole groups, groups with exceptions, or single options."""
     texts = []
     for group, listed in shared.items():
         has, lacks = [row for row in listed if row in rows], [row for row in listed if row not in rows]

@@ -56,7 +56,7 @@ class Usual:
 
 @dataclass(frozen=True)
 class Run:
-    """A command on its way, or at its end."""
+    """A command that runs or has ended."""
 
     name: str
     process: "subprocess.Popen[bytes]"
@@ -88,7 +88,7 @@ class Run:
 
 
 def catches_signals(pid: int) -> bool:
-    """Whether a process blocks SIGTERM, which its thread of signals waits for; not on Linux: after a while."""
+    """True if a process blocks SIGTERM, which its thread of signals waits for; not on Linux: after a while."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -99,7 +99,7 @@ def catches_signals(pid: int) -> bool:
 
 
 def prepared(folder: Path, device: str) -> dict[str, str]:
-    """The files that commands read, by name."""
+    """Writes the files that commands read, and returns them by name."""
     text = folder / "text.txt"
     text.write_text("The sea is wide and the land is far.\n" * 60, encoding="utf-8")
     (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n' * LINES, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Screens of commands that print tables or facts, as text: `python -m tests.cli.screens` writes them again.
+"""Writes the recorded screens of commands that print tables or facts: `python -m tests.cli.screens`.
 
 Nothing in them depends on the machine: devices, memory, speeds and the version are given.
 """
@@ -37,7 +37,7 @@ ADAPTERS = [
 
 
 def bench_results(_runner, works, *_):
-    """Speeds as if they were measured, without a GPU."""
+    """Returns benchmark results with fixed speeds, without a GPU."""
     for number, work in enumerate(works):
         passes = (Timing(0.1 * (1 + number), 0.0), Timing(0.11 * (1 + number), 0.0))
         yield Result(work, passes, None, None)
@@ -45,7 +45,7 @@ def bench_results(_runner, works, *_):
 
 @contextlib.contextmanager
 def given(width: int, folder: Path) -> Iterator[None]:
-    """A machine with two adapters, two models and 8 GiB, and a terminal of this width."""
+    """Simulates a machine with two adapters, two models and 8 GiB, and a terminal of this width."""
     models = folder / "cache" / "models" / "owner" / "a-model-with-a-long-name-GGUF"
     models.mkdir(parents=True)
     (models / "a-model-with-a-long-name-Q4_K_M.gguf").write_bytes(bytes(3 << 20))
@@ -68,7 +68,7 @@ def given(width: int, folder: Path) -> Iterator[None]:
 
 
 def screen(name: str, width: int, folder: Path) -> str:
-    """The first lines of what a command shows in a terminal of this width."""
+    """Returns the first lines that a command prints in a terminal of this width."""
     with given(width, folder):
         done = CliRunner().invoke(cli, COMMANDS[name])
     return "".join(done.output.splitlines(keepends=True)[:FIRST])

@@ -1,4 +1,4 @@
-"""`/file`: the text of a file goes with the next message, whatever the file is."""
+"""`/file` adds the text of any file to the next message."""
 
 import sys
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Progress bars show the stage that is going on."""
+"""Progress bars show the current stage."""
 
 import io
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`rwkv-gpu batch`: every line has its answer, once, whatever happens in between."""
+"""`rwkv-gpu batch` writes exactly one answer for each line, in spite of interruptions."""
 
 import json
 

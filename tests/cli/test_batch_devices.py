@@ -1,4 +1,4 @@
-"""A batch on several devices: one output, which a second run goes on with."""
+"""A batch on several devices has one output, which a second run continues."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def answers(path: Path) -> dict[int, str]:
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
-    """The processes of the devices."""
+    """Returns the processes of the devices."""
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 

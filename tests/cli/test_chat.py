@@ -1,4 +1,4 @@
-"""`rwkv-gpu chat` with a model: through a pipe, with a session, and what it refuses."""
+"""Tests of `rwkv-gpu chat` with a model: through a pipe, with a session, and its refusals."""
 
 import hashlib
 import os
@@ -159,7 +159,7 @@ def test_a_reader_who_goes_away_is_not_spoken_of():
 
 
 def test_without_a_model_the_built_in_one_answers_within_seconds():
-    """Measured in CPU time, which does not grow with what else the machine does."""
+    """The time is CPU time, so other load on the machine does not change it."""
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "chat", "--device", "cpu"]
     before = os.times()
     done = subprocess.run(command, input=b"Hello! Who are you?", capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""`/model` in the chat: another model goes on, and nothing is lost where it cannot."""
+"""`/model` in the chat changes the model. If that fails, nothing is lost."""
 
 import signal
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ FIRST, SECOND = OWN / "tiny-rwkv7.gguf", OWN / "tiny-llama.gguf"
 
 
 class Asks:
-    """A user who answers every question alike."""
+    """A simulated user who gives the same reply to every question."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []

@@ -1,4 +1,4 @@
-"""The chat in a real terminal: typed, interrupted, resized, pasted into. A fake repeats what it hears."""
+"""Tests of the chat in a real terminal: typing, interrupts, resizing and pasting. A fake model repeats its input."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.process import until
 
 @pytest.fixture
 def chat(tmp_path, request):
-    """A chat on the prompt; `request.param` gives more options."""
+    """Starts a chat and waits for its prompt; `request.param` gives more options."""
     (tmp_path / "code.md").write_text("Two:\n```python\nprint(1)\n```\n\n```python\nprint(2)\n```\n")
     terminal = open_chat(tmp_path, getattr(request, "param", ""))
     yield terminal
@@ -234,7 +234,7 @@ def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, bracke
 
 @pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
 def test_what_is_typed_at_once_after_ctrl_c_is_the_next_message(chat):
-    """In one write, so that no program could tell the keys apart by time."""
+    """The keys arrive in one write, so no program can separate them by time."""
     for number in (1, 2, 3):
         chat.type("x " * 100)
         chat.wait(f"{2 * number - 1}: you said")
@@ -345,7 +345,7 @@ def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
 
 
 def test_an_interrupt_ends_the_chat_without_a_key(tmp_path):
-    """From outside and at the prompt, where no key was pressed."""
+    """The signal comes from outside, at the prompt, where no key was pressed."""
     chat = open_chat(tmp_path, "--session talk.chat")
     try:
         chat.type("kept")
@@ -407,7 +407,7 @@ def session(folder, name="my.chat", options="", before=""):
 
 
 def kept(folder, name="my.chat"):
-    """The questions in each branch of a file, and the current branch."""
+    """Returns the questions in each branch of a file, and the current branch."""
     current, chats = json.loads((folder / name).read_text())
     return [[m["content"] for m in chat if m["role"] == "user"] for chat in chats], current
 

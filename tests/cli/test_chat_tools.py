@@ -1,4 +1,4 @@
-"""Calls of tools in the chat: shown, confirmed once or for always, refused, stopped, and bounded on the screen."""
+"""Tool calls in the chat are shown, confirmed once or always, refused, stopped, and bounded on the screen."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ CALL = r'Sure\.<tool_call>\n\{"name": "add", "arguments": \{"a": 1, "b": 2\}\}\n
 
 
 class Servers:
-    """One tool, which repeats its arguments."""
+    """A tool server with one tool, which repeats its arguments."""
 
     def __init__(self, answers=True):
         self.tools, self.faults, self.called = [RemoteTool("add", "tiny", "add", "Adds.\nMore.", {})], [], []

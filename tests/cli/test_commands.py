@@ -1,4 +1,4 @@
-"""What all commands have in common: names in the environment, errors in one line, a start that waits for nothing."""
+"""Common behaviour of all commands: environment variables, errors in one line, and a fast start."""
 
 import json
 import re

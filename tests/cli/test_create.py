@@ -1,4 +1,4 @@
-"""`rwkv-gpu create`: a Modelfile becomes a name that all commands know."""
+"""`rwkv-gpu create` makes a model name from a Modelfile, which all commands know."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`rwkv-gpu devices`, as its user sees it."""
+"""Tests of the output of `rwkv-gpu devices`."""
 
 import json
 import subprocess
@@ -73,7 +73,7 @@ def test_a_closed_pipe_is_quiet():
 
 
 def test_without_a_driver_the_remedy_is_named():
-    """A loader that finds no driver at all, as on a machine fresh from the installer."""
+    """A Vulkan loader without any driver, as on a newly installed machine."""
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "devices", "--device", "0"]
     nowhere = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent", "WGPU_BACKEND": "vulkan"}
     hide_gl = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "LIBGL_DRIVERS_PATH": "/nonexistent"}

@@ -1,4 +1,4 @@
-"""Text of files, models and clients moves no cursor: what a terminal gets of it has no control characters."""
+"""Text from files, models and clients cannot move the cursor: terminal output has no control characters."""
 
 import io
 import logging
@@ -34,7 +34,7 @@ def model(tmp_path):
 
 
 def on_terminal(arguments, folder):
-    """The output of a command whose standard output and standard error are a terminal."""
+    """Returns the output of a command whose standard output and standard error are a terminal."""
     import pty
 
     master, slave = pty.openpty()

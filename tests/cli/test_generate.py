@@ -1,4 +1,4 @@
-"""`rwkv-gpu generate`, as its user sees it."""
+"""Tests of `rwkv-gpu generate`."""
 
 import json
 
@@ -92,7 +92,7 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
     "command", [("generate", "-p", "word " * 100), ("chat", "word " * 100, "--template", "chatml")], ids=lambda c: c[0]
 )
 def test_what_is_too_long_for_the_context_names_the_option_that_helps(command):
-    """The library's own remedies are arguments that the command line does not have."""
+    """The library's error suggests Python arguments, which the command line does not have."""
     model = str(OWN / "tiny-llama.gguf")
     done = CliRunner().invoke(cli, [command[0], model, "--device", "cpu", "-c", "64", *command[1:]])
     assert done.exit_code == 2
@@ -128,7 +128,7 @@ def test_a_form_that_is_none_is_refused(arguments):
 
 
 def test_a_suffix_asks_for_the_text_between(monkeypatch):
-    """No tiny model has tokens for that: some of its tokens stand in for them."""
+    """No tiny model has infill tokens, so other tokens are used for them."""
     from rwkv_gpu.text import vocabulary
 
     monkeypatch.setattr(vocabulary, "_read_infill", lambda *_: (11, 12, 13))

@@ -1,4 +1,4 @@
-"""What users of llama.cpp, ollama, mlx-lm and OpenAI's API type works here as it does there."""
+"""Commands accept what users of llama.cpp, ollama, mlx-lm and OpenAI's API usually type."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_a_first_argument_that_looks_like_a_model_is_one(tmp_path):
     ids=lambda arguments: arguments[0],
 )
 def test_without_a_file_every_command_takes_the_built_in_model(arguments):
-    """Either left out, as `builtin`, or by its path, first or by -m."""
+    """The model is omitted, given as `builtin`, or given by its path, as an argument or with -m."""
 
     def steady(text: str) -> str:
         return "" if arguments[0] == "bench" or "available" in text or '"needs"' in text else text
@@ -298,7 +298,7 @@ def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
 
 @posix
 def test_what_is_written_to_a_closed_standard_error_is_not_in_the_results(tmp_path):
-    """The next file to be opened would get the number 2, and with it what a native library prints there."""
+    """The next opened file would get descriptor 2, and with it the output of native libraries."""
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"prompt": "The sea"}\n', encoding="utf-8")
     code = (

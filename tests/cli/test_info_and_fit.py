@@ -1,4 +1,4 @@
-"""`rwkv-gpu info` and `fit`, as their user sees them."""
+"""Tests of the output of `rwkv-gpu info` and `fit`."""
 
 import json
 
@@ -119,7 +119,7 @@ def test_fit_counts_them_where_they_lie_of_several_devices(tmp_path):
 
 @pytest.mark.parametrize("value", [[], [4], [4, 2, 4], [0, 0], "text", ["a", "b"], 1.5])
 def test_numbers_by_layer_of_any_kind_are_shown_or_refused(tmp_path, value):
-    """A file of a family that is not supported may say everything otherwise."""
+    """In a file of an unsupported family, any key may have another meaning."""
     parts = take_apart(golden("tiny-llama.gguf").read_bytes())
     kinds = {list: ARRAY, str: STRING, float: F64}
     given = value.encode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Markdown as it streams: it reads the same however it was cut, breaks between words, and keeps code as it is."""
+"""Streamed Markdown looks the same for any chunks, breaks between words, and does not change code."""
 
 import io
 
@@ -43,7 +43,7 @@ plain *
 
 
 def shown(text: str, cuts=(), width: int = 60) -> list[tuple[str, str]]:
-    """Every character that is written, with its style."""
+    """Returns every written character with its style."""
     said: list[tuple[str, str]] = []
     markdown = Markdown(lambda text, style: said.extend((char, style) for char in text), lambda: width)
     edges = [0, *sorted(cuts), len(text)]
@@ -58,7 +58,7 @@ def plain(text: str, width: int = 60) -> str:
 
 
 def styled(text: str, style: str) -> str:
-    """The words that are written in a style."""
+    """Returns the words that are written in a style."""
     return " ".join("".join(char if name == style else " " for char, name in shown(text)).split())
 
 

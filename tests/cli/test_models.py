@@ -1,4 +1,4 @@
-"""`models`, and short names in every command. A local server plays the hub, and a catalogue of one model its models."""
+"""Tests of `models`, and of short names in every command. A local server replaces the hub, with a catalogue."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ def run(hub, monkeypatch, tmp_path):
 
 @pytest.fixture
 def card(monkeypatch):
-    """A GPU of 8 GiB that reads 200 GB/s."""
+    """Returns a GPU with 8 GiB that reads 200 GB/s."""
     place = models.Place("Test GPU (Vulkan, DiscreteGPU)", 8 * GIB, 200e9, numpy=False)
     monkeypatch.setattr(models, "place_of", lambda _: place)
     return place
@@ -117,7 +117,7 @@ def test_a_short_name_is_offered_and_pulled_and_then_used_by_every_command(run, 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 0), ("n\n", 1)])
 def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
     class Terminal:
-        """`sys` of a program on a terminal."""
+        """A substitute for `sys` in a program on a terminal."""
 
         class stdin:
             isatty = staticmethod(lambda: True)

@@ -1,4 +1,4 @@
-"""Commands that need no GPU open none: what only reads a file, and everything with --device cpu."""
+"""Commands that need no GPU open none: those that only read a file, and all with --device cpu."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ CPU = ("--device", "cpu")
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    """A machine on which looking for a GPU is an error."""
+    """Makes every search for a GPU an error."""
 
     def refuse(*_, **__):
         raise AssertionError("a GPU was looked for")

@@ -1,4 +1,4 @@
-"""What commands say of a loaded model: what lies in main memory, and what is not stored as was asked."""
+"""Notes of commands about a loaded model: tensors in main memory, and caches in another format than requested."""
 
 from dataclasses import replace
 

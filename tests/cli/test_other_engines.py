@@ -1,4 +1,4 @@
-"""Options of other engines work, are left out with a note, or are errors that name what to use."""
+"""Options of other engines work, are ignored with a note, or are refused with an alternative."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_the_table_of_the_page_is_that_of_the_parser():
 
 
 def test_every_option_of_the_table_works_or_is_explained():
-    """In each command that loads a model, whatever it is followed by."""
+    """The option is tried in each command that loads a model, with every kind of following argument."""
     for title in ("chat", "run", "generate", "serve", "batch", "embed"):
         one = command(title)
         own = {name for option in one.params for name in option.opts}
@@ -49,7 +49,7 @@ def test_every_option_of_the_table_works_or_is_explained():
 
 
 def outcome(one: click.Command, words: list[str]) -> list[str] | str:
-    """The translated words, or the message that refuses them."""
+    """Returns the translated arguments, or the error message."""
     try:
         return translated(one, words)
     except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""`rwkv-gpu plan`, as its user sees it: no GPU is needed for named limits."""
+"""Tests of `rwkv-gpu plan`, which needs no GPU for named limits."""
 
 import json
 

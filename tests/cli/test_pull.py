@@ -1,4 +1,4 @@
-"""`pull`, `list` and `rm`, and names in place of files in every command. A local server plays the hub."""
+"""Tests of `pull`, `list` and `rm`, and of model names in every command. A local server replaces the hub."""
 
 import json
 

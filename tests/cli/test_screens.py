@@ -1,4 +1,4 @@
-"""Tables and facts look right in wide and narrow terminals: whole words, no empty columns, no line that is too long."""
+"""Tables and facts look right in wide and narrow terminals: whole words, no empty columns, no long lines."""
 
 import pytest
 from rich.cells import cell_len

@@ -1,4 +1,4 @@
-"""The command that serves: it listens, answers, and ends by a signal as other servers do."""
+"""`rwkv-gpu serve` listens, answers, and ends on a signal as other servers do."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`rwkv-gpu ps` and `stop`: servers that run are listed and stopped, those that were killed are not."""
+"""`rwkv-gpu ps` and `stop` list and stop running servers, and ignore killed ones."""
 
 import json
 import os

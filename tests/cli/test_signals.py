@@ -1,4 +1,4 @@
-"""A signal ends a command at any moment, at once and quietly, and no file is ever half written."""
+"""A signal ends a command at any moment, quickly and quietly, and leaves no incomplete file."""
 
 import os
 import random
@@ -27,14 +27,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def interruptible():
-    """Processes that are started hear Ctrl-C, also where a shell has started the tests with it ignored."""
+    """Makes started processes react to Ctrl-C, even if a shell started the tests with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def started(*arguments: str, text: str = "", main: Sequence[str] = MAIN) -> subprocess.Popen:
-    """A command that can catch signals by now: on a full machine Python alone takes a second to start."""
+    """Starts a command and waits until it can catch signals. On a busy machine Python alone takes a second to start."""
     # `unhurried` imports numpy before it blocks signals: a thread of BLAS would get them.
     threads = {"OPENBLAS_NUM_THREADS": "1"} if main is UNHURRIED else {}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -49,7 +49,7 @@ def started(*arguments: str, text: str = "", main: Sequence[str] = MAIN) -> subp
 
 
 def moments(count: int, most: float) -> list[float]:
-    """Random, but the same each time; spread over the start, the loading and the answer."""
+    """Returns random but reproducible moments, spread over the start, the loading and the answer."""
     return [random.Random(number).uniform(0.0, most) for number in range(count)]
 
 

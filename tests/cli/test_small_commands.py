@@ -1,4 +1,4 @@
-"""`tokenize`, `perplexity`, `embed`, `download` and `completion`, as their user sees them."""
+"""Tests of `tokenize`, `perplexity`, `embed`, `download` and `completion`."""
 
 import hashlib
 import json

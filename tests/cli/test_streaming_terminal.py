@@ -1,4 +1,4 @@
-"""Commands that print results while they work, in a real terminal: what they print stays on the screen, unharmed."""
+"""Commands that print results while they work, in a real terminal: the printed text stays complete."""
 
 import json
 
@@ -19,7 +19,7 @@ pytestmark = posix
 
 
 def shown_by(command: str, folder) -> str:
-    """All that an 80-column terminal shows of a command, joined where it breaks lines."""
+    """Returns all text that an 80-column terminal shows of a command. Wrapped lines are joined."""
     terminal = Terminal(f"{EAGER} {command}", folder, height=50)
     try:
         assert terminal.left() == 0
@@ -30,7 +30,7 @@ def shown_by(command: str, folder) -> str:
 
 @pytest.fixture(scope="module")
 def sea():
-    """What the built-in model says after "The sea": some lines of text."""
+    """Returns the built-in model's continuation of "The sea", which has several lines."""
     with rwkv_gpu.load(builtin_model(), device="cpu") as llm:
         return llm.generate("The sea", temperature=0, max_tokens=120, seed=1).text
 
@@ -69,5 +69,5 @@ def test_each_result_of_a_batch_stays_a_line_of_json(tmp_path):
 
 
 def squeezed(text: str) -> str:
-    """A text without the blanks and ends of lines that a terminal adds or drops."""
+    """Removes the blanks and line ends that a terminal adds or drops."""
     return "".join(text.split())

@@ -1,4 +1,4 @@
-"""Markdown tables fit the terminal, and lose no word."""
+"""Markdown tables fit the terminal without losing a word."""
 
 import pytest
 from rich.cells import cell_len

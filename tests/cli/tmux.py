@@ -1,4 +1,4 @@
-"""A terminal that tests can type into and look at: tmux."""
+"""A tmux terminal, in which tests can type and read the screen."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ PYTHON = f"{sys.executable} -X faulthandler"
 
 
 class Terminal:
-    """A window of tmux in which a command runs in a shell, so that its exit code shows when it ends."""
+    """A tmux window with a command in a shell. The exit code is visible when it ends."""
 
     def __init__(self, command: str, folder: Path, *, width: int = 80, height: int = 24, **environment: str) -> None:
         if shutil.which("tmux") is None:
@@ -64,25 +64,25 @@ class Terminal:
         self._tmux("send-keys", *names)
 
     def paste(self, text: str, *, brackets: bool = True) -> None:
-        """Pastes as a terminal does, in brackets where the program has asked for them, or as one that knows none."""
+        """Pastes text as a terminal does, with or without bracketed paste."""
         path = self.folder / "paste"
         path.write_text(text, encoding="utf-8")
         self._tmux("load-buffer", str(path))
         self._tmux("paste-buffer", *(["-p"] if brackets else []))
 
     def clipboard(self) -> str:
-        """The text that the program copied last."""
+        """Returns the text that the program copied last."""
         return self._tmux("show-buffer")
 
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
     def screen(self, *, history: bool = False, joined: bool = False) -> str:
-        """What is seen, and what was; `joined`, without the line ends that the terminal made."""
+        """Returns the visible screen and its history. `joined` removes the line ends added by the terminal."""
         return self._tmux("capture-pane", "-p", *(["-S", "-"] if history else []), *(["-J"] if joined else []))
 
     def pid(self) -> int:
-        """The process of the command."""
+        """Returns the process of the command."""
         shell = self._tmux("display-message", "-p", "#{pane_pid}").strip()
         children = Path(f"/proc/{shell}/task/{shell}/children")
         if children.exists():
@@ -90,7 +90,7 @@ class Terminal:
         return int(subprocess.check_output(["pgrep", "-P", shell]).split()[0])  # macOS
 
     def wait(self, text: str, *, history: bool = False, gone: bool = False) -> str:
-        """The screen, once it shows a text, or shows it no more."""
+        """Waits until the screen shows a text, or no longer shows it. Returns the screen."""
         end = time.monotonic() + PATIENCE
         while True:
             screen = self.screen(history=history)
@@ -102,7 +102,7 @@ class Terminal:
             time.sleep(0.05)
 
     def left(self) -> int:
-        """The exit code of the command. Its terminal must be as it was."""
+        """Returns the exit code of the command. The state of its terminal must be unchanged."""
         self.wait("\nleft ", history=True)
         code = self.screen(history=True).rpartition("\nleft ")[2].split()[0]
         end = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""The command line with all the time it wants to save a session when a signal comes, for tests on a loaded machine.
+"""Runs the command line without a time limit for saving a session after a signal, for tests on a busy machine.
 
 Users wait for less than a second: then the process ends, saved or not (`GRACE` of cli/repl.py).
 """
@@ -10,7 +10,7 @@ from rwkv_gpu.cli.main import main
 
 
 def give_time() -> None:
-    """Has a chat wait ten minutes for its session to be saved."""
+    """Allows a chat ten minutes to save its session."""
     repl.GRACE = dict.fromkeys(signal.Signals, 600.0)
 
 

@@ -1,4 +1,4 @@
-"""A server for programs that we did not write. `make test-clients` installs them; without them these tests skip."""
+"""A server for third-party clients. `make test-clients` installs them; without them these tests are skipped."""
 
 from collections.abc import Iterator
 
@@ -18,26 +18,26 @@ def server() -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def url(server: Served) -> str:
-    """The name of a client's setting for the base URL."""
+    """Returns the name of a client's setting for the base URL."""
     return f"http://localhost:{server.port}/v1"
 
 
 @pytest.fixture(scope="session")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Script]]:
-    """The URL of a server whose model follows a script, and the script."""
+    """Starts a server whose model follows a script. Yields its URL and the script."""
     with scripted_server(tmp_path_factory.mktemp("scripted")) as (served, script):
         yield f"http://localhost:{served.port}", script
 
 
 @pytest.fixture
 def root(scripted: tuple[str, Script]) -> str:
-    """The URL of the server with the scripted model."""
+    """Returns the URL of the server with the scripted model."""
     return scripted[0]
 
 
 @pytest.fixture
 def script(scripted: tuple[str, Script]) -> Iterator[Script]:
-    """The script; it must be said to its end."""
+    """Returns the script. The test fails if a part of it is unused at the end."""
     found = scripted[1]
     found.say()
     yield found

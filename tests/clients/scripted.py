@@ -28,7 +28,7 @@ SPACE = b" \n"
 
 
 class Follower:
-    """The logits of one answer: highest for what comes next. White space of the script and of a grammar may differ."""
+    """The logits of one answer: highest for the next scripted token. White space may differ from the script."""
 
     def __init__(self, script: bytes, tokens: list[bytes], end: int, diverged: list[str]) -> None:
         self._script, self._tokens, self._end = script, tokens, end
@@ -52,7 +52,7 @@ class Follower:
         return scores
 
     def _after(self, piece: bytes) -> int | None:
-        """The place in the script after these bytes; None if they do not continue it."""
+        """Returns the position in the script after these bytes; None if they do not continue it."""
         at, script = self._at, self._script
         assert at is not None
         for byte in piece:
@@ -78,7 +78,7 @@ class Follower:
 
 @dataclass
 class Script:
-    """What the model is to say, and the prompts that it was given."""
+    """The answers that the model is to give, and the prompts that it received."""
 
     answers: list[str] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
@@ -92,12 +92,12 @@ class Script:
         self.diverged.clear()
 
     def check(self) -> None:
-        """All answers were requested, and no grammar has changed one."""
+        """Checks that all answers were requested, and that no grammar changed one."""
         assert not self.diverged, self.diverged
         assert not self.answers, f"not requested: {self.answers}"
 
     def follow(self, llm: rwkv_gpu.LLM) -> None:
-        """Has a loaded model follow this script."""
+        """Makes a loaded model follow this script."""
         start: Callable[..., Any] = llm.start
         tokenizer = llm.tokenizer
         tokens = [tokenizer._text_of(token) for token in range(llm.vocab_size)]
@@ -118,13 +118,13 @@ class Script:
 
 
 def call(name: str, arguments: str) -> str:
-    """A tool call as the model writes it."""
+    """Returns a tool call in the model's format."""
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 @contextlib.contextmanager
 def scripted_server(folder: Path) -> Iterator[tuple[Served, Script]]:
-    """A server with a scripted model, named scripted."""
+    """Starts a server with a scripted model, named scripted."""
     data = with_keys(MODEL.read_bytes(), [text_key("tokenizer.chat_template", TEMPLATE)])
     script = Script()
 

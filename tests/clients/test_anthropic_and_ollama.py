@@ -1,4 +1,4 @@
-"""Anthropic's and Ollama's own clients for Python, and tools by OpenAI's."""
+"""Tests with Anthropic's and Ollama's Python clients, and tools through OpenAI's API."""
 
 import json
 

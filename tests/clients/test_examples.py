@@ -1,4 +1,4 @@
-"""The examples of docs/examples run as they are written: other libraries with the server, and the notebook."""
+"""The examples in docs/examples run as written: other libraries with the server, and the notebook."""
 
 import json
 import subprocess

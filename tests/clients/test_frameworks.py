@@ -1,4 +1,4 @@
-"""Frameworks for agents and typed answers, whose tools really run: the model follows a script."""
+"""Frameworks for agents and typed answers run their tools. The model follows a script."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def ran(script) -> bool:
 
 @pytest.fixture
 def report():
-    """A type of answers."""
+    """Returns the schema of a typed answer."""
     from pydantic import BaseModel
 
     class Report(BaseModel):
@@ -150,7 +150,7 @@ def test_langchain_anthropic(root, script, report):
 
 
 def check_langchain(model, script, report):
-    """A loop with a tool, whole and streamed, and a typed answer."""
+    """Runs a tool loop, whole and streamed, and requests a typed answer."""
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.tools import tool
 

@@ -1,4 +1,4 @@
-"""A load tool, NVIDIA's aiperf, at 1, 16 and 64 streams: every request is answered, and every token counted."""
+"""NVIDIA's load tool aiperf with 1, 16 and 64 streams: every request is answered and every token counted."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ TOKENS = 16
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    """What the tool counts a prompt's tokens with: it would download one."""
+    """Writes the tokenizer with which the tool counts prompt tokens. Without it, the tool would download one."""
     folder = tmp_path_factory.mktemp("tokenizer")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     letters = Tokenizer(models.BPE({letter: n for n, letter in enumerate(alphabet)}, []))

@@ -1,4 +1,4 @@
-"""OpenAI's and Anthropic's clients for JavaScript, and Vercel's ai. `make test-clients` installs them by npm."""
+"""Tests with OpenAI's and Anthropic's JavaScript clients, and Vercel's ai. `make test-clients` installs them by npm."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ HI = [{"role": "user", "content": "Hi"}]
 
 
 def needs(package: str) -> str:
-    """The path of node. Skips a test where node or the package is not there."""
+    """Returns the path of node. Skips a test if node or the package is missing."""
     node = shutil.which("node")
     if node is None or not (HERE / "node_modules" / package).is_dir():
         pytest.skip("make test-clients installs it")
@@ -22,7 +22,7 @@ def needs(package: str) -> str:
 
 
 def run(script: str, package: str, *arguments: str) -> dict:
-    """What a script prints."""
+    """Runs a script and returns its output."""
     node = needs(package)
     command = [node, str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def test_anthropic_node(url, expected):
 
 @pytest.fixture
 def ai() -> None:
-    """Skips a test before its script begins where the package is not there."""
+    """Skips a test before its script begins if the package is missing."""
     needs("ai")
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client for Python: sync and async, whole and streamed, parsed by a schema, its errors."""
+"""Tests with OpenAI's Python client: sync and async, whole and streamed, parsed by a schema, and its errors."""
 
 import asyncio
 

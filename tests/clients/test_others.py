@@ -1,4 +1,4 @@
-"""Programs that speak OpenAI's API: litellm, LangChain, Simon Willison's llm, lm-eval."""
+"""Tests with other programs that use OpenAI's API: litellm, LangChain, Simon Willison's llm, lm-eval."""
 
 import json
 import subprocess
@@ -67,7 +67,7 @@ def test_lm_eval_has_the_librarys_log_probabilities(server, url):
     from lm_eval.api.instance import Instance
 
     class Tokenizer:
-        """The model's own, in place of one that would be downloaded."""
+        """The model's own tokenizer, in place of one that would be downloaded."""
 
         eot_token = 0
 

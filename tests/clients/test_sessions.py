@@ -18,14 +18,14 @@ def session(tmp_path_factory):
 
 
 def streamed(server, path, body):
-    """The events of an answer, which must succeed."""
+    """Returns the events of an answer, which must succeed."""
     status, _, content = server.request("POST", path, {**body, "stream": True})
     assert status == 200, content
     return events(content)
 
 
 def shell(command):
-    """What a tool of the client gives."""
+    """Returns the result of a client's tool."""
     return FILES.get(command[-1], f"cat: {command[-1]}: No such file")
 
 
@@ -143,7 +143,7 @@ class Claude:
         }  # fmt: skip
 
     def step(self):
-        """The blocks of a streamed answer, assembled as a client does."""
+        """Returns the blocks of a streamed answer, assembled as a client does."""
         found = streamed(self.server, "/v1/messages?beta=true", self.body())
         blocks = []
         for event in found:

@@ -1,4 +1,4 @@
-"""Tiny checkpoints with random numbers, under the names of each program."""
+"""Writes tiny checkpoints with random numbers, under the tensor names of each program."""
 
 import re
 
@@ -9,7 +9,7 @@ MIX_RANK, DECAY_RANK = 32, 64  # of RWKV-6: what llama.cpp takes them to be
 
 
 def rwkv7() -> dict[str, np.ndarray]:
-    """The names of BlinkDL's RWKV-7 (x070). Numbers are whole multiples of 1/64: exact in 16 bits."""
+    """Returns a checkpoint in BlinkDL's format of RWKV-7 (x070). Values are multiples of 1/64: exact in 16 bits."""
     d, shapes = WIDTH, _around()
     for i in range(LAYERS):
         att = f"blocks.{i}.att"
@@ -23,7 +23,7 @@ def rwkv7() -> dict[str, np.ndarray]:
 
 
 def rwkv6() -> dict[str, np.ndarray]:
-    """The names of BlinkDL's RWKV-6 (x060)."""
+    """Returns a checkpoint in BlinkDL's format of RWKV-6 (x060)."""
     d, shapes = WIDTH, _around()
     for i in range(LAYERS):
         att, ffn = f"blocks.{i}.att", f"blocks.{i}.ffn"
@@ -37,7 +37,7 @@ def rwkv6() -> dict[str, np.ndarray]:
 
 
 def fla7() -> dict[str, np.ndarray]:
-    """The model of `rwkv7` under the names of flash-linear-attention; its low-rank matrices are transposed."""
+    """Returns the model of `rwkv7` in flash-linear-attention's format. Its low-rank matrices are transposed."""
     names = {
         r"^emb\.weight": "model.embeddings.weight", r"^head\.": "lm_head.", r"^ln_out\.": "model.norm.",
         r"^blocks\.0\.ln0": "model.layers.0.pre_norm", r"^blocks": "model.layers", r"\.ln1\.": ".attn_norm.",
@@ -57,7 +57,7 @@ def fla7() -> dict[str, np.ndarray]:
 
 
 def _around() -> dict[str, tuple[int, ...]]:
-    """The tensors that both layouts have."""
+    """Returns the tensors that both layouts share."""
     d = WIDTH
     shapes: dict[str, tuple[int, ...]] = {"emb.weight": (TOKENS, d), "head.weight": (TOKENS, d)}
     norms = ["blocks.0.ln0", "ln_out"]

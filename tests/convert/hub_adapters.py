@@ -1,4 +1,4 @@
-"""Tiny LoRA adapters in the form that PEFT saves, for the folders of the hub."""
+"""Tiny LoRA adapters in PEFT's file format, for folders of the hub."""
 
 import json
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 16, "bias": "none", "use_rs
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter: its name, the kind of its model, the matrices [rows, columns], and what adapter_config.json adds."""
+    """An adapter: its name, the kind of its model, its matrices [rows, columns], and more of adapter_config.json."""
 
     name: str
     model: str
@@ -26,7 +26,7 @@ class Adapter:
 
 
 def of_layers(shapes: dict[str, tuple[int, int]], layers: tuple[int, ...] = (0, 1), at: str = "model.layers") -> Any:
-    """The same matrices in several layers."""
+    """Repeats the matrices for several layers."""
     return {f"{at}.{i}.{name}": shape for i in layers for name, shape in shapes.items()}
 
 
@@ -48,7 +48,7 @@ ADAPTERS: dict[str, Adapter] = {
 
 
 def write_adapter(parent: Path, one: Adapter) -> tuple[Path, Path]:
-    """The folder of an adapter, and that of its model."""
+    """Writes an adapter and its model. Returns the folder of each."""
     base = write_folder(parent, KINDS[one.model])
     folder = parent / one.name
     folder.mkdir()

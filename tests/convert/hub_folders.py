@@ -1,4 +1,4 @@
-"""Tiny folders of the Hugging Face hub with random numbers, in the forms that publishers use.
+"""Writes tiny folders of the Hugging Face hub with random numbers, in the forms that publishers use.
 
 Each has a config.json, tensors in one file or in shards, and a tokenizer. Numbers are whole multiples of 1/64: exact
 in 16 bits.
@@ -38,7 +38,7 @@ class Folder:
 
 
 def attention(at: str, config: dict[str, Any], *, biases: bool = False, norms: bool = False) -> Shapes:
-    """Four projections."""
+    """Returns the four projections of attention."""
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or WIDTH // heads
     rows = {"q": heads * size, "k": groups * size, "v": groups * size}
@@ -49,18 +49,18 @@ def attention(at: str, config: dict[str, Any], *, biases: bool = False, norms: b
 
 
 def feed_forward(at: str, inner: int = INNER) -> Shapes:
-    """Three projections."""
+    """Returns the three projections of a feed-forward."""
     ends = {f"{at}.{name}_proj.weight": (inner, WIDTH) for name in ("gate", "up")}
     return ends | {f"{at}.down_proj.weight": (WIDTH, inner)}
 
 
 def vectors(at: str, *names: str, size: int = WIDTH) -> Shapes:
-    """Weights of norms."""
+    """Returns the weights of norms."""
     return {f"{at}.{name}.weight": (size,) for name in names}
 
 
 def dense(*, head: bool = True, biases: bool = False, norms: bool = False, more: tuple[str, ...] = ()) -> Any:
-    """A transformer whose layers are alike."""
+    """Returns a transformer whose layers have the same form."""
 
     def shapes(config: dict[str, Any]) -> Shapes:
         found: Shapes = {"model.embed_tokens.weight": (TOKENS, WIDTH), "model.norm.weight": (WIDTH,)}
@@ -75,7 +75,7 @@ def dense(*, head: bool = True, biases: bool = False, norms: bool = False, more:
 
 
 def qwen35(*, experts: str = "") -> Any:
-    """A delta net, attention, and a layer that drafts tokens. Experts are `fused` in one tensor, or `separate`."""
+    """Returns Qwen3.5: a delta net, attention, and a drafting layer. Experts are `fused` in a tensor, or `separate`."""
 
     def mlp(at: str, config: dict[str, Any]) -> Shapes:
         if not experts:
@@ -116,7 +116,7 @@ def qwen35(*, experts: str = "") -> Any:
 
 
 def lfm2(config: dict[str, Any]) -> Shapes:
-    """A short convolution, and attention."""
+    """Returns LFM2: a short convolution, and attention."""
     found: Shapes = {"model.embed_tokens.weight": (TOKENS, WIDTH), "model.embedding_norm.weight": (WIDTH,)}
     at = "model.layers.0.conv"
     found |= {f"{at}.conv.weight": (WIDTH, 1, 3), f"{at}.in_proj.weight": (3 * WIDTH, WIDTH)}
@@ -133,7 +133,7 @@ def lfm2(config: dict[str, Any]) -> Shapes:
 
 
 def mamba2(config: dict[str, Any]) -> Shapes:
-    """Two layers with two groups."""
+    """Returns Mamba-2: two layers with two groups."""
     inner, heads, groups, state = 2 * WIDTH, 8, 2, 16
     found: Shapes = {"backbone.embeddings.weight": (TOKENS, WIDTH), "backbone.norm_f.weight": (WIDTH,)}
     found |= {"lm_head.weight": (TOKENS, WIDTH)} if config.get("tie_word_embeddings") is False else {}
@@ -147,7 +147,7 @@ def mamba2(config: dict[str, Any]) -> Shapes:
 
 
 def bert(*, prefix: str = "", labels: int = 0, weight: str = "weight", bias: str = "bias") -> Any:
-    """An encoder with the head of its training, or a classifier."""
+    """Returns BERT: an encoder with its training head, or a classifier."""
 
     def shapes(_: dict[str, Any]) -> Shapes:
         at = f"{prefix}embeddings"
@@ -172,13 +172,13 @@ def bert(*, prefix: str = "", labels: int = 0, weight: str = "weight", bias: str
 
 
 def numbers(shapes: Shapes) -> dict[str, np.ndarray]:
-    """Random numbers for each tensor, the same in every run."""
+    """Returns random numbers for each tensor, the same in every run."""
     rng = np.random.default_rng(7)
     return {name: (rng.integers(-64, 64, shape) / 64).astype(np.float32) for name, shape in sorted(shapes.items())}
 
 
 def write_folder(parent: Path, one: Folder) -> Path:
-    """Writes a folder of its name."""
+    """Writes the folder under its name."""
     folder = parent / one.name
     folder.mkdir()
     arrays = {one.prefix + name: array for name, array in numbers(one.shapes(one.config)).items()}

@@ -1,4 +1,4 @@
-"""The folders that are compared with llama.cpp's converter: each family, in the forms that its publishers use."""
+"""The folders that are compared with llama.cpp's converter: each family in its publishers' forms."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ POOLING = [
 
 
 def named(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:
-    """A config.json of the usual sizes. A value of None leaves a key out."""
+    """Returns a config.json with the usual sizes. A value of None omits a key."""
     config = SIZES | {"architectures": [architecture], "model_type": model_type} | more
     return {key: value for key, value in config.items() if value is not None}
 

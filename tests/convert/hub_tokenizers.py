@@ -1,4 +1,4 @@
-"""Tiny tokenizers of folders of the hub: byte-level BPE, SentencePiece and WordPiece."""
+"""Writes tiny tokenizers in the hub's formats: byte-level BPE, SentencePiece and WordPiece."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ PLAIN: dict[str, Any] = {"single_word": False, "lstrip": False, "rstrip": False,
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A kind of tokenizer: the name of a way to split text, `spm` or `bert`."""
+    """A kind of tokenizer: the name of a pre-tokenizer, `spm` or `bert`."""
 
     kind: str
     begins: bool = False  # a token before each text
@@ -34,7 +34,7 @@ def write_tokenizer(folder: Path, one: Tokenizer) -> None:
 
 
 def byte_level(kind: str, begins: bool) -> dict[str, Any]:
-    """Bytes, two merges and four added tokens."""
+    """Returns bytes, two merges and four added tokens."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     letters = [chr(byte if byte in printable else next(others)) for byte in range(256)]
@@ -66,7 +66,7 @@ def byte_level(kind: str, begins: bool) -> dict[str, Any]:
 
 
 def word_pieces() -> dict[str, Any]:
-    """Letters, and a word in two pieces."""
+    """Returns letters, and a word in two pieces."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*special, *"abcdefghijklmnopqrstuvwxyz", "the", "##re", *(f"##{letter}" for letter in "abcdefg")]
     added = [{"id": n, "content": text, "special": True} | PLAIN for n, text in enumerate(special)]
@@ -87,7 +87,7 @@ def word_pieces() -> dict[str, Any]:
 
 
 def sentencepiece_model() -> bytes:
-    """A message of protocol buffers: 3 special pieces, 256 bytes, letters and a word."""
+    """Returns a protocol buffer: 3 special pieces, 256 bytes, letters and a word."""
     rows = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((f"<0x{byte:02X}>", 0.0, 6) for byte in range(256))]
     rows += [(f"{SPACE}t", -0.0, 1), ("he", -1.0, 1), (f"{SPACE}the", -2.0, 1)]
     rows += [(text, -3.0 - n, 1) for n, text in enumerate((SPACE, "t", "h", "e", "<tool>"))]

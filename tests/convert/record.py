@@ -44,7 +44,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def hub_names(kind: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The names in folders of the hub that were made from files of BlinkDL's programs."""
+    """Returns the names of hub folders that were made from files of BlinkDL's programs."""
     if kind == "fla7":
         return arrays
     start = "rwkv." if kind == "rwkv6" else "model."
@@ -67,7 +67,7 @@ def hub_names(kind: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def record(kind: str, folder: Path) -> dict[str, Any]:
-    """Converts one checkpoint, and returns its keys and digests."""
+    """Converts one checkpoint. Returns its keys and digests."""
     arrays = hub_names(kind, getattr(checkpoints, kind)())
     data = whole({name: ("F16", array) for name, array in arrays.items()})
     (folder / "model.safetensors").write_bytes(data)
@@ -92,14 +92,14 @@ runpy.run_path(llama + "/convert_hf_to_gguf.py", run_name="__main__")
 
 
 def converted_adapter(folder: Path, base: Path) -> dict[str, Any]:
-    """What llama.cpp's converter of adapters writes."""
+    """Returns the output of llama.cpp's converter for an adapter."""
     out, script = folder / "out.gguf", Path(os.environ["LLAMA"]) / "convert_lora_to_gguf.py"
     subprocess.run([os.environ["PYTHON"], script, folder, "--base", base, "--outfile", out], check=True)
     return described(out)
 
 
 def converted(folder: Path, pre: str) -> dict[str, Any]:
-    """What llama.cpp's converter writes for a folder."""
+    """Returns the output of llama.cpp's converter for a folder."""
     out = folder / "out.gguf"
     arguments = [os.environ["LLAMA"], pre, str(folder), str(out)]
     subprocess.run([os.environ["PYTHON"], "-c", WRAPPER, *arguments], check=True)
@@ -111,7 +111,7 @@ COMPUTED = re.compile(r"ssm_a$|rope_freqs\.weight$")
 
 
 def described(path: Path) -> dict[str, Any]:
-    """The keys of a file with their types, and of each tensor the type, the shape and a digest."""
+    """Returns the keys of a file with their types, and the type, shape and digest of each tensor."""
     reader = gguf.GGUFReader(path)
     keys = {}
     for name, one in reader.fields.items():
@@ -131,12 +131,12 @@ def _contents(name: str, data: np.ndarray) -> Any:
 
 
 def digest(data: bytes) -> str:
-    """A short digest."""
+    """Returns a short digest."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def written(found: dict[str, Any]) -> str:
-    """The record as JSON, a line for each key and each tensor."""
+    """Returns the record as JSON, with a line for each key and each tensor."""
     kinds = []
     for kind, one in found.items():
         parts = []
@@ -148,7 +148,7 @@ def written(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Writes the record, or only that of the kinds that are named."""
+    """Writes the whole record, or only the named kinds."""
     found = json.loads(RECORD.read_text()) if sys.argv[1:] else {}
     for kind in sys.argv[1:] or [*CONFIGS, *KINDS, *ADAPTERS]:
         with tempfile.TemporaryDirectory() as folder:

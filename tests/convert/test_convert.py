@@ -1,4 +1,4 @@
-"""Checkpoints become the files that llama.cpp's converter writes, and bad ones are refused in one line."""
+"""Checkpoints are converted to the same files as by llama.cpp's converter. Bad ones are refused in one line."""
 
 import json
 import os
@@ -27,7 +27,7 @@ OWN_KEYS = {"general.name", "tokenizer.chat_template"}
 
 
 def safetensors(folder: Path, kind: str) -> Path:
-    """A checkpoint in 16 bits: a file, or for fla a folder with two shards."""
+    """Writes a checkpoint in 16 bits: a file, or for fla a folder with two shards."""
     tensors = {name: ("F16", array) for name, array in getattr(checkpoints, kind)().items()}
     if kind != "fla7":
         path = folder / "model.st"

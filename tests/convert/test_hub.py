@@ -1,4 +1,4 @@
-"""Folders of the Hugging Face hub become the files that llama.cpp's converter writes, and they run."""
+"""Folders of the Hugging Face hub are converted to the same files as by llama.cpp's converter, and they run."""
 
 import json
 import tracemalloc
@@ -55,7 +55,7 @@ def test_an_adapter_has_the_keys_and_tensors_of_llama_cpp_and_loads_with_its_mod
 
 
 def test_an_adapter_changes_the_columns_that_a_conversion_reorders(tmp_path):
-    """llama.cpp's converter cannot do this one, so that it is compared with the matrix that is changed before."""
+    """llama.cpp's converter cannot convert this one, so it is compared with a matrix that was changed before."""
     one = ADAPTERS["lora-qwen35"]
     matrix = "model.language_model.layers.0.linear_attn.out_proj"
     folder, base = write_adapter(tmp_path, type(one)(one.name, one.model, {matrix: (64, 64)}, {"lora_alpha": 4}))
@@ -139,7 +139,7 @@ def test_files_of_torch_become_the_same_tensors(tmp_path, monkeypatch):
 
 
 def test_drafting_heads_are_optional(tmp_path):
-    """A program that fine-tunes may save a model without them, and leave their number in config.json."""
+    """A program for fine-tuning may save a model without the heads, but leave their number in config.json."""
     one = KINDS["qwen35"]
 
     def shapes(config: dict) -> dict:
@@ -185,12 +185,12 @@ class Changed:
         self.folder = folder
 
     def json(self, message: str, name: str, **changes: object) -> None:
-        """With changed keys; None removes one."""
+        """Replaces keys of a JSON file; None removes a key."""
         found = json.loads((self.folder / name).read_text()) | changes
         self.bytes(message, name, json.dumps({key: one for key, one in found.items() if one is not None}).encode())
 
     def bytes(self, message: str, name: str, content: bytes) -> None:
-        """With other bytes."""
+        """Replaces the bytes of a file."""
         path = self.folder / name
         before = path.read_bytes()
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""LoRA adapters: the answer is that of merged weights, also where rows of a step have different ones."""
+"""LoRA adapters give the answers of merged weights, even if rows of one step use different adapters."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def write(
     parts=None,
     keys=None,
 ) -> Path:
-    """A random adapter of a golden model, of these parts of it."""
+    """Writes a random adapter for these parts of a golden model."""
     folder.mkdir(parents=True, exist_ok=True)
     path, random = folder / f"{name}.gguf", np.random.default_rng(seed)
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
@@ -92,7 +92,7 @@ def write(
 
 
 def adapted(model: str, specs, adapter=None, **how):
-    """A model with adapters, in numpy or on an adapter."""
+    """Loads a model with adapters, in numpy or on a GPU."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         adapters = adapters_of(specs, file)
@@ -103,7 +103,7 @@ def adapted(model: str, specs, adapter=None, **how):
 
 
 def merged(model: str, adapters: Adapters, wanted: dict[str, float], **how) -> HostRunner:
-    """The same model with its matrices changed."""
+    """Loads the same model with merged matrices."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         file.apart = adapters.apart
@@ -137,7 +137,7 @@ def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("model", ["jina-bert-v3", "nomic-bert-moe"])
 def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
-    """Also the table of token types, whose first row is added to every token."""
+    """The adapter also changes the table of token types, whose first row is added to every token."""
     parts, how = ("token_embd", "token_types", "attn_q", "attn_qkv", "ffn_up"), {"chunk_size": 64}
     specs = [(write(tmp_path, model, "first", parts=parts), 0.5), write(tmp_path, model, "second", seed=1, parts=parts)]
     runner, ids = adapted(model, specs, adapter if on_gpu else None, **how), ids_of(40)
@@ -152,7 +152,7 @@ def test_an_encoder_has_adapters(model, on_gpu, adapter, tmp_path):
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
 def test_rows_of_positions_cannot_be_adapted(model, tmp_path):
-    """No code would apply an adapter to these tensors."""
+    """The loader refuses these tensors, because no code applies an adapter to them."""
     path = write(tmp_path, model, "one", parts=("position_embd",))
     with pytest.raises(BadInput, match=r"adapts 'position_embd\.weight'"):
         adapted(model, path)
@@ -170,7 +170,7 @@ def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):
 
 @pytest.mark.parametrize("model", ["llama", "rwkv7", "llama-experts", "qwen2moe", "nemotron_h_moe", "deepseek2"])
 def test_on_the_gpu_as_well(adapter, model, tmp_path):
-    """A prompt, and a step of one row, whose kernels fuse other products."""
+    """A prompt and a step of one row are tested, because a single row uses other fused kernels."""
     path, ids = write(tmp_path, model, "one"), ids_of(21)
     runner, twin = adapted(model, path, adapter), adapted(model, path)
     for one in (runner, twin):
@@ -201,7 +201,7 @@ def test_requests_of_one_batch_have_adapters_of_their_own(model, tmp_path):
 
 
 def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
-    """More than 4,096 sets: a number of 12 bits for each ended there."""
+    """More than 4,096 sets are used. Their number once had only 12 bits."""
     engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
     scales = [n / 5000 for n in range(5000)]
     sequences = [engine.accept(Request([1, 2], SamplingParams(lora={"one": scale}))) for scale in scales]

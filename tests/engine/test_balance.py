@@ -1,4 +1,4 @@
-"""The split of layers among devices: the rule alone."""
+"""Tests of the rule that splits layers among devices."""
 
 import itertools
 
@@ -14,7 +14,7 @@ def load(room: float, rate: float, sizes: list[int]) -> Load:
 
 
 def slowest(loads: list[Load], counts: tuple[int, ...] | list[int]) -> float:
-    """The time of the slowest part; infinite where one has no room."""
+    """Returns the time of the slowest part; infinite if a part does not fit."""
     took, at = [], 0
     for one, count in zip(loads, counts, strict=True):
         fits = sum(one.sizes[at : at + count]) <= one.room

@@ -1,4 +1,4 @@
-"""One thread does small products, as many as before the large ones; whatever happens inside, then all is as it was."""
+"""Small products run on one thread. Afterwards the number of threads is restored, even after an error."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""GPUs that wait for each other are kept busy while their clocks are low, and left alone after."""
+"""GPUs that wait for each other are kept busy while their clocks are low, and not afterwards."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from .test_split import OPTIONS, decoded, opened, split
 
 
 class Counted:
-    """A loop that counts the calls."""
+    """A busy loop that counts its calls."""
 
     def __init__(self) -> None:
         self.calibrated = 0
@@ -35,7 +35,7 @@ class Decoding:
         self.clocks = Clocks(self.loops, lambda: self.now)
 
     def token(self, *seconds: float) -> int:
-        """A token that takes the devices so long; how many of them were kept busy."""
+        """Simulates a token that takes the given times. Returns how many devices were kept busy."""
         before = sum(len(loop.worked) for loop in self.loops)
         self.clocks.token()
         for number, one in enumerate(seconds):

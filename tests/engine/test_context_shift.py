@@ -1,4 +1,4 @@
-"""At the end of the context an answer goes on without its middle; a model without attention has no such end."""
+"""If the context is full, an answer continues without its middle. A model without attention has no such limit."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ CONTEXT, KEEP = 64, 10
 
 
 def shifted(ids: list[int]) -> list[int]:
-    """The tokens that remain of a full context."""
+    """Returns the tokens that remain after a full context is shifted."""
     return ids[:KEEP] + ids[KEEP + (CONTEXT - KEEP + 1) // 2 :]
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "falcon-h1"])
 def test_an_answer_goes_on_as_from_the_text_without_its_middle(name):
-    """Three shifts. After each, the answer equals that to the remaining tokens, computed from the first."""
+    """There are three shifts. After each, the answer equals one computed from the remaining tokens alone."""
     runner, twin = (small(f"tiny-{name}.gguf", context=context, slots=2) for context in (CONTEXT, 2 * CONTEXT))
     ids, expected, most = ids_of(20), [], 140
     while len(expected) < most:
@@ -92,7 +92,7 @@ def test_marks_are_kept_whole():
 
 
 def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_length():
-    """Ten times the context that a transformer would have: no page, no more states, and the same rows a step."""
+    """The text is ten times a transformer's context. It needs no page, no more states, and the same rows per step."""
     runner = small("tiny-rwkv7.gguf", cache_bytes=0)
     engine, free = Engine(runner), []
     engine.add(Request(ids_of(9), SamplingParams(temperature=0, max_tokens=2560)))
@@ -105,7 +105,7 @@ def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_l
 
 @pytest.mark.parametrize("name", ["falcon-h1", "minimax-01", "llama"])
 def test_what_follows_a_cut_is_an_answer_though_the_prompt_was_longer(name, adapter):
-    """States are stored on the way through a prompt, of tokens that are known; drafts and steps ahead are not."""
+    """States are stored while a known prompt is computed, but not during drafts or steps submitted ahead."""
     ids = ids_of(8) * 10
     asked = [Request(ids, SamplingParams(temperature=0, max_tokens=90)), Request(ids, SamplingParams(max_tokens=90))]
     ahead = small(f"tiny-{name}.gguf", adapter, context=96, checkpoint_interval=8)

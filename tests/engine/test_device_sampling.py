@@ -26,7 +26,7 @@ def answers(words):
 
 
 def on_device(params, count, seed, mask=None):
-    """The tokens and log probabilities of the op."""
+    """Returns the tokens and log probabilities of the op."""
     sampler_state, said, chosen = HostSamplerState(3, V), [], []
     row = draw_row(params, seed, 2, masked=mask is not None)
     remember(sampler_state, 2, PROMPT, params)
@@ -125,7 +125,7 @@ def test_one_row_that_asks_for_more_is_enough(params, how):
 @pytest.mark.parametrize("end", ["low", "high"])
 @pytest.mark.filterwarnings("error")
 def test_at_both_ends_of_a_setting_a_device_still_chooses_a_token(name, end):
-    """Its numbers are float32, so what is least in Python's may be 0 there."""
+    """The device uses float32, in which the smallest numbers of Python may be 0."""
     span = SPANS[name]
     value = getattr(span, end)
     if span.above and end == "low":

@@ -1,4 +1,4 @@
-"""When drafts are made and how long they are: by what steps take and how often drafts are right. Pure: no model."""
+"""Tests of the rule that chooses the length of drafts, by the cost of steps and the acceptance rate; no model."""
 
 import itertools
 from functools import partial
@@ -39,7 +39,7 @@ def run(
     seed: int = 0,
     disturbed: float = 0.0,
 ) -> tuple[float, float]:
-    """Tokens a second of one answer whose drafts are of a model, and the share of steps without.
+    """Simulates one answer with a draft model. Returns tokens per second, and the share of steps without drafts.
 
     Times vary by 5%; such a share of steps that are waited for seems to take three times as long.
     """
@@ -73,7 +73,7 @@ def run(
 
 
 def best(device: str, right: float) -> float:
-    """Tokens a second of the best way: without drafts, or with drafts of one length."""
+    """Returns the tokens per second of the best way: without drafts, or with drafts of one length."""
     ahead, waited = DEVICES[device]
     drafts = (sum(right**n for n in range(width + 1)) / waited[bucket(width + 1)] for width in range(MOST + 1))
     return max(1 / ahead, *drafts)
@@ -90,7 +90,7 @@ def test_a_long_answer_comes_nearly_as_fast_as_by_the_best_way(device, right):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_measured_costs_are_used_for_later_answers(device):
-    """Short answers lose what learning takes once, and not each."""
+    """The cost of learning is paid once, not by each short answer."""
     for right in (1.0, 0.0):
         gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
         rates = [run(device, right, 200, gate, costs, known, seed)[0] for seed in range(12)]
@@ -98,7 +98,7 @@ def test_measured_costs_are_used_for_later_answers(device):
 
 
 def later(device: str, right: float, tokens: int = 256, disturbed: float = 0.0) -> float:
-    """How many times faster answers are than without drafts, by engines that have given one: the mean of many."""
+    """Returns the mean speed-up over answers without drafts, for many engines that have completed one answer."""
     rates = []
     for seed in range(30):
         gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
@@ -113,7 +113,7 @@ def later(device: str, right: float, tokens: int = 256, disturbed: float = 0.0) 
     ("right", "times"), [(1.0, 2.5), (0.9, 1.75), (0.8, 1.28), (0.7, 1.05), (0.5, 0.97), (0.2, 0.97), (0.0, 0.97)]
 )
 def test_drafts_that_gain_a_little_outlast_bad_luck_and_others_cost_little(right, times, tokens):
-    """The best of all is 2.62, 1.87, 1.36, 1.16 and 1."""
+    """The best possible speed-ups are 2.62, 1.87, 1.36, 1.16 and 1."""
     assert later("Llama 8B on an H200", right, tokens) > times
 
 
@@ -144,7 +144,7 @@ def test_lookup_drafts_stop_soon_and_restart_with_their_simulated_gain():
 
 
 def gate_of_a_draft_model():
-    """A gate that is on and has all the credit that there can be, and costs that are known."""
+    """Returns a gate that allows drafts, with full credit and known costs."""
     gate, costs, drafting = SpeculationGate(), StepCosts(), [Drafting(MOST)]
     for _ in range(3):  # the first is dropped, and another may have been disturbed
         costs.measured(1, 1.0, ahead=True)
@@ -171,7 +171,7 @@ def test_steps_of_a_draft_model_are_paid_for():
 
 
 def test_what_a_draft_model_reads_is_paid_for_by_the_steps_to_come():
-    """A long prompt ends no trial at once, but is no gift."""
+    """Later steps pay for the draft model's reading of a long prompt, so a trial does not end at once."""
     gate, costs, drafting = gate_of_a_draft_model()
     gate.read(60.0, 1, costs)
     for _ in range(3):
@@ -245,7 +245,7 @@ def test_drafts_come_back_where_they_gain_again():
 
 
 def widths(candidates, rows, most, seconds, rate):
-    """Where a step without drafts is waited for as those with drafts are."""
+    """Returns the best widths. Steps with and without drafts are both waited for."""
     return best_widths([Candidate(*one) for one in candidates], rows, most, seconds, rate, seconds(rows))
 
 
@@ -274,7 +274,7 @@ def test_a_draft_model_drafts_as_long_as_its_steps_pay_which_sequences_share():
 
 
 def test_rows_of_a_plan_that_is_paid_for_are_used():
-    """A step of 5 rows takes what one of 8 takes."""
+    """A step of 5 rows takes as long as one of 8."""
     assert widths([(0.8, 9)], 1, 64, lambda rows: float(bucket(rows)) ** 0.3, 1.0) == [7]
 
 
@@ -297,7 +297,7 @@ def test_unknown_costs_lie_between_those_that_are_known():
 
 
 def test_a_size_is_measured_twice_after_its_first_step():
-    """The first one prepares what later ones find ready."""
+    """The first step prepares things that later ones reuse, so its time does not count."""
     measured = Measured()
     for seconds, known in ((100.0, {}), (3.0, {}), (2.0, {4: 2.0}), (5.0, {4: 3.0})):
         measured.add(4, seconds)
@@ -340,7 +340,7 @@ def test_chances_follow_the_accepted_drafts_of_each_kind():
 
 
 def test_drafts_by_lookup_are_watched_while_none_are_made():
-    """What steps with drafts would have gained is what they gain: the same text, replayed by both ways."""
+    """The estimated gain equals the real gain: the same text is replayed with and without drafts."""
     random = np.random.default_rng(0)
     phrase = random.integers(0, 50, 12).tolist()
     text = list(itertools.chain.from_iterable([*phrase, int(random.integers(50, 90))] for _ in range(40)))

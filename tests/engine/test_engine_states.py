@@ -90,10 +90,10 @@ class Fake:
         return self.store.prepare(batch)
 
     def remember(self, slot, ids, params) -> None:
-        """Nothing here is penalised."""
+        """Does nothing: penalties are not used."""
 
     def forget_row(self, slot, length) -> None:
-        """There is no head."""
+        """Does nothing: there is no head."""
 
     breaks: Exception | None = None  # what the next step raises
 
@@ -132,7 +132,7 @@ class Fake:
         return Later(chosen, self)
 
     def look_back(self, s, window, table, whole) -> None:
-        """Every row sees within its window what it would if all had been kept."""
+        """Checks that every row sees the same values in its window as if none had been released."""
         for position in s.positions:
             page = table[position // PAGE]
             assert self.windowed.pool.holders(page) == 1, "wrote into a page that others hold"
@@ -168,7 +168,7 @@ class Fake:
                     self.seen[page, position % PAGE] = token if position > length - self.window else -1
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no memory to free."""
 
 
 def alone(ids: list[int], most: int, keep: int | None = None) -> list[int]:
@@ -213,7 +213,7 @@ def test_the_last_token_of_a_full_answer_is_never_fed(look_ahead, most):
 @pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("tokens", [0, 1, 3, 6])
 def test_a_stopped_answer_keeps_only_the_requested_tokens(attends, recurs, tokens):
-    """Whatever was computed past it."""
+    """Tokens computed after the stop are discarded."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=3)
     engine, prompt, sampled = Engine(runner), list(range(1, 31)), []
     engine.prefixes._most_bytes = 1000
@@ -244,7 +244,7 @@ def test_of_an_aborted_answer_no_more_is_kept_than_of_its_prompt():
 @pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("at", ["submit", "wait"])
 def test_after_a_failed_step_nothing_that_was_kept_is_trusted(monkeypatch, attends, recurs, at):
-    """A failed step may have written anything anywhere: here it overwrites everything."""
+    """A failed step may have written to any place, so this one overwrites everything."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=0)
     engine, prompt = Engine(runner), list(range(1, 31))
     engine.prefixes._most_bytes = 1000
@@ -307,7 +307,7 @@ prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2
 
 
 class Requests(RuleBasedStateMachine):
-    """Requests come, go on, are stopped and aborted, in a room that is mostly too small for all."""
+    """Random requests arrive, continue, stop and are aborted, usually with too little memory for all."""
 
     attends = recurs = True
     windows: tuple[int, ...] = (0,)
@@ -354,7 +354,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(prompt=prompts, most=st.integers(1, 60), keep=st.booleans(), marks=st.lists(st.integers(1, 60), max_size=2))
     def add(self, prompt, most, keep, marks):
-        """A prompt of few kinds, so that many begin alike; or one that goes on from an answer."""
+        """Adds a prompt of few different tokens, so that many share a prefix; or one that continues an answer."""
         kind, length, go_on = prompt
         ids = [(kind + n * n) % VOCABULARY for n in range(length)]
         if go_on and self.done:
@@ -403,7 +403,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5))
     def pause(self, which):
-        """Its answer is not read."""
+        """Stops reading the answer of a request."""
         if which < len(self.asked):
             self.paused.add(sorted(self.asked)[which])
             self.engine.pause(sorted(self.asked)[which])
@@ -416,7 +416,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(error=st.sampled_from([ValueError("odd"), OutOfMemory("no more")]))
     def a_step_fails(self, error):
-        """Whatever it was, those who were in it end by it, and nothing that was kept before is used again.
+        """Fails a step. The requests in it must end, and no state stored earlier may be used again.
 
         A step before it may still end a request, whose prefix is kept then.
         """

@@ -1,4 +1,4 @@
-"""Whatever a part below the engine raises, and whenever: only requests end, and nothing is lost."""
+"""If any part below the engine raises at any time, only requests end, and no memory is lost."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ class Injected(Exception):
 
 
 def asked():
-    """Prompts of which some begin alike; one keeps where it came to, one has its tokens chosen by the host."""
+    """Makes prompts that share prefixes. One stores its state, and the host chooses the tokens of another."""
     shared = ids_of(40)
     rows = [
         [*shared, 7],
@@ -40,7 +40,7 @@ def asked():
 
 
 def failing_once(engine: Engine, part: str, method: str, at: int) -> list[int]:
-    """Has a method raise at that one of its calls; gives the calls so far, in a list that grows."""
+    """Makes one call of a method raise. Returns the list of calls so far."""
     owner = {"runner": engine._runner, "store": engine._store, "prefixes": engine.prefixes}[part]
     inner, calls = getattr(owner, method), []
 

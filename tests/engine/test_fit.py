@@ -1,4 +1,4 @@
-"""The default context: what a model was trained on where it fits, else what does."""
+"""The default context is the model's trained context if it fits, otherwise the largest that fits."""
 
 from types import SimpleNamespace
 
@@ -33,7 +33,7 @@ def device(request, adapter):
 
 
 def loaded(device, file, model):
-    """The memory that loading would need, with the default context."""
+    """Returns the memory that loading would need with the default context."""
     return fit(device, file, model, chunk_size=64, **with_context(device, file, model))
 
 
@@ -109,7 +109,7 @@ def test_decode_plans_are_for_the_tokens_in_use_and_not_for_the_whole_context(op
 
 @pytest.mark.parametrize("name", ["falcon-h1-3.1b-q4_k_m", "llama-8b-q4_k_m"])
 def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states(name):
-    """A talk of 20,000 tokens of Falcon-H1 has 622 MiB of pages; its states take 130 MiB each."""
+    """A chat of 20,000 tokens of Falcon-H1 has 622 MiB of pages; its states take 130 MiB each."""
     with open_synthetic(name) as file:
         model = load_model(file)
     config = CacheConfig.of(model, context=20_000)

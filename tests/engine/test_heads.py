@@ -1,4 +1,4 @@
-"""Heads of models: what they say equals llama.cpp's records, and drafts of theirs change no answer."""
+"""Draft heads: their logits equal llama.cpp's records, and their drafts change no answer."""
 
 import itertools
 from pathlib import Path
@@ -37,7 +37,7 @@ ON_GPU = "qwen35", "mimo2"  # without and with windows; kernels of the others ar
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the file of every model that has heads."""
+    """Writes the file of every model with heads into a folder."""
     folder = tmp_path_factory.mktemp("headed")
     for name in HEADED:
         write_headed(folder / f"{name}.gguf", name)
@@ -45,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def headed(path: Path, adapter=None, **how) -> Runner:
-    """The model with its head in use, in numpy or on an adapter."""
+    """Loads a model that uses its head, in numpy or on a GPU."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", "drafts": DRAFTS, **how}
     with GGUFFile.open(path) as file:
         model = load_model(file)
@@ -57,7 +57,7 @@ def headed(path: Path, adapter=None, **how) -> Runner:
 
 
 def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarray:
-    """The logits of the head after a token at a position; the likeliest token is drafted. [V]"""
+    """Returns the head's logits after a token at a position. The likeliest token is drafted. [V]"""
     row = np.zeros(1, DRAW)
     row["flags"], row["slot"] = Flag.GREEDY, runner.draft_place(1, number)
     batch = runner.prepare(Batch.of([(1, start, [token])]))
@@ -72,7 +72,7 @@ def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarr
     slow_unless(lambda name, where: where == "cpu" or name in ON_GPU, itertools.product(HEADED, ("cpu", "gpu"))),
 )
 def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
-    """Behind prompts of several lengths, and behind tokens that it drafted itself."""
+    """The head runs after prompts of several lengths, and after tokens that it drafted."""
     record = np.load(OWN / f"head-{name}.npz")
     tokens = record["tokens"].tolist()
     runner = headed(files / f"{name}.gguf", request.getfixturevalue("adapter") if where == "gpu" else None)
@@ -94,7 +94,7 @@ def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
 
 
 def plain(path: Path, adapter=None, **how) -> Runner:
-    """The model without its head."""
+    """Loads the model without its head."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(path) as file:
         if adapter is None:
@@ -109,7 +109,7 @@ def known_head(runner: Runner, requests: list[Request], expected: list[list[int]
 
 @pytest.mark.parametrize(("name", "kv"), [*((name, "f32") for name in HEADED), ("qwen35", "q8")])
 def test_drafts_of_a_head_change_no_answer(files, name, kv):
-    """Greedy, sampled, penalised, by a grammar; drafted by the head itself, and with most tokens right."""
+    """The answers are greedy, sampled, penalised or constrained; drafts come from the head, or are mostly right."""
     path = files / f"{name}.gguf"
     vocabulary = plain(path).vocabulary
     expected, _ = answers(plain(path, kv=kv), asked(vocabulary))
@@ -129,7 +129,7 @@ def test_drafts_of_a_head_change_no_answer(files, name, kv):
 
 @pytest.mark.parametrize("name", ON_GPU)
 def test_drafts_of_a_head_on_the_gpu(files, name, adapter):
-    """The step that verifies reads the drafted tokens on the device: greedy answers are those of numpy."""
+    """The verifying step reads the drafted tokens on the device. Greedy answers equal numpy's."""
     path = files / f"{name}.gguf"
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]
     expected, _ = answers(plain(path), requests)
@@ -142,7 +142,7 @@ def test_drafts_of_a_head_on_the_gpu(files, name, adapter):
 
 
 def test_a_lookup_that_expects_more_than_a_head_drafts(files):
-    """And the head where nothing was repeated."""
+    """The lookup drafts repeated text. Elsewhere the head drafts."""
     path = files / "qwen35.gguf"
     request = Request(ids_of(30), SamplingParams(temperature=0, logit_bias={7: 100.0, 9: 90.0}, max_tokens=60))
     expected, _ = answers(plain(path), [request])
@@ -159,7 +159,7 @@ def test_a_lookup_that_expects_more_than_a_head_drafts(files):
 
 
 def test_a_text_that_continues_from_a_prefix_or_without_its_middle_is_drafted_alike(files):
-    """A slot's rows are of another text then: only the first draft can be worse."""
+    """The rows in the slot then belong to another text. Only the first draft can be worse."""
     path, how = files / "qwen35.gguf", SamplingParams(temperature=0, max_tokens=40)
     requests = [Request(ids_of(40), how), Request(ids_of(40), how), Request(ids_of(20, 3), how)]
     results = []

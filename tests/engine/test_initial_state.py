@@ -1,4 +1,4 @@
-"""A tuned initial state: texts go on from it as from a text that has left it, and never from zeros."""
+"""A tuned initial state: texts start from it, as if from an earlier text, and never from zeros."""
 
 import io
 import os
@@ -40,14 +40,14 @@ def write(path, arrays, arch="rwkv7", kind="state"):
 
 
 def tuned(count: int = 30):
-    """The matrices that a text leaves, without its token shifts, and large, so that they show for long."""
+    """Returns the state of a text without its token shifts, scaled up to stay visible for long."""
     runner = small(NAME)
     prefill(runner, ids_of(count, 5))
     return {name: 40 * array for name, array in runner.read_state(0).items() if name.endswith("wkv")}
 
 
 def expected(arrays, ids, count):
-    """The tokens that follow the state, computed without the engine."""
+    """Returns the tokens that follow the state, computed without the engine."""
     runner, answer = small(NAME), []
     whole = {state.name: np.zeros(state.shape, np.float32) for state in runner.model.states} | arrays
     runner.write_state(0, 1, whole)
@@ -60,7 +60,7 @@ def expected(arrays, ids, count):
 
 @pytest.mark.parametrize("where", ["cpu", "gpu"])
 def test_every_text_begins_with_it(adapter, where):
-    """Of several requests, with stored prefixes and without, also where a state was exported and restored."""
+    """Several requests start with and without stored prefixes, also after a state was exported and restored."""
     arrays, ids = tuned(), ids_of(2, 3)
     runner = small(NAME, adapter if where == "gpu" else None, initial=1)
     whole = {state.name: np.zeros(state.shape, np.float32) for state in runner.model.states} | arrays
@@ -128,7 +128,7 @@ def test_a_state_that_torch_saved_is_read_without_torch(tmp_path, torch, kind):
 
 @pytest.mark.parametrize("kind", ["F16", "F32", "BF16"])
 def test_a_state_in_the_format_of_web_rwkv_is_read(tmp_path, kind):
-    """Its converter transposes each matrix."""
+    """The converter of that format transposes each matrix."""
     arrays, path = tuned(), tmp_path / "state.st"
     stored = {f"blocks.{n}.att.time_state": (kind, arrays[f"blk.{n}.wkv"].swapaxes(1, 2)) for n in range(2)}
     path.write_bytes(whole(stored))
@@ -185,7 +185,7 @@ def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_
 
 
 def test_the_identity_of_an_initial_state_depends_on_every_number():
-    """A stored state belongs to the initial state that its text began with."""
+    """A stored state can be used only with the initial state of its text."""
     zeros, other = ({name: np.zeros((2, 3), np.float32) for name in "ab"} for _ in range(2))
     other["b"][1, 2] = 1e-6
     assert len({digest_of(None), digest_of(zeros), digest_of(other)}) == 3

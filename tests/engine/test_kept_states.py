@@ -1,4 +1,4 @@
-"""A step may keep the state after each of its rows: a sequence goes back to any of them, and nothing is run again."""
+"""A step may save the state after each of its rows. A sequence can return to any of them without new computation."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ BEFORE, ROWS = 11, 6
 
 
 class Span(NamedTuple):
-    """A step of one sequence that keeps its states."""
+    """A step of one sequence that saves its states."""
 
     slot: int
     start: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:
-    """Feeds rows and keeps the state after each."""
+    """Feeds rows and saves the state after each."""
     [placement] = runner.store.place([Span(slot, start, start + len(ids), True)])
     batch = Batch.of([(slot, start, ids)], placements=[placement])
     runner.submit(batch, SamplingInputs.of(np.array([skipped_row()]))).wait()
@@ -38,13 +38,13 @@ def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:
 @pytest.mark.parametrize("start", [0, BEFORE])
 @pytest.mark.parametrize("name", RECURRENT)
 def test_the_state_after_each_row_is_that_of_as_many_tokens(name, start):
-    """Rows that come together are summed in another order."""
+    """Rows in one step are summed in another order."""
     check(small(f"tiny-{name}.gguf", drafts=8), small(f"tiny-{name}.gguf"), start, 1e-4)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_on_the_gpu_as_well(adapter, name):
-    """Rounding differs with the kernel of a step's size."""
+    """Rounding differs, because the kernel depends on the size of the step."""
     check(small(f"tiny-{name}.gguf", adapter, drafts=8), small(f"tiny-{name}.gguf"), BEFORE, 2e-4)
 
 

@@ -1,4 +1,4 @@
-"""Weights in main memory: which ones, what `fit` says of them, and answers as if all were on the GPU."""
+"""Weights in main memory: which ones are chosen, the output of `fit`, and answers equal to those on the GPU."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def parameters(request):
 
 
 def memory_for(path, adapter, slots: int) -> int:
-    """Just enough memory to cache `slots` experts of each layer."""
+    """Returns just enough memory to cache `slots` experts of each layer."""
     options = {"context": 64, "kv": "f32", "slots": 4, "tokens": 64, "drafts": 0, "chunk_size": 64}
     with GGUFFile.open(path) as file, Device(adapter) as device:
         roomy = fit(device, file, load_model(file), offload=Offload(0, 0, 1 << 30), **options)
@@ -60,7 +60,7 @@ def test_vectors_stay_on_the_gpu(parameters):
 
 
 def test_as_much_is_on_the_gpu_as_has_room(parameters):
-    """Less room, fewer bytes; no layer leaves while all fit, and what is chosen fits."""
+    """Less memory means fewer bytes on the GPU. No layer is moved while all fit, and the choice always fits."""
     whole = device_bytes(ROOMY, parameters)
     assert place(ROOMY, parameters, Offload(), 8, whole).host == []
     before = whole
@@ -130,7 +130,7 @@ def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(
 
 
 def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypatch):
-    """A whole prompt copies the weights of a layer first; single tokens read them, and experts through the cache."""
+    """A whole prompt first copies a layer's weights. Single tokens read them directly, and experts by the cache."""
     path, chunks = OWN / "tiny-qwen3moe.gguf", (40, 1)
     ids = np.load(OWN / "tiny-qwen3moe.npz")["tokens"].tolist()
     made = []

@@ -1,4 +1,4 @@
-"""A step takes up to 256 sequences, and each gets the logits that it gets alone."""
+"""A step can have up to 256 sequences, and each gets the same logits as alone."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ OPTIONS = {"slots": SEQUENCES, "chunk_size": 256, "context": 64, "kv": "f32"}
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["tiny-rwkv7", "tiny-qwen35"])
 def test_a_step_of_many_sequences_equals_numpy(adapter, name):
-    """Decode, then sequences with prompts of several tokens among others in one step."""
+    """First all sequences decode, then some have prompts of several tokens in the same step."""
     with GGUFFile.open(OWN / f"{name}.gguf") as file, Device(adapter) as device:
         model = load_model(file)
         runners = [HostRunner(file, model, **OPTIONS), GpuRunner(device, file, model, **OPTIONS)]

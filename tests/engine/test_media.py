@@ -1,4 +1,4 @@
-"""Images within tokens: every range of a sequence, compared with a list that says what each token is."""
+"""Images within tokens: every range of a sequence is compared with a list of the kind of each token."""
 
 import itertools
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ EYES = SimpleNamespace(
 
 
 def labels() -> list[tuple[Picture, int] | None]:
-    """Image and row of each token."""
+    """Returns the image and the row of each token."""
     parts = [[None] if one is None else [(one, row) for row in range(one.tokens)] for one in LAYOUT]
     return list(itertools.chain(*parts))
 
@@ -44,7 +44,7 @@ def spans(**options) -> Spans:
 
 
 def divides(at: int) -> bool:
-    """Whether a bound lies within an image."""
+    """True if a bound lies within an image."""
     return at < len(labels()) and labels()[at] is not None and labels()[at][1] > 0
 
 

@@ -1,4 +1,4 @@
-"""What an engine takes of a device at its peak is what `fit` promised, within 3%."""
+"""An engine's peak memory on a device is within 3% of the prediction by `fit`."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_the_peak_is_what_fit_promises(adapter, name):
 
 
 def opened_with(tmp_path, file: GGUFFile) -> tuple[Adapters, Model]:
-    """A model with an adapter of all its matrices."""
+    """Opens a model with an adapter for all its matrices."""
     parts = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
     adapters = adapters_of(str(write(tmp_path, "llama", "one", rank=32, parts=parts)), file)
     file.apart = adapters.apart
@@ -65,7 +65,7 @@ def test_what_stays_on_a_device_is_it_with_a_draft_model_too(adapter, tmp_path):
 
 
 def peak_of(engine: Engine, device: Device) -> int:
-    """Bytes on the device while requests of several lengths are answered."""
+    """Returns the bytes on the device while requests of several lengths are answered."""
     peak = 0
     for n in range(10):
         ids = [(n * 7 + k) % 200 for k in range(5 + 40 * n)]

@@ -1,4 +1,4 @@
-"""The page on sampling: its examples run, and its table has every setting, with its default, where it is done."""
+"""The page on sampling: its examples run, and its table has every setting, its default and where it is applied."""
 
 import re
 from dataclasses import MISSING, fields

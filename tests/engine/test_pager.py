@@ -1,4 +1,4 @@
-"""The pager: pages never leak, shared pages are never written, and what a sequence has written stays what it reads."""
+"""The pager: pages never leak, shared pages are never written, and a sequence always reads what it wrote."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,12 +16,12 @@ slots = st.integers(0, SLOTS - 1)
 
 
 def share(pager, source, other, length):
-    """The other becomes the first positions of the source."""
+    """Shares the first positions of the source with another sequence."""
     pager.adopt(other, pager.pool.hold(pager.table(source)[: -(-length // PAGE)]), length)
 
 
 class Sequences(RuleBasedStateMachine):
-    """Sequences that grow, rewind, fork and end, beside what each must read: one mark for every position."""
+    """Sequences that grow, rewind, fork and end, with the expected content: one mark for every position."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Sequences(RuleBasedStateMachine):
 
     @rule(steps=st.dictionaries(slots, st.tuples(st.floats(0, 1), st.integers(1, 2 * PAGE)), min_size=1))
     def step(self, steps):
-        """Some sequences write on from anywhere in them."""
+        """Writes more tokens in some sequences, starting at any earlier position."""
         wanted = [
             Segment(0, count, slot, round(len(self.expected.get(slot, [])) * where))
             for slot, (where, count) in steps.items()
@@ -74,7 +74,7 @@ class Sequences(RuleBasedStateMachine):
 
     @rule(slot=slots)
     def hold(self, slot):
-        """Full pages stay readable after their sequence has gone on or ended."""
+        """Pins full pages. They stay readable after their sequence has continued or ended."""
         full = len(self.expected.get(slot, [])) // PAGE
         self.held.append(
             (self.pager.pool.hold(self.pager.table(slot)[:full]), self.expected.get(slot, [])[: full * PAGE])
@@ -153,7 +153,7 @@ LENGTHS = sorted(
 
 
 def test_a_sequence_that_begins_anywhere_has_the_pages_that_its_next_row_sees_and_no_more():
-    """At each boundary of a page and of a window. The row at position p sees p and the window - 1 before it."""
+    """Tested at each boundary of a page and of a window. The row at position p sees p and the window - 1 before it."""
     for window in WINDOWS:
         for length in LENGTHS:
             pager = Pager(PAGES, CONTEXT, window, slack=3)
@@ -213,7 +213,7 @@ def test_a_sequence_may_fill_the_context_to_its_last_position():
 
 
 def test_of_two_writers_of_one_shared_page_one_needs_a_copy():
-    """The other is its only holder then: one free page is enough."""
+    """After the copy, only the other writer uses the page. One free page is enough."""
     pager = Pager(2, CONTEXT)
     pager.prepare([Segment(0, 3, 0, 0)])
     share(pager, 0, 1, 3)
@@ -223,7 +223,7 @@ def test_of_two_writers_of_one_shared_page_one_needs_a_copy():
 
 
 def test_one_writer_of_a_page_that_many_share_needs_one_copy():
-    """Each writer needs one at most, and the last holder of a page none."""
+    """Each writer needs at most one page, and the last holder of a page none."""
     for sharing in (2, 3, 4):
         for writers in range(1, sharing + 1):
             copies = min(writers, sharing - 1)

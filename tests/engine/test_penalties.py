@@ -1,4 +1,4 @@
-"""What was said before weighs on what is said next, by each penalty's own rule."""
+"""Earlier tokens change the probability of later ones, by the rule of each penalty."""
 
 from collections import Counter
 
@@ -81,7 +81,7 @@ def test_each_penalty_follows_its_equation():
 
 
 def plain_repetitions(ids, shortest, breakers):
-    """The rule, read out."""
+    """Computes the repetition rule directly."""
     found = {}
     for end in range(len(ids) - 1):
         length = 0

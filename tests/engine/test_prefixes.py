@@ -1,4 +1,4 @@
-"""The prefix store: what is stored along a text, what is evicted, and what it costs to begin in the middle."""
+"""The prefix store: which states are stored and evicted, and the cost to start in the middle of a text."""
 
 import time
 
@@ -25,13 +25,13 @@ TOKENS = st.lists(st.integers(0, 2), max_size=7)
 
 
 def stored(states: int = STATES) -> tuple[SequenceStore, PrefixCache]:
-    """A store of a hybrid model, and a prefix cache with room for `states` states."""
+    """Returns a store of a hybrid model, and a prefix cache with room for `states` states."""
     store = SequenceStore(Pager(400, 40_000), StatePages(states + 8, 2), lambda copies, window=0: None)
     return store, PrefixCache(store, 1 << 30, 1, 1, states)
 
 
 def feed(store: SequenceStore, prefixes: PrefixCache, ids: list[int], *, wanted: bool = False) -> int:
-    """A text goes through slot 0 by intervals, with its states stored; gives how many tokens had to be computed."""
+    """Feeds a text through slot 0 and stores its states. Returns how many tokens had to be computed."""
     found = prefixes.find([*ids, 0])
     start = 0
     if found is not None:
@@ -51,7 +51,7 @@ def lengths(prefixes: PrefixCache) -> list[int]:
 
 @pytest.mark.parametrize("states", [4, 8, 16])
 def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
-    """So an edit anywhere costs a part of the text, though few states fit; a late one costs little."""
+    """So only a part is computed after an edit, although few states fit; after a late edit only a little."""
     store, prefixes = stored(states)
     total = 40 * INTERVAL
     feed(store, prefixes, list(range(total)))
@@ -63,7 +63,7 @@ def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
 
 
 def test_token_ids_of_a_talk_without_end_take_bounded_memory():
-    """Each state is found by all ids before it: 1,000,000 tokens are 8 MB, more than many a state."""
+    """All earlier ids identify a state: 1,000,000 ids take 8 MB, more than many a state."""
     store, prefixes = stored(states=64)
     prefixes._most_key_bytes = 8 * 10 * INTERVAL
     text = list(range(40 * INTERVAL))
@@ -82,7 +82,7 @@ def test_old_texts_give_way_to_new_ones():
 
 
 def test_where_few_states_fit_the_next_turn_still_finds_the_last():
-    """Its end is worth a few tokens only, and older ones are worth hundreds."""
+    """The only state that fits is moved to the end of each turn, although an older one would save more tokens."""
     store, prefixes = stored(1)
     text = list(range(10 * INTERVAL))
     for turn in range(8):
@@ -121,7 +121,7 @@ def test_each_entry_knows_the_longest_other_that_it_begins_with(data):
 
 
 def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1) -> int:
-    """Answers a request, and gives how much of its prompt was not computed."""
+    """Answers a request. Returns how many tokens of its prompt were reused."""
     engine.add(Request(ids, SamplingParams(max_tokens=most), keep=keep))
     last = []
     while engine.busy:
@@ -141,7 +141,7 @@ def test_where_two_prompts_part_a_third_begins(attends):
 
 
 def test_what_differs_may_begin_alike_by_chance():
-    """As "What is" and "Where is" do behind a long text: a third question that shares less goes on from there, too."""
+    """Questions such as "What is" and "Where is" follow a long text. A third, less similar one also starts there."""
     engine = Engine(Fake(12, 8, attends=True, recurs=True, look_ahead=0, interval=1000))
     engine.prefixes._most_bytes = 1000
     text = [n % 50 for n in range(PAGE + BY_CHANCE + 17)]
@@ -154,7 +154,7 @@ def test_what_differs_may_begin_alike_by_chance():
 @pytest.mark.parametrize("attends", [False, True])
 @pytest.mark.parametrize("look_ahead", [0, 3])
 def test_states_are_stored_along_answers_too(attends, look_ahead):
-    """Without them, an edit after a long answer would compute it again."""
+    """Otherwise the whole answer would be computed again after an edit."""
     interval = 20
     runner = Fake(12, 16, attends=attends, recurs=True, look_ahead=look_ahead, interval=interval)
     engine = Engine(runner)
@@ -178,7 +178,7 @@ def test_states_of_one_text_are_at_least_an_interval_from_each_other():
 
 @pytest.mark.parametrize("same", [0, 1, 2, 63, 64, 65, 127, 128, 191, 192, 193, 448, 1000])
 def test_what_two_texts_share_is_counted_to_the_token(same):
-    """In tokens of several bytes, of which some are the same where the token is not."""
+    """The texts have tokens of several bytes, which may share bytes although the tokens differ."""
     beginning = key_of([(n << 20) + 5 for n in range(same)])
     for rest, other in [([], [7]), ([256], [257]), ([1 << 20], [2 << 20]), ([3] * 200, [4] + [3] * 500)]:
         a, b = beginning + key_of(rest), beginning + key_of(other)
@@ -203,7 +203,7 @@ def test_the_index_finds_what_comparing_all_finds(sequences, wanted):
 
 
 def test_thousands_of_entries_are_found_and_evicted_in_microseconds():
-    """Comparing with 4,000 entries of 500 tokens took 10 ms."""
+    """A comparison with 4,000 entries of 500 tokens once took 10 ms."""
     store = SequenceStore(None, StatePages(4100, 2), lambda copies, window=0: None)
     prefixes = PrefixCache(store, 1 << 30, 1, 1, 4000)
     rng = np.random.default_rng(0)

@@ -43,7 +43,7 @@ def test_perplexity_on_text_is_near_that_of_float32(kind, most):
 
 @pytest.mark.parametrize("kind", ["q8", "q4"])
 def test_a_prompt_in_chunks_equals_the_prompt_at_once(kind):
-    """A row reads its own key as the page has it, so it does not show in which step it came."""
+    """A row reads its own quantised key from the page, so the split into steps does not change results."""
     ids = ids_of(90)
     whole = prefill(small("tiny-llama.gguf", kv=kind, chunk_size=128), ids)
     pieces = prefill(small("tiny-llama.gguf", kv=kind), ids, chunk_size=1)

@@ -1,4 +1,4 @@
-"""Each sampler against its definition, by statistics on a known distribution and by laws on any."""
+"""Each sampler is compared with its definition, by statistics on a known distribution and by general laws."""
 
 import math
 
@@ -33,7 +33,7 @@ def drawn(logits, n=DRAWS, accepted=(), **settings):
 
 
 def check_statistics(tokens, expected):
-    """Pearson's test, and nothing of probability 0 is ever drawn."""
+    """Runs Pearson's test, and checks that no token of probability 0 is drawn."""
     counts = np.bincount(tokens, minlength=len(expected))
     possible = expected > 0
     assert counts[~possible].sum() == 0
@@ -73,7 +73,7 @@ def test_the_last_of_several_likely_ones_survives_xtc():
 
 
 def plain_mirostat(p, tau, eta, seed, draws):
-    """Mirostat v2, read out: the tokens, and the surprise of each among those that were kept for it."""
+    """Mirostat v2 by its definition. Returns the tokens, and the surprise of each among the candidates."""
     mu = 2 * tau
     for number in range(draws):
         kept = [i for i in range(len(p)) if -np.log2(p[i]) <= mu] or [int(p.argmax())]
@@ -127,7 +127,7 @@ def test_top_k_keeps_the_k_largest_and_of_ties_the_first(logits, k):
 
 @pytest.mark.parametrize("decimals", [7, 1, 0, -2], ids="{} decimals".format)
 def test_of_many_logits_the_k_largest_are_found_by_groups(decimals):
-    """With no ties, some, many, and where all are the same."""
+    """The logits have no ties, some, many, or are all equal."""
     logits = np.random.default_rng(1).standard_normal(8195).astype(np.float32).round(decimals)
     for k in (1, 3, 8):
         expected = np.sort(np.argsort(-logits, kind="stable")[:k])

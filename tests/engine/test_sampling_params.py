@@ -89,7 +89,7 @@ def test_more_stop_ids_change_nothing_else():
 
 
 def test_a_value_that_equals_the_default_is_of_its_type():
-    """The checks pass over what is the default itself, not over what is only equal to it."""
+    """Checks skip only the default object itself, not any equal value."""
     given = SamplingParams(temperature=1, top_k=np.int64(0), min_p=np.float32(0))
     assert [type(value) for value in (given.temperature, given.top_k, given.min_p)] == [float, int, float]
     for settings in ({"temperature": True}, {"top_k": 0.0}, {"top_k": False}):

@@ -1,4 +1,4 @@
-"""The rows of a step: answers before prompts, short prompts next to long ones, and never too many rows."""
+"""The rows of a step: decode first, short prompts next to long ones, and never more rows than allowed."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from rwkv_gpu.engine.sequence import TokenSequence
 
 @dataclass
 class Made:
-    """A sequence of some length, fed some of the way."""
+    """A sequence of a given length, of which a given part is computed."""
 
     prompt: int
     answer: int
@@ -97,7 +97,7 @@ def test_a_long_prompt_gets_half_of_the_rows_however_many_short_ones_come():
 
 
 def test_a_sequence_that_loses_its_slot_while_the_host_samples_keeps_all_that_was_sampled():
-    """Its draft is gone with the slot; the sampler and a grammar are three tokens further all the same."""
+    """The draft is lost with the slot, but the sampler and the grammar have advanced by three tokens."""
     sequence = TokenSequence(Request([1, 2], SamplingParams(max_tokens=50, temperature=0.0)), 10, None)
     sequence.sample_on_host(True)
     sequence.draft = [5, 6]

@@ -23,7 +23,7 @@ DRAFTS = 5
 
 
 class Known(Proposer):
-    """Drafts what will be sampled, as far as it is told, with mistakes at random places."""
+    """Drafts the known tokens, with errors at random positions."""
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], mistakes: float) -> None:
         self.answers, self.mistakes = answers, mistakes
@@ -74,7 +74,7 @@ def speculator(*proposers: Proposer, most: int = DRAFTS) -> Speculator:
 
 
 def asked(vocabulary: int) -> list[Request]:
-    """Greedy, sampled, truncated, penalised, biased, by a grammar, and all of them at once."""
+    """Makes greedy, sampled, truncated, penalised, biased and constrained requests, and one with all of these."""
     how = [
         SamplingParams(temperature=0, max_tokens=21),
         SamplingParams(seed=1, max_tokens=17),
@@ -117,7 +117,7 @@ def test_each_step_earns_its_tokens_and_pays_its_rows(right):
 
 
 def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
-    """Tokens of steps in flight arrive later, when no other request may run."""
+    """Tokens of in-flight steps arrive later, when no other request may run."""
     watching = Speculator(DRAFTS, [PromptLookup()])
     watching.gate.decide = lambda *_: setattr(watching.gate, "on", False)
     engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=watching)
@@ -132,7 +132,7 @@ def test_drafts_are_watched_of_a_sequence_that_has_given_its_slot_back():
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_sequence_that_loses_its_slot_while_its_draft_is_sampled_keeps_all_tokens(done):
-    """The host samples the rows of a draft on a thread, before the slot is lost or after."""
+    """The host samples the rows of a draft on a thread, before or after the slot is lost."""
     how = SamplingParams(seed=4, dry_multiplier=0.8, max_tokens=31)
     other = Request(ids_of(5), SamplingParams(seed=2, max_tokens=40))
     expected, _ = answers(small("tiny-llama.gguf"), [Request(ids_of(9), how, Even(31, 288)), other])
@@ -169,7 +169,7 @@ def test_steps_while_a_draft_model_reads_are_not_accounted():
 
 @pytest.mark.parametrize(("name", "most"), [("rwkv7", 3), ("llama", 3), ("llama", 15), ("falcon-h1", 3), ("olmo2", 3)])
 def test_on_the_gpu_as_well(adapter, name, most):
-    """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""
+    """Kernels of several rows round differently, so sampled tokens might differ: these requests are greedy."""
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=4 * most)) for n in range(2)]
     runner = small(f"tiny-{name}.gguf", adapter, slots=2, drafts=most)
     expected, _ = answers(small(f"tiny-{name}.gguf"), requests)
@@ -216,7 +216,7 @@ def test_few_rows_over_a_long_context_are_split_into_runs_as_decode_is(adapter):
     ("name", "draft"), [("llama", "llama"), ("llama", "rwkv7"), ("rwkv7", "rwkv7"), ("rwkv7", "llama")]
 )
 def test_a_draft_model_changes_no_answer(name, draft):
-    """The same model as its own draft is always right, at any temperature: both draw by the same numbers."""
+    """A model that is its own draft is always right, at any temperature, because both use the same random numbers."""
     plain = [Request(ids_of(40 - 9 * n, n), SamplingParams(temperature=n % 3, seed=n, max_tokens=20)) for n in range(5)]
     expected, _ = answers(small(f"tiny-{name}.gguf"), plain)
     other = small(f"tiny-{draft}.gguf", rewind=DRAFTS + 1, look_ahead=0)
@@ -229,7 +229,7 @@ def test_a_draft_model_changes_no_answer(name, draft):
 
 
 def test_steps_of_a_draft_share_submits(adapter):
-    """A submit leaves the GPU idle for a while, and takes the host longer than filling in a step."""
+    """Each submit leaves the GPU idle for a while, and costs the host more time than a step's inputs."""
     request = Request(ids_of(20), SamplingParams(temperature=0, max_tokens=25))
     target = small("tiny-llama.gguf", drafts=7)
     expected, _ = answers(target, [request])
@@ -248,7 +248,7 @@ def test_steps_of_a_draft_share_submits(adapter):
 
 
 def test_sampled_tokens_have_the_distribution_of_the_model():
-    """Chi-square of the first two tokens over many seeds, with drafts that have a distribution of their own."""
+    """A chi-square test of the first two tokens over many seeds, with drafts that have a distribution of their own."""
     runner, prompt, seeds, few = small("tiny-llama.gguf", slots=8, drafts=2), ids_of(9), 500, 4
 
     def likeliest(logits):

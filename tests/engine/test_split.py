@@ -1,4 +1,4 @@
-"""A model over several devices computes what it computes on one."""
+"""A model that is split over several devices gives the same results as on one."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def opened(name: str) -> GGUFFile:
 
 @contextmanager
 def split(name: str, starts: Sequence[int], adapters: Sequence[Any] = (), look_ahead: int = 0) -> Iterator[SplitRunner]:
-    """A model on these adapters; None is numpy, as are those that are not given."""
+    """Loads a model on these adapters. None is numpy, which is also the default."""
     options = {**OPTIONS, "look_ahead": look_ahead}
     with opened(name) as file:
         model = load_model(file)
@@ -67,7 +67,7 @@ def whole_logits(name: str) -> np.ndarray:
 
 
 def in_three(name: str) -> list[int]:
-    """A cut behind the first layer and before the last one."""
+    """Returns a split after the first layer and before the last one."""
     with opened(name) as file:
         return sorted({0, 1, layers_of(load_model(file)) - 1})
 
@@ -105,7 +105,7 @@ def test_two_gpus_give_the_logits_of_one_device(adapter):
 
 
 def decoded(runner: Any, steps: int, ahead: int) -> list[int]:
-    """Greedy tokens of two sequences in turn, with so many steps submitted before the token of the first is known."""
+    """Returns greedy tokens of two sequences in turn, with `ahead` steps submitted before a token is known."""
     first = [(0, 0, IDS[:9]), (1, 0, IDS[:7])]
     lengths, flights, found = [9, 7], deque[Any](), []
     draws = SamplingInputs.of(np.array([draw_row(SamplingParams(temperature=0.0), 0, slot) for slot in (0, 1)], DRAW))
@@ -135,7 +135,7 @@ def test_two_gpus_decode_ahead_as_one(adapter):
 
 
 class Log(HostRunner):
-    """A part in numpy that writes down what it is asked, and may refuse."""
+    """A part in numpy that records its calls, and may fail."""
 
     asynchronous = True
     events: list[tuple[Any, ...]]
@@ -174,7 +174,7 @@ def logged() -> Iterator[tuple[SplitRunner, list[tuple[Any, ...]]]]:
 
 
 def begun(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Which parts of which steps began, in order."""
+    """Returns the parts and steps in the order in which they began."""
     return [event for event in events if not event[0].startswith("ready")]
 
 
@@ -290,7 +290,7 @@ def test_pages_are_copied_after_the_steps_in_flight_have_written_them_in_every_p
 
 
 def test_a_token_that_could_not_be_sampled_is_not_fed_to_the_step_ahead(logged, monkeypatch):
-    """It has no row in the embedding, and the other sequences of that step would end with it."""
+    """The token has no row in the embedding. It would also end the other sequences of its step."""
     runner, _ = logged
     last, submit = runner.parts[-1], runner.parts[-1].submit
 

@@ -1,4 +1,4 @@
-"""A saved state is read back as it was, or refused in one line; the old file outlives every failure."""
+"""A saved state is loaded unchanged, or refused in one line. A failure never damages the old file."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def test_a_state_of_another_model_is_left_out(tmp_path):
 
 
 def test_models_with_the_same_tensors_and_other_weights_have_other_fingerprints(tmp_path):
-    """As fine-tuned models do. One bit at the start of any tensor is enough."""
+    """Fine-tuned models are such models. One different bit at the start of any tensor is enough."""
     path, data = tmp_path / "m.gguf", golden("tiny-rwkv7.gguf").read_bytes()
 
     def fingerprint(data: bytes) -> str:
@@ -215,7 +215,7 @@ def test_a_disk_that_is_full_or_lies_leaves_the_old_file(tmp_path, what, says):
 
 
 def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
-    """At any moment; what the killed ones left is gone after the next save."""
+    """The kill may come at any moment. The next save removes the files that killed processes left."""
     rng = np.random.default_rng(0)
     for _ in range(6):
         with child(tmp_path / "s", "loop") as process:
@@ -229,7 +229,7 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
 
 @posix  # Windows renames over no open file
 def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path):
-    """What is saved is another file, put in its place: not one byte of the old one changes."""
+    """A save writes another file and renames it, so no byte of the open old file changes."""
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "old"})
     old = (tmp_path / "s").read_bytes()
     with open(tmp_path / "s", "rb") as file:
@@ -265,7 +265,7 @@ def test_a_link_leads_to_the_file_that_is_replaced_and_permissions_stay(tmp_path
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf"])
 @pytest.mark.parametrize(("source", "target"), [("cpu", "cpu"), ("gpu", "gpu"), ("gpu", "cpu")])
 def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, name, source, target):
-    """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""
+    """The source of the clone has continued in the meantime. A state saved on a device also continues in numpy."""
     ids = list(range(1, 90))
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
         model, options = (

@@ -1,4 +1,4 @@
-"""What a step of decode runs of our own Python: a reader who follows it has so many functions and files to read."""
+"""Limits the number of our own functions and files in a decode step, so that a reader can follow it."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_step_of_decode_runs_few_functions_in_few_files(adapter, name):
 
 
 def watched(engine: Engine) -> set[tuple[str, str]]:
-    """The functions of the package that some steps run, with their files."""
+    """Returns the functions of the package that some steps run, with their files."""
     ran: set[tuple[str, str]] = set()
 
     def watch(frame, event, _arg):

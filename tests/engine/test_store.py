@@ -1,4 +1,4 @@
-"""The sequence store: a sequence goes on, goes back, is kept and taken up again and leaks no page."""
+"""The sequence store: a sequence continues, rewinds, is stored and restored, and leaks no page."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ slots = st.integers(0, 3)
 
 
 class Kinds(RuleBasedStateMachine):
-    """Sequences of random tokens beside a memory that holds them: states with all tokens, pages with one a place.
+    """Random sequences, and a simulated memory: states contain all tokens, and pages one token per position.
 
     With a window there are two memories of pages: one keeps all, the other what the next row sees.
     """
@@ -51,7 +51,7 @@ class Kinds(RuleBasedStateMachine):
 
     @rule(steps=st.dictionaries(slots, st.integers(1, PAGE + 9), min_size=1))
     def step(self, steps):
-        """Some go on, by a chunk or by a token."""
+        """Advances some sequences by a chunk or by a token."""
         batch, rows = [], {}
         for slot, count in steps.items():
             start = len(self.expected[slot])
@@ -83,7 +83,7 @@ class Kinds(RuleBasedStateMachine):
                 self.attend_within_the_window(segment, ids)
 
     def attend_within_the_window(self, segment, ids):
-        """Each row of a step finds what it sees, as if all had been kept."""
+        """Checks that each row of a step sees the expected tokens, as if all had been stored."""
         table, whole = segment.table(WINDOW), self.expected[segment.slot]
         assert len(table) == -(-segment.end // PAGE)
         for position, id in enumerate(ids, segment.start):

@@ -1,4 +1,4 @@
-"""Steps that go to the GPU together give what each would give alone, and whoever looks in between finds them done."""
+"""Steps in one submit give the same results as alone, and any reader in between sees finished steps."""
 
 import threading
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def runner(request, adapter) -> Iterator[GpuRunner]:
 
 
 def submitted(runner: GpuRunner, steps: range) -> list:
-    """Steps of two sequences that feed what they said before."""
+    """Submits steps of two sequences, each of which feeds the tokens sampled before."""
     pending = []
     for at in steps:
         ids = [5, 9] if at == 0 else [FROM_SLOT | 0, FROM_SLOT | 1]
@@ -58,7 +58,7 @@ def said(pending: list) -> list[list[int]]:
 
 
 def begin(runner: GpuRunner, look_ahead: int, *, busy: bool = True) -> list[int]:
-    """Forgets the sequences, has short steps share a submit, and notes from here on how many steps each has.
+    """Resets the sequences, lets short steps share a submit, and records the number of steps of each submit.
 
     A GPU that is `busy` has enough to do until a group is full.
     """
@@ -232,7 +232,7 @@ def test_only_short_steps_of_a_gpu_that_others_wait_for_are_polled_without_sleep
 
 
 def ready_and_wanted(runner: GpuRunner) -> tuple[ReadyStep, Batch, np.ndarray]:
-    """A step that waits for its ids, and the logits that these give at once."""
+    """Returns a prepared step that waits for its ids, its batch, and the expected logits."""
     batch = runner.prepare(Batch.of([(0, 0, [5, 9])]))
     wanted = runner.run(batch, "logits")
     plan = runner.plan_for(batch, "logits")
@@ -240,7 +240,7 @@ def ready_and_wanted(runner: GpuRunner) -> tuple[ReadyStep, Batch, np.ndarray]:
 
 
 def begun(runner: GpuRunner, ready: ReadyStep, batch: Batch) -> np.ndarray:
-    """The logits of such a step."""
+    """Returns the logits of a prepared step."""
     data = runner.queue.begin(ready, {"ids": batch.ids}).wait(0)
     return np.frombuffer(data, np.float32).reshape(1, -1)
 
@@ -277,7 +277,7 @@ def test_memory_that_inputs_are_written_to_is_used_again(runner):
 
 
 def test_a_prompt_goes_in_parts_where_the_gpu_is_idle(adapter, monkeypatch):
-    """It begins with the first layers; a step behind it goes whole, and answers are those of whole steps."""
+    """The prompt starts with the first layers. A later step runs whole, and answers equal those of whole steps."""
     submits: list[int] = []
 
     def counted(plan: Plan, steps: int, layers: int = 0, *rest: object) -> int:

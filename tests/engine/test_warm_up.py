@@ -1,4 +1,4 @@
-"""A model that got ready waits for no plan, whatever mix of prompts and answers comes."""
+"""After warm-up, a model waits for no plan, for any mix of prompts and answers."""
 
 import itertools
 import time
@@ -16,7 +16,7 @@ from tests.golden_files import OWN
 
 @pytest.mark.parametrize("devices", [["gpu"], ["gpu", "cpu"], ["cpu", "gpu"]], ids="-".join)
 def test_a_warm_model_records_nothing_for_requests(adapter, devices):
-    """A whole one, and one that is split: of each part that is on a GPU."""
+    """Tested with a whole model and a split one: each part that is on a GPU is warmed up."""
     device = [adapter.index if one == "gpu" else one for one in devices]
     options = {"split": (1, 1)} if device[1:] else {}
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=device, sequences=2, chunk_size=4, **options) as llm:
@@ -32,7 +32,7 @@ def test_a_warm_model_records_nothing_for_requests(adapter, devices):
 
 @pytest.mark.parametrize(("sequences", "rows"), [(1, 512), (2, 4), (8, 8), (16, 8), (12, 100), (64, 512), (100, 256)])
 def test_the_common_steps_have_all_sizes_of_plans(sequences, rows):
-    """Batches with any mix of prompts and answers."""
+    """Batches contain any mix of prompts and answers."""
 
     def plan(count: int, outputs: int) -> tuple[int, int]:
         size = bucket(count, rows)
@@ -63,7 +63,7 @@ def test_warming_up_gives_way_to_requests():
 
 
 def test_a_runner_follows_its_device_at_the_next_prompt(adapter):
-    """What a trial of the driver allows meanwhile is used from then on, with the same answers."""
+    """Kernels that a trial allows in the meantime are used from then on, with the same answers."""
     with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device=adapter.index, sequences=1, chunk_size=16) as llm:
         runner = llm._driver._engine._runner
         before = llm.generate("the sea", max_tokens=6, temperature=0).text

@@ -1,4 +1,4 @@
-"""Layers with a window keep pages of it only: what a model says is the same as if all had been kept."""
+"""Layers with a window store only the pages of the window. Answers are the same as if all pages were stored."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def made(path, device: Device | None = None, **more) -> Runner:
 
 @pytest.fixture
 def keeping_all(path):
-    """A runner in numpy that gives no page back: its steps may have as many rows as the context."""
+    """Returns a numpy runner that releases no page. Its steps may have as many rows as the context."""
     runner = made(path, chunk_size=1024)
     assert runner.store.rewinds
     yield runner
@@ -92,7 +92,7 @@ def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner,
 
 
 def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the_reverse(path, keeping_all):
-    """A saved file may have been written with a shorter context, in which everything is kept."""
+    """An older file may have been saved with a shorter context, in which everything was stored."""
     ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
     windowed = made(path)
     expected = prefill(keeping_all, ids + rest, slot=2)[-1]
@@ -124,7 +124,7 @@ def test_a_restored_state_is_not_gone_back_behind(path, context):
 
 
 def test_chats_and_common_prefixes_reuse_stored_pages(path):
-    """A whole prompt, one that goes on from its answer, and one that parts from it where a state was stored."""
+    """Tested with a whole prompt, one that continues its answer, and one that branches at a stored state."""
     with rwkv_gpu.load(path, device="cpu", context=1024, checkpoint_interval=128, chunk_size=CHUNK) as llm:
         shared, said = ids_of(400, 4), []
         for question in (ids_of(30, 5), ids_of(30, 6), ids_of(30, 7)):

@@ -1,4 +1,4 @@
-"""Windows and ranks are exactly as long as they say: in the host's sampler, in the op in numpy and on a device."""
+"""Windows and ranks have exactly the given length: in the host's sampler, and in the op in numpy and on a device."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ tokens = st.lists(st.integers(0, V - 1), min_size=1, max_size=40)
 
 
 def not_in_the_last(ids: list[int], n: int) -> int:
-    """The likeliest token that the last n do not hold."""
+    """Returns the likeliest token that is not among the last n."""
     banned = ids[len(ids) - n :] if n < len(ids) else ids
     return next((token for token in range(V) if token not in banned), 0)
 
 
 def generated(choose, prompt: list[int], steps: int) -> list[int]:
-    """The tokens of an answer, one by one."""
+    """Returns the tokens of an answer, one by one."""
     ids = list(prompt)
     for number in range(steps):
         ids.append(choose(ids, number))
@@ -34,7 +34,7 @@ def generated(choose, prompt: list[int], steps: int) -> list[int]:
 
 
 def banning(n: int) -> SamplingParams:
-    """Settings that never repeat one of the last n tokens."""
+    """Returns settings that never repeat one of the last n tokens."""
     return SamplingParams(temperature=0, presence_penalty=100.0, penalty_last_n=n)
 
 
@@ -124,7 +124,7 @@ def test_a_window_that_the_ring_does_not_hold_is_the_hosts(n):
 
 
 def test_the_longest_window_of_a_device_is_exactly_as_long_as_it_says():
-    """The token that left the window a step ago is free, the one that is still in it is not."""
+    """The token that left the window one step ago is allowed; the one still in it is not."""
     prompt = [0] + [1] * (RING - 1)
     assert generated(in_the_op(banning(RING), prompt), prompt, 3) == [2, 0, 3]
 

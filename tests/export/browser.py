@@ -1,4 +1,4 @@
-"""Runs a module of JavaScript in Debian's Chromium, on its software WebGPU, and returns what it reports."""
+"""Runs a JavaScript module in Debian's Chromium with software WebGPU, and returns its result."""
 
 import functools
 import http.server

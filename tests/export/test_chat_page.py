@@ -1,4 +1,4 @@
-"""The exported chat page in Chromium: a small model answers, without a server but one for static files."""
+"""The exported chat page in Chromium: a small model answers, with only a server of static files."""
 
 import functools
 import http.server
@@ -25,12 +25,12 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "packaging" / "npm" / "example.h
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The page of a model whose prompts take steps of one token: the other plans take most of the time to compile."""
+    """Exports a model whose prompts take steps of one token, because the other plans take most of the compile time."""
     folder = tmp_path_factory.mktemp("site")
     with GGUFFile.open(golden(MODEL)) as file:
         manifest = export_web(file, folder, "0" * 64)
@@ -50,7 +50,7 @@ def site(folder):
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """A browser that remembers."""
+    """Opens a browser with persistent storage."""
     with playwright.sync_playwright() as started:
         flags = [flag for flag in FLAGS if not flag.startswith("--headless")]
         context = started.chromium.launch_persistent_context(
@@ -63,7 +63,7 @@ def context(tmp_path_factory):
 
 @pytest.fixture
 def page(context):
-    """A page whose errors and violations of its policy fail the test."""
+    """Opens a page. Errors and policy violations on it fail the test."""
     wrong: list[str] = []
     page = context.new_page()
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -87,7 +87,7 @@ def ask(page, text: str) -> None:
 
 
 def use(page) -> None:
-    """Asks, answers anew, edits, goes back, stops, saves, and begins again."""
+    """Sends messages, regenerates, edits, goes back, stops, saves, and starts again."""
     page.click("#settings-button")
     page.fill("[name=temperature]", "0")
     page.fill("[name=max_tokens]", "6")

@@ -1,4 +1,4 @@
-"""Conversations of Python and of exported pages are the same files. Chromium reads and writes them without a GPU."""
+"""Python and exported pages write the same conversation files. Chromium reads and writes them without a GPU."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ def llm():
 
 @needs_chromium
 def test_files_of_python_and_of_a_page_are_equal(folder, llm):
-    """A page reads what Python wrote, and writes the same again: messages, settings, ids, and the state."""
+    """A page reads Python's file and writes the same content: messages, settings, ids, and the state."""
     chat = llm.chat(system="Be höflich 😀.", temperature=0, max_tokens=5, seed=7)
     chat.send("Hi")
     chat.send("And?")

@@ -1,4 +1,4 @@
-"""An exported model in Chromium computes what Python computes: logits, greedy tokens, and seeded samples."""
+"""An exported model in Chromium equals Python: logits, greedy tokens, and seeded samples."""
 
 import json
 
@@ -50,7 +50,7 @@ export default async function () {
 
 
 def prompt_of(vocabulary: int) -> list[int]:
-    """Twenty tokens: a prompt with padding in its plan."""
+    """Returns twenty tokens, which need padding in the plan for prompts."""
     return [(7 * n * n + 3) % vocabulary for n in range(1, 21)]
 
 
@@ -82,7 +82,7 @@ def test_logits_and_tokens_are_those_of_python(name, tmp_path, adapter):
 
 
 def followed(runner: Runner, prompt: list[int], params: SamplingParams) -> tuple[np.ndarray, list[int]]:
-    """Logits after a prompt and after each token that these parameters choose, and the tokens, in Python."""
+    """Returns Python's tokens with these parameters, and the logits after the prompt and after each token."""
     logits, tokens = [], []
     sampler = Sampler(params, runner.model.vocabulary)
     row = prefill(runner, prompt)[-1]

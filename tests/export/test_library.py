@@ -1,4 +1,4 @@
-"""The JavaScript library in Chromium: failing downloads, false manifests, and a model that Python knows too."""
+"""The JavaScript library in Chromium: failing downloads, wrong manifests, and a model that Python also loads."""
 
 import base64
 import json

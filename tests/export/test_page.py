@@ -1,4 +1,4 @@
-"""What `export web` writes, without a browser: manifest, shards, digests, the page in one file, and refusals."""
+"""The output of `export web`, without a browser: manifest, shards, digests, the single-file page, and refusals."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Tokenizers and templates as data mean the same as Python's; the tokenizers run in Chromium."""
+"""Exported tokenizers and templates give the same results as Python's. The tokenizers run in Chromium."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Fuzzes every way into the program, or those named, for ten minutes in all.
+"""Runs all fuzz targets, or the named ones, for ten minutes in total.
 
     python -m tests.fuzz [header tokenizer template form session jsonl writers] [--seconds 600] [--seed N]
 
@@ -18,7 +18,7 @@ from tests.fuzz.targets import TARGETS
 
 
 def run_apart(name: str, seconds: float, seed: int) -> bool:
-    """Whether all that was tried kept the promises of the target."""
+    """Runs a target in its own process. Returns True if every input passed its checks."""
     with tempfile.TemporaryDirectory() as folder:
         last = Path(folder) / "last"
         command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", name, "--seconds", str(seconds)]

@@ -1,4 +1,4 @@
-"""Runs a target over generated inputs for a time. A seed gives the same inputs in the same order."""
+"""Runs a target with generated inputs for a time. The same seed gives the same inputs in the same order."""
 
 import time
 from pathlib import Path
@@ -12,7 +12,7 @@ ROUND = 40  # inputs between two looks at the clock
 
 
 def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -> int:
-    """How many inputs were tried. Raises what the smallest input that fails does; `last` holds the one at hand."""
+    """Returns the number of inputs. Raises the error of the smallest failing input; `last` holds the current one."""
     end = time.monotonic() + seconds
     count = 0
 

@@ -1,4 +1,4 @@
-"""A slow, breaking hub: its first connections have drawn faults, and later ones answer as they should."""
+"""A slow hub with failing connections: the first ones have random faults, and later ones work."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ SHORT = 0.05  # seconds without a byte that a download waits here
 
 @dataclass(frozen=True)
 class Fault:
-    """What one connection does, at a share of the bytes that were wanted."""
+    """The fault of one connection, after a share of the requested bytes."""
 
     kind: str
     where: float
@@ -42,7 +42,7 @@ HUBS = st.tuples(st.lists(FAULT, max_size=8), st.booleans(), st.sampled_from([1,
 
 
 class Breaking(ThreadingHTTPServer):
-    """A hub of one file."""
+    """A hub with one file and faulty connections."""
 
     daemon_threads = True
 
@@ -53,7 +53,7 @@ class Breaking(ThreadingHTTPServer):
         self.over = threading.Event()
 
     def handle_error(self, *_: object) -> None:
-        """Says nothing: clients leave."""
+        """Ignores errors of clients that disconnect."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *given: object) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
     def do_GET(self) -> None:
         hub = self.server
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
             self._broken(fault, data, start, at, stop)
 
     def _broken(self, fault: Fault, data: bytes, start: int, at: int, stop: int) -> None:
-        """An answer that ends early, late or never."""
+        """Sends a response that ends early, late or never."""
         self.send_response(206 if self.headers.get("Range") else 200)
         self.send_header("ETag", hashlib.sha256(data).hexdigest()[:8])
         self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
@@ -149,7 +149,7 @@ def breaking(faults: list[Fault], *, has_sum: bool) -> Iterator[Breaking]:
 
 
 def check_hub(given: tuple[list[Fault], bool, int]) -> None:
-    """A file arrives whole, or is refused in one line and not there; later the hub's file arrives."""
+    """Checks that a file is complete, or refused in one line and absent; a later download must succeed."""
     faults, has_sum, connections = given
     with (
         tempfile.TemporaryDirectory() as folder,

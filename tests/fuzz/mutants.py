@@ -1,4 +1,4 @@
-"""Files that are almost sound: a model with one to three changes to its metadata or tensors, drawn from a seed."""
+"""Almost valid model files, with one to three changes to metadata or tensors, drawn from a seed."""
 
 import math
 import random
@@ -19,12 +19,12 @@ ODD_TEXTS = (b"", b"llama", b"rwkv7", b"qwen3moe", b"gpt2", b"rwkv", b"yarn", b"
 
 @cache
 def source(name: str) -> bytes:
-    """A sound file."""
+    """Returns a valid file."""
     return (OWN / f"{name}.gguf").read_bytes()
 
 
 def structural(seed: int) -> tuple[str, bytes]:
-    """The model, its mutation, and the file."""
+    """Returns the model, its mutation, and the file."""
     rng = random.Random(seed)
     name = rng.choice(MODELS)
     parts = take_apart(source(name))
@@ -47,7 +47,7 @@ def change_a_number(rng: random.Random, parts: Parts) -> None:
 
 
 def change_a_size(rng: random.Random, parts: Parts) -> None:
-    """A number of the architecture itself: a width, a count, a rank, a group, a window, or one of each layer."""
+    """Changes a number of the architecture: a width, a count, a rank, a group, a window, or one of each layer."""
     arch = parts.row("general.architecture").value if _has_architecture(parts) else b"llama"
     sizes = [row for row in parts.rows if row.name.startswith(arch + b".") and row.kind in (*WHOLE, ARRAY)]
     if not sizes:

@@ -34,7 +34,7 @@ LONGEST = 300 + len(", ".join(MODELS))  # a refusal, beside a path: one names al
 
 
 def outcome(path: Path, device: str = "cpu") -> str:
-    """'answers', the name of a refusal, or what went wrong, beginning with '!'."""
+    """Returns 'answers', the name of a refusal, or an error that begins with '!'."""
     started = time.monotonic()
     try:
         with rwkv_gpu.load(path, device=device) as llm:
@@ -54,7 +54,7 @@ def outcome(path: Path, device: str = "cpu") -> str:
 
 
 def run_here(first: int, count: int, device: str) -> Iterator[tuple[int, str, str]]:
-    """The seed of each mutant, its mutation, and the outcome."""
+    """Yields the seed of each mutant, its mutation, and the outcome."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         for seed in range(first, first + count):
@@ -78,7 +78,7 @@ def child(first: int, count: int, device: str) -> None:
 
 
 def run_apart(first: int, count: int, device: str) -> list[tuple[int, str, str]]:
-    """The same from processes of their own; one that dies is gone on behind."""
+    """Runs mutants in separate processes. If one dies, the run continues after its mutant."""
     done: list[tuple[int, str, str]] = []
     while len(done) < count:
         seed = first + len(done)

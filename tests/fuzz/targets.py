@@ -1,4 +1,4 @@
-"""What is fuzzed: for each way into the program, how input is made and what must hold whatever it is.
+"""The fuzz targets: for each kind of input, a generator and a check that must hold for every input.
 
 A check passes where the input is refused by an error of the package's own, in one line, or where what the code promises
 holds. Each takes a few milliseconds, so that many run in a second.
@@ -42,7 +42,7 @@ Strategy = st.SearchStrategy[Any]
 
 @dataclass(frozen=True)
 class Target:
-    """A way in."""
+    """A kind of input to fuzz."""
 
     inputs: Strategy
     check: Callable[[Any], None]
@@ -51,7 +51,7 @@ class Target:
 
 @contextlib.contextmanager
 def refused_in_one_line() -> Iterator[None]:
-    """Lets a refusal pass that a user can read, and nothing else; and nothing may take long."""
+    """Accepts a refusal that a user can read. Any other error fails, and so does a slow check."""
     started = time.process_time()
     try:
         with warnings.catch_warnings():
@@ -76,7 +76,7 @@ NUMBERS = (0, 1, 255, 1 << 15, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, 1
 
 
 def edited(data: bytes, edits: list[tuple[str, float, int, bytes]], limit: int | None = None) -> bytes:
-    """The data with these changes, all before `limit`."""
+    """Returns the data with these changes, all before `limit`."""
     out = bytearray(data)
     for how, where, size, more in edits:
         at = int(where * min(len(out), limit or len(out)))
@@ -157,7 +157,7 @@ def check_tokenizer(given: tuple[str, dict[str, Any], str | bytes, bool]) -> Non
 
 
 def with_fields(metadata: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The metadata with these tokens more, and other keys replaced; None takes a key away."""
+    """Returns the metadata with more tokens and replaced keys; None removes a key."""
     changed = dict(metadata)
     tokens = [*changed[PREFIX + "tokens"], *fields.get("tokens", ())]
     count = len(tokens)
@@ -260,7 +260,7 @@ FORMS = (
 
 @cache
 def model() -> rwkv_gpu.LLM:
-    """A model of 110 KB on the CPU, loaded once."""
+    """Returns a model of 110 KB on the CPU, loaded once."""
     return rwkv_gpu.load(OWN / "quiet-llama.gguf", device="cpu", context=128)
 
 
@@ -280,7 +280,7 @@ def check_form(given: tuple[str, Any]) -> None:
 
 @cache
 def session() -> bytes:
-    """A chat of one turn, saved."""
+    """Returns a saved chat of one turn."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chat"
         chat = model().chat(template="chatml")

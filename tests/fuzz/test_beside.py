@@ -1,4 +1,4 @@
-"""Files beside a model that are almost sound, such as adapters and drafts: each is used or refused in one line."""
+"""Almost valid files used with a model, such as adapters and drafts: each is used or refused in one line."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ USES: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
 
 
 def outcome(use: Callable[[Path], object], path: Path) -> str:
-    """The refusal, or nothing where the file was used."""
+    """Returns the refusal, or nothing if the file was used."""
     try:
         use(path)
     except RwkvGpuError as error:

@@ -1,4 +1,4 @@
-"""Half a minute of fuzzing, the same inputs in each run; `make fuzz` takes ten minutes and a seed of its own."""
+"""Runs half a minute of fuzzing with the same inputs each time; `make fuzz` takes ten minutes and another seed."""
 
 import warnings
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_whatever_comes_in_is_refused_in_one_line_or_keeps_what_is_promised(name
 @posix
 @pytest.mark.parametrize("name", COMMANDS)
 def test_of_two_processes_that_write_one_file_none_spoils_it(name: str) -> None:
-    """The first is halted after it has locked the file, and goes on or dies; `make fuzz` tries any moment."""
+    """The first is halted after it has locked the file, and then continues or dies; `make fuzz` tries any moment."""
     for kill in (False, True):
         check_writers((name, 3, kill))
 

@@ -1,4 +1,4 @@
-"""Two processes that write one file: the first is halted at any of its accesses to the folder, and goes on or dies."""
+"""Two processes write one file: the first is halted at one of its file operations, and then continues or dies."""
 
 import json
 import os
@@ -42,7 +42,7 @@ COMMANDS = {
 
 
 class Halted:
-    """A command that is halted at one of its accesses to the folder, or has ended before."""
+    """A command that is halted at one of its file operations, unless it ended before."""
 
     def __init__(self, name: str, folder: Path, access: int) -> None:
         ready, ready_there = os.pipe()
@@ -58,7 +58,7 @@ class Halted:
         os.close(ready)
 
     def end(self, *, kill: bool) -> tuple[int, str]:
-        """Kills the process, or lets it go on. Returns its exit code and errors."""
+        """Kills the process or lets it continue. Returns its exit code and errors."""
         if kill:
             self._process.send_signal(signal.SIGKILL)
         os.close(self._go)
@@ -67,12 +67,12 @@ class Halted:
 
 
 def arguments(name: str, folder: Path) -> list[str]:
-    """The arguments of a command that writes `out` in a folder."""
+    """Returns the arguments of a command that writes `out` in a folder."""
     return [one.format(out=folder / "out", **{"in": folder / "in"}) for one in COMMANDS[name]]
 
 
 def check_writers(given: tuple[str, int, bool]) -> None:
-    """At any moment, each process writes its whole file or is refused, and leaves no other file."""
+    """Checks that each process writes its whole file or is refused, and leaves no other file."""
     name, access, kill = given
     with tempfile.TemporaryDirectory() as place:
         folder = Path(os.path.realpath(place))
@@ -101,7 +101,7 @@ def whole(name: str, path: Path) -> bool:
 
 @cache
 def quantised() -> bytes:
-    """The file that one `quantize` writes."""
+    """Returns the file that one `quantize` writes."""
     with tempfile.TemporaryDirectory() as name:
         code, errors = Halted("quantize", Path(name), 0).end(kill=False)
         assert code == 0, errors

@@ -1,4 +1,4 @@
-"""Rows of any format for tests: random bytes whose scales are finite numbers, plain or extreme."""
+"""Rows in any format for tests: random bytes whose scales are finite numbers, moderate or extreme."""
 
 import numpy as np
 
@@ -49,12 +49,12 @@ EXTREMES = {
 
 
 def random_bytes(fmt: Format, rows: int, width: int, seed: int = 0) -> np.ndarray:
-    """Any bytes at all. [rows, bytes of a row]"""
+    """Returns completely random bytes. [rows, bytes of a row]"""
     return np.random.default_rng([seed, rows, width]).integers(0, 256, (rows, fmt.row_bytes(width)), np.uint8)
 
 
 def finite_rows(fmt: Format, rows: int, width: int, seed: int = 0) -> np.ndarray:
-    """Random bytes; every scale is finite. [rows, bytes of a row]"""
+    """Returns random bytes with finite scales. [rows, bytes of a row]"""
     raw = random_bytes(fmt, rows, width, seed)
     kind, _ = SCALES[fmt.name]
     every = np.arange(1 << 16).astype("<u2")
@@ -69,7 +69,7 @@ def finite_rows(fmt: Format, rows: int, width: int, seed: int = 0) -> np.ndarray
 
 
 def mild_rows(fmt: Format, rows: int, width: int, seed: int = 0, size: float = 0.02) -> np.ndarray:
-    """Random bytes; scales are near `size`, of both signs, as those of a model. [rows, bytes of a row]"""
+    """Returns random bytes with scales near `size`, of both signs, as in a model. [rows, bytes of a row]"""
     scales = (np.random.default_rng(seed).standard_normal(997) * size).astype(np.float32)
     patterns = {
         "f16": scales.astype("<f2").view("<u2"),
@@ -82,7 +82,7 @@ def mild_rows(fmt: Format, rows: int, width: int, seed: int = 0, size: float = 0
 
 
 def extreme_rows(fmt: Format, fill: int | None, rows: int, width: int) -> np.ndarray:
-    """Extreme scales; every other byte is `fill`, or random. [rows, bytes of a row]"""
+    """Returns rows with extreme scales; every other byte is `fill`, or random. [rows, bytes of a row]"""
     raw = random_bytes(fmt, rows, width)
     if fill is not None:
         raw[:] = fill
@@ -90,7 +90,7 @@ def extreme_rows(fmt: Format, fill: int | None, rows: int, width: int) -> np.nda
 
 
 def with_scales(fmt: Format, raw: np.ndarray, patterns: np.ndarray) -> np.ndarray:
-    """The rows with a random one of the patterns at each scale."""
+    """Returns the rows with a random one of the patterns at each scale."""
     rng = np.random.default_rng(len(patterns))
     blocks = raw.reshape(-1, fmt.nbytes)
     for offset in SCALES[fmt.name][1]:

@@ -1,4 +1,4 @@
-"""Bad files, one lie each: a name, the file, and the words its refusal must hold.
+"""Invalid files with one error each: a name, the file, and the words that its refusal must contain.
 
 A row is bytes, or a function that makes something in a folder and returns what to open. A new row joins the tests by
 itself.
@@ -54,14 +54,14 @@ GOOD = gguf(KEYS, TENSORS, DATA)
 
 @dataclass(frozen=True)
 class Bad:
-    """A file that must be refused, and what the refusal says."""
+    """A file that must be refused, and the words of the refusal."""
 
     name: str
     content: bytes | Callable[[Path], Path]
     says: str
 
     def put(self, folder: Path) -> Path:
-        """Makes the file in a folder of its own and returns its path."""
+        """Writes the file into a folder of its own and returns its path."""
         folder = folder / self.name.replace("/", " ")
         folder.mkdir()
         if not isinstance(self.content, bytes):
@@ -76,12 +76,12 @@ def with_key(row: bytes) -> bytes:
 
 
 def with_tensor(row: bytes, data: bytes = bytes(4096)) -> bytes:
-    """The row under test is the only tensor, with data to spare for what it may claim."""
+    """The row under test is the only tensor. The file has enough data for any size that the row claims."""
     return gguf(KEYS, [row], data)
 
 
 def foreign() -> Iterator[Bad]:
-    """Files of other kinds."""
+    """Returns files of other kinds."""
     yield Bad("empty", b"", "is empty")
     yield Bad("one byte", b"G", "found 'G'")
     yield Bad("zeros", bytes(1000), "not a GGUF model")
@@ -103,7 +103,7 @@ def foreign() -> Iterator[Bad]:
 
 
 def truncations() -> Iterator[Bad]:
-    """Files that end too early, once in every section."""
+    """Returns files that end too early, one for each section."""
     head, table = len(gguf()), len(gguf(KEYS))
     says = "cut short or damaged"
     yield Bad("ends after the magic", GOOD[:4], says)
@@ -131,7 +131,7 @@ def truncations() -> Iterator[Bad]:
 
 
 def counts() -> Iterator[Bad]:
-    """Lengths and counts of more than there is."""
+    """Returns files with lengths and counts that are larger than the data."""
     for n in GIGANTIC:
         yield Bad(f"{n} keys", gguf(KEYS, TENSORS, DATA, n_keys=n), "the metadata count at byte 16")
         yield Bad(f"{n} tensors", gguf(KEYS, TENSORS, DATA, n_tensors=n), "the tensor count at byte 8")
@@ -158,7 +158,7 @@ def counts() -> Iterator[Bad]:
 
 
 def giants() -> Iterator[Bad]:
-    """Files of 1 TiB without content: their size justifies any claim. Windows would write the zeros."""
+    """Returns files of 1 TiB without content: their size allows any claim. Windows would write the zeros."""
     if os.name == "nt":
         return
     yield Bad("goes on for ever", partial(sparse, GOOD), "more bytes")
@@ -171,7 +171,7 @@ def giants() -> Iterator[Bad]:
 
 
 def keys() -> Iterator[Bad]:
-    """Metadata that is not well formed."""
+    """Returns files with malformed metadata."""
     yield Bad("an empty key", with_key(text_key("", "x")), "1 to 65535 bytes")
     yield Bad("a key of 65536 bytes", with_key(text_key("k" * 65536, "x")), "1 to 65535 bytes")
     yield Bad("a key with a newline", with_key(text_key("a\nb", "x")), "'a\\nb'")
@@ -206,7 +206,7 @@ def keys() -> Iterator[Bad]:
 
 
 def tensors() -> Iterator[Bad]:
-    """Rows of the tensor table that cannot be."""
+    """Returns files with impossible rows in the tensor table."""
     yield Bad("a tensor without a name", with_tensor(tensor("", [8])), "1 to 63 bytes")
     yield Bad("a tensor name of 64 bytes", with_tensor(tensor("t" * 64, [8])), "1 to 63 bytes")
     yield Bad("a tensor name of 32 letters of two bytes", with_tensor(tensor("é" * 32, [8])), "64 bytes")
@@ -231,7 +231,7 @@ def tensors() -> Iterator[Bad]:
 
 
 def offsets() -> Iterator[Bad]:
-    """Tensors that lie where they should not."""
+    """Returns files with tensors at wrong offsets."""
 
     def two(offset: int, data: int = 4096) -> bytes:
         return gguf(KEYS, [tensor("a", [8]), tensor("b", [8], offset)], bytes(data))
@@ -252,7 +252,7 @@ def offsets() -> Iterator[Bad]:
 
 
 def special() -> Iterator[Bad]:
-    """Things that are not files."""
+    """Returns paths that are not regular files."""
     yield Bad("a missing file", lambda folder: folder / "none.gguf", "No such file")
     yield Bad("a directory", lambda folder: folder, "is a directory")
     yield Bad("a zero byte in the path", lambda folder: folder / "a\0b", "a\\x00b: cannot be opened")
@@ -264,7 +264,7 @@ def special() -> Iterator[Bad]:
 
 
 def splits() -> Iterator[Bad]:
-    """Parts of a model that do not make one."""
+    """Returns parts of a split model that do not form one."""
     yield Bad("a part is missing", partial(split, without=2), "model-00002-of-00003.gguf: part 2 of 3 is missing")
     yield Bad("a part without a part's name", partial(split, stem="part"), "its name does not end like")
     yield Bad("a part of another count", partial(split, counts=(3, 3, 2)), "is part 3 of 2 with")

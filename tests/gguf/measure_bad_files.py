@@ -17,7 +17,7 @@ UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 
 
 def megabytes() -> float:
-    """The peak memory of this process."""
+    """Returns the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 2**20
 
 

@@ -1,4 +1,4 @@
-"""Takes a GGUF file apart into rows that a test may change, and puts it together again with offsets that fit."""
+"""Splits a GGUF file into rows that a test may change, and joins them with correct offsets."""
 
 import struct
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ class Parts:
         return next(row for row in self.rows if row.name == name.encode())
 
     def set(self, name: str, kind: int, value: Any) -> None:
-        """Gives the key this value, whatever it had."""
+        """Sets the value of a key, replacing any earlier one."""
         self.rows = [row for row in self.rows if row.name != name.encode()] + [Row(name.encode(), kind, value)]
 
     def built(self) -> bytes:
-        """The file. Data are cut or repeated to the size that type and dims ask for, up to 8 MiB a tensor."""
+        """Returns the file. Data are cut or repeated to the size given by type and dims, up to 8 MiB a tensor."""
         table, data = [], bytearray()
         for one in self.tensors:
             table.append(tensor(one.name, one.dims, len(data), kind=one.kind))
@@ -53,7 +53,7 @@ class Parts:
 
 
 def take_apart(data: bytes) -> Parts:
-    """The rows and tensors of a file that is sound."""
+    """Returns the rows and tensors of a valid file."""
     reader = _Reader(data)
     n_tensors, n_rows = struct.unpack_from("<QQ", data, 8)
     rows = [reader.row() for _ in range(n_rows)]
@@ -67,7 +67,7 @@ def take_apart(data: bytes) -> Parts:
 
 
 def nbytes(one: Stored) -> int:
-    """The bytes of a tensor of this type and these dims; 0 if the type or the size is unknown."""
+    """Returns the bytes of a tensor of this type and these dims; 0 if the type or the size is unknown."""
     size = SIZES.get(one.kind)
     count = 1
     for dim in one.dims:
@@ -76,7 +76,7 @@ def nbytes(one: Stored) -> int:
 
 
 class _Reader:
-    """A place in a file."""
+    """A reader with a position in a file."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 24

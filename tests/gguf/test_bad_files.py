@@ -1,4 +1,4 @@
-"""No file, however broken, does worse than one line of BadFile or UnsupportedModel."""
+"""Every invalid file raises BadFile or UnsupportedModel in one line, and nothing worse."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ def test_bad_files_have_names_of_their_own() -> None:
 
 
 def test_every_bad_file_is_refused_at_once_and_in_little_memory(tmp_path: Path) -> None:
-    """A process of its own: the high water mark of memory counts from there, and a hang cannot take the run along."""
+    """A separate process measures its own peak memory, and its hang cannot stop the test run."""
     if sys.platform == "win32":
         pytest.skip("the high water mark of memory is read through the module resource, which Windows lacks")
     script = Path(__file__).with_name("measure_bad_files.py")
@@ -105,7 +105,7 @@ def test_a_mutant_is_refused_or_consistent(seed: int, tmp_path: Path) -> None:
 
 
 def mutant(rng: random.Random, data: bytes) -> bytes:
-    """The file with one to three changes."""
+    """Returns the file with one to three changes."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.randrange(len(out) + 1)
@@ -130,7 +130,7 @@ def mutant(rng: random.Random, data: bytes) -> bytes:
 
 
 def must_be_consistent(file: GGUFFile) -> None:
-    """All that a caller may rely on in a file that was accepted."""
+    """Checks everything that a caller may rely on in an accepted file."""
     size = os.path.getsize(file.path)
     end = 0
     for name, tensor_info in file.tensors.items():
@@ -151,7 +151,7 @@ def must_be_consistent(file: GGUFFile) -> None:
 
 
 def grown(path: Path, size: int = 1 << 40) -> Path:
-    """A file with zeros up to a size, which take no room on the disk."""
+    """Returns a file that is extended with zeros, which take no disk space."""
     with open(path, "r+b") as file:
         file.truncate(size)
     return path
@@ -159,7 +159,7 @@ def grown(path: Path, size: int = 1 << 40) -> Path:
 
 @posix
 def test_what_a_file_claims_is_not_read_before_it_is_checked(tmp_path):
-    """An imatrix, a session and an adapter of a TiB each."""
+    """Tested with an imatrix, a session and an adapter of 1 TiB each."""
     floats = struct.pack("<iii", 1, 1, ord("a") << 24)[:8] + b"a" + struct.pack("<ii", 1, 1 << 30)
     for index, data in enumerate((b"\0" * 64, floats, struct.pack("<ii", 9, -1), struct.pack("<ii", 9, 1 << 30))):
         path = tmp_path / f"{index}.dat"

@@ -40,7 +40,7 @@ ROWS = (
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
-    """A closed file: its metadata stays."""
+    """Returns a closed file, whose metadata remains readable."""
     with GGUFFile.open(written(tmp_path_factory.mktemp("values"), gguf(ROWS))) as file:
         return file
 

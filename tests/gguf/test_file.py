@@ -1,4 +1,4 @@
-"""A good file is read as gguf's own reader has it, whole or in parts, by one thread or many."""
+"""A valid file is read as by gguf's own reader, whole or in parts, by one thread or many."""
 
 import array
 import contextlib
@@ -24,7 +24,7 @@ from tests.golden_files import NAMES, golden
 
 @pytest.fixture(params=["preadv", "seek and read"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to read at an offset; Windows has the second one only."""
+    """Selects one of two ways to read at an offset; Windows has only the second one."""
     if request.param == "seek and read":
         monkeypatch.delattr(os, "preadv", raising=False)
     elif not hasattr(os, "preadv"):
@@ -126,7 +126,7 @@ def test_an_unsupported_type_is_laid_out_but_not_used(kind: int, tmp_path: Path)
 
 @pytest.mark.usefixtures("way")
 class TestReads:
-    """The bytes of tensors."""
+    """Tests of reading the bytes of tensors."""
 
     @pytest.mark.parametrize(("start", "stop"), [(0, None), (0, 0), (1, 7), (34, 68), (67, 68), (68, 68)])
     def test_a_range_is_a_slice_of_the_whole(self, start: int, stop: int | None, tmp_path: Path) -> None:

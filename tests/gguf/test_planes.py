@@ -1,4 +1,4 @@
-"""Packing only moves bits: what is packed unpacks to the same file, at the size that was foretold."""
+"""Packing only moves bits: unpacking gives the same file, and the packed size equals the predicted one."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ every_format = pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: 
 
 
 def padding(fmt: Format, width: int) -> int:
-    """Bytes by which a row grows: floats are padded to whole runs."""
+    """Returns the bytes by which a row grows: floats are padded to whole runs."""
     return -width % fmt.run * fmt.nbytes if fmt.block == 1 else 0
 
 

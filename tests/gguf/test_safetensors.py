@@ -1,4 +1,4 @@
-"""Safetensors files are read strictly: nothing beyond the file, one line for whatever is wrong."""
+"""Safetensors files are read strictly: nothing beyond the file is read, and every error is one line."""
 
 import json
 import random
@@ -15,7 +15,7 @@ KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def whole(tensors: dict[str, tuple[str, np.ndarray]], **entries: object) -> bytes:
-    """A file; `entries` replace those of its header."""
+    """Returns a file; `entries` replace those of its header."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (kind, array) in tensors.items():
         bits = (array.astype("<f4").view("<u4") >> 16).astype("<u2") if kind == "BF16" else array.astype(KINDS[kind])

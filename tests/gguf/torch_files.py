@@ -1,4 +1,4 @@
-"""Writes files as torch.save does, without torch."""
+"""Writes files in the format of torch.save, without torch."""
 
 import io
 import pickle
@@ -11,14 +11,14 @@ import numpy as np
 
 
 class Storage:
-    """The numbers of a tensor, as torch has them."""
+    """The storage of a tensor, as torch has it."""
 
     def __init__(self, kind: type, key: str, array: np.ndarray) -> None:
         self.kind, self.key, self.array = kind, key, array
 
 
 class Tensor:
-    """A tensor, which pickles as one of torch."""
+    """A tensor that pickles like one of torch."""
 
     def __init__(self, rebuild, storage: Storage, strides=None) -> None:
         shape = storage.array.shape
@@ -30,7 +30,7 @@ class Tensor:
 
 
 def torch_names(monkeypatch):
-    """The names of torch that a pickle of its tensors holds."""
+    """Defines the names of torch that a pickle of its tensors contains."""
     package, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     for name in ("FloatStorage", "BFloat16Storage", "LongStorage"):
         setattr(package, name, type(name, (), {"__module__": "torch"}))
@@ -46,7 +46,7 @@ def torch_names(monkeypatch):
 
 
 def save(path, torch, arrays, kind="FloatStorage", more=None, strides=None):
-    """As torch.save writes a dict of tensors."""
+    """Writes a dict of tensors in the format of torch.save."""
     package, utils = torch
     stored = {name: Storage(getattr(package, kind), str(n), array) for n, (name, array) in enumerate(arrays.items())}
     tensors = {name: Tensor(utils._rebuild_tensor_v2, one, strides) for name, one in stored.items()}
@@ -67,7 +67,7 @@ def save(path, torch, arrays, kind="FloatStorage", more=None, strides=None):
 
 
 class Calls:
-    """Calls a function when it is unpickled."""
+    """An object that calls a function when it is unpickled."""
 
     def __init__(self, function, *arguments) -> None:
         self.parts = function, arguments

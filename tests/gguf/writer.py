@@ -1,4 +1,4 @@
-"""Writes GGUF files of a few hundred bytes, and lets each field lie."""
+"""Writes GGUF files of a few hundred bytes, with a wrong value in any chosen field."""
 
 import os
 import struct
@@ -24,7 +24,7 @@ def u64(n: int) -> bytes:
 
 
 def string(text: str | bytes, length: int | None = None) -> bytes:
-    """A string as GGUF has it, or one that claims another length."""
+    """Returns a string in GGUF's form, or one with a false length."""
     data = text.encode() if isinstance(text, str) else text
     return u64(len(data) if length is None else length) + data
 
@@ -34,7 +34,7 @@ def number(kind: int, value: float) -> bytes:
 
 
 def key(name: str | bytes, kind: int, payload: bytes) -> bytes:
-    """One metadata row."""
+    """Returns one metadata row."""
     return string(name) + u32(kind) + payload
 
 
@@ -47,12 +47,12 @@ def number_key(name: str | bytes, kind: int, value: float) -> bytes:
 
 
 def array_key(name: str | bytes, kind: int, elements: Sequence[bytes], count: int | None = None) -> bytes:
-    """A row that holds an array, or claims another count."""
+    """Returns a row with an array, or with a false count."""
     return key(name, ARRAY, u32(kind) + u64(len(elements) if count is None else count) + b"".join(elements))
 
 
 def tensor(name: str | bytes, dims: Sequence[int], offset: int = 0, kind: int = 0, n_dims: int | None = None) -> bytes:
-    """One row of the tensor table; dims innermost first, as ggml has them."""
+    """Returns one row of the tensor table. The innermost dim comes first, as in ggml."""
     count = u32(len(dims) if n_dims is None else n_dims)
     return string(name) + count + b"".join(map(u64, dims)) + u32(kind) + u64(offset)
 
@@ -68,14 +68,14 @@ def gguf(
     n_tensors: int | None = None,
     alignment: int = 32,
 ) -> bytes:
-    """A whole file: header, metadata, tensor table, padding, data."""
+    """Returns a whole file: header, metadata, tensor table, padding, data."""
     counts = u64(len(tensors) if n_tensors is None else n_tensors) + u64(len(keys) if n_keys is None else n_keys)
     head = magic + u32(version) + counts + b"".join(keys) + b"".join(tensors)
     return head + (bytes(-len(head) % alignment) + data if tensors else b"")
 
 
 def with_keys(data: bytes, rows: Sequence[bytes]) -> bytes:
-    """A file with more metadata; a filler keeps its tensors aligned."""
+    """Returns a file with more metadata. Padding keeps its tensors aligned."""
     added = b"".join(rows)
     filler = text_key("filler", "." * (-len(added + text_key("filler", "")) % 32))
     count = u64(struct.unpack_from("<Q", data, 16)[0] + len(rows) + 1)
@@ -83,14 +83,14 @@ def with_keys(data: bytes, rows: Sequence[bytes]) -> bytes:
 
 
 def written(folder: Path, data: bytes) -> Path:
-    """The data as a file."""
+    """Writes the data as a file."""
     path = folder / "model.gguf"
     path.write_bytes(data)
     return path
 
 
 def sparse(front: bytes, folder: Path) -> Path:
-    """The front, and zeros up to 1 TiB."""
+    """Writes the data, followed by zeros up to 1 TiB."""
     path = folder / "model.gguf"
     with path.open("wb") as file:
         file.write(front)
@@ -113,7 +113,7 @@ def split(
     spoilt: int = -1,
     stem: str = "model-%05d-of-00003",
 ) -> Path:
-    """A model in three parts of one tensor each; returns the first."""
+    """Writes a model in three parts of one tensor each. Returns the first part."""
     paths = [folder / f"{stem % (i + 1) if '%' in stem else stem + str(i)}.gguf" for i in range(3)]
     for i, path in enumerate(paths):
         rows = [
@@ -128,5 +128,5 @@ def split(
 
 
 def plain(value: Any) -> Any:
-    """A metadata value that compares with ==."""
+    """Converts a metadata value to one that compares with ==."""
     return value.tolist() if isinstance(value, np.ndarray) else value

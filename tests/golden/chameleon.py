@@ -1,4 +1,4 @@
-"""Chameleon as its publisher computes it, in float64: llama.cpp differs where norms follow branches (34B)."""
+"""Chameleon by its publisher's formulas in float64. llama.cpp differs if norms follow branches (34B)."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ HEAD_EPS = 1e-5  # of the layer norms of heads
 
 
 class Forward:
-    """A model of arrays in float32, by name, and the keys of its file."""
+    """The forward pass of a model given as arrays in float32, by name, and the keys of its file."""
 
     def __init__(self, tensors: dict[str, np.ndarray], keys: dict[str, Any]) -> None:
         self.tensors = {name: array.astype(np.float64) for name, array in tensors.items()}
         self.keys = keys
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
-        """The logits of every position."""
+        """Returns the logits of every position."""
         x = self["token_embd.weight"][tokens]
         for i in range(self.keys["block_count"]):
             at = f"blk.{i}"
@@ -44,24 +44,24 @@ class Forward:
         return self.linear(gate / (1 + np.exp(-gate)) * self.linear(x, f"{at}.ffn_up"), f"{at}.ffn_down")
 
     def turned(self, x: np.ndarray) -> np.ndarray:
-        """Neighbouring numbers are pairs."""
+        """Rotates pairs of neighbouring numbers."""
         size = x.shape[-1]
         angles = np.arange(len(x))[:, None, None] * self.keys["rope.freq_base"] ** (-np.arange(0, size, 2) / size)
         pairs = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
         return np.stack([pairs.real, pairs.imag], axis=-1).reshape(x.shape)
 
     def head_norm(self, x: np.ndarray, name: str) -> np.ndarray:
-        """A layer norm of each head, with separate weights."""
+        """Applies a layer norm to each head, with separate weights."""
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + HEAD_EPS)
         return x * self[f"{name}.weight"] + self[f"{name}.bias"]
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
-        """The RMS norm of that name."""
+        """Applies the RMS norm of that name."""
         eps = self.keys["attention.layer_norm_rms_epsilon"]
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * self[f"{name}.weight"]
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
-        """The product with the matrix of that name."""
+        """Multiplies by the matrix of that name."""
         return x @ self[f"{name}.weight"].T
 
     def __getitem__(self, name: str) -> np.ndarray:

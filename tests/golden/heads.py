@@ -22,7 +22,7 @@ FEED = "ffn_gate", "ffn_up", "ffn_down"
 
 @dataclass(frozen=True)
 class Headed:
-    """A tiny model and how its heads differ from its last block."""
+    """A tiny model, and the differences between its heads and its last block."""
 
     base: str
     template: int = -1  # the block whose shapes the head has, from the end
@@ -55,7 +55,7 @@ HEADED = {
 
 
 def write_headed(path: Path, name: str, *, plain: bool = False) -> Path:
-    """The file of a model with heads; `plain`: its twin in float32."""
+    """Writes a model with heads, or with `plain` its copy in float32."""
     how = HEADED[name]
     source = HERE / f"{how.base}.gguf"
     reader = gguf.GGUFReader(source)
@@ -102,7 +102,7 @@ def _add(writer: Any, name: str, raw: np.ndarray, shape: tuple[int, ...], fmt: A
 
 
 def _heads(file: GGUFFile, how: Headed, layers: int) -> dict[str, np.ndarray]:
-    """Random tensors in the shapes of a block, and those that join a token and a row."""
+    """Returns random tensors in the shapes of a block, and those that combine a token and a row."""
     random = np.random.default_rng(42)
     width, vocabulary = file.tensors["token_embd.weight"].shape[::-1]
     template = layers + how.template if how.template < 0 else how.template

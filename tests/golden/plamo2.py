@@ -1,4 +1,4 @@
-"""PLaMo 2 in float64, row by row: llama.cpp reads its files, and then does not end a step."""
+"""PLaMo 2 in float64, row by row. llama.cpp loads its files, but its first step does not end."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Forward:
-    """The logits of all rows of a text; tensors and keys are those of a golden model."""
+    """Computes the logits of all rows of a text; tensors and keys are those of a golden model."""
 
     def __init__(self, tensors: dict[str, np.ndarray], keys: dict) -> None:
         self._tensors, self._keys = tensors, keys

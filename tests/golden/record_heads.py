@@ -1,4 +1,4 @@
-"""Records what llama.cpp says of the models of heads.py: logits of their heads, and tokens that these draft.
+"""Records llama.cpp's results for the models of heads.py: logits of their heads, and drafted tokens.
 
     npm pack @node-llama-cpp/linux-x64@3.22.1        # unpack it; its library is of llama.cpp of September 2026
     LLAMA=package/bins/linux-x64 python -m tests.golden.record_heads [NAME ...]
@@ -24,7 +24,7 @@ MTP = 1  # kind of a context
 
 
 class ModelParams(c.Structure):
-    """llama_model_params"""
+    """The structure llama_model_params."""
 
     _fields_ = [
         *[("devices", AT), ("overrides", AT)],
@@ -35,7 +35,7 @@ class ModelParams(c.Structure):
 
 
 class ContextParams(c.Structure):
-    """llama_context_params"""
+    """The structure llama_context_params."""
 
     _fields_ = [
         *[(name, U32) for name in ("ctx", "batch", "ubatch", "seq_max", "rs_seq", "outputs", "outputs_per_seq")],
@@ -50,7 +50,7 @@ class ContextParams(c.Structure):
 
 
 class Rows(c.Structure):
-    """llama_batch"""
+    """The structure llama_batch."""
 
     _fields_ = [
         *[("count", I32), ("token", c.POINTER(I32)), ("embd", c.POINTER(F32)), ("pos", c.POINTER(I32))],
@@ -59,7 +59,7 @@ class Rows(c.Structure):
 
 
 class Llama:
-    """The library, with one model."""
+    """The library of llama.cpp with one model."""
 
     def __init__(self, folder: Path, path: Path) -> None:
         loaded = [c.CDLL(str(folder / f"lib{name}.so"), mode=c.RTLD_GLOBAL) for name in ("ggml-base", "ggml.v0.5.0")]
@@ -88,7 +88,7 @@ class Llama:
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
 
     def context(self, kind: int = 0, other: Any = None) -> Any:
-        """A context of the model, or of its heads, whose rows before the output matrix can be read."""
+        """Opens a context of the model or of its heads. The rows before the output matrix can be read."""
         params = self.lib.llama_context_default_params()
         params.ctx, params.batch, params.ubatch, params.kind, params.other = 256, 512, 512, kind, other
         params.threads = params.threads_batch = 1
@@ -100,7 +100,7 @@ class Llama:
         return context
 
     def decode(self, context: Any, tokens: Any, width: int, rows: Any = None, first: int = 0) -> tuple[Any, Any]:
-        """The logits and rows of tokens at positions from `first`; heads get the rows before them."""
+        """Computes tokens at positions from `first`. Heads also get the rows before them."""
         count, batch = len(tokens), Rows()
         batch.count, batch.token = count, (I32 * count)(*map(int, tokens))
         batch.pos, batch.n_seq = (I32 * count)(*range(first, first + count)), (I32 * count)(*[1] * count)
@@ -118,7 +118,7 @@ class Llama:
 
 
 def record(name: str, folder: Path) -> None:
-    """A head's logits at every position, and the tokens that it drafts after the last."""
+    """Returns a head's logits at every position, and the tokens that it drafts after the last."""
     with tempfile.TemporaryDirectory() as place:
         path = write_headed(Path(place) / "twin.gguf", name, plain=True)
         llama = Llama(folder, path)

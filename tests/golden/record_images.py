@@ -1,4 +1,4 @@
-"""Makes the golden projectors in `vision` and records what llama.cpp's libmtmd makes of images with them, once.
+"""Writes the golden projectors in `vision`, and records once how llama.cpp's libmtmd encodes images with them.
 
     MTMD=oracle.py python -m tests.golden.record_images [FAMILY ...]
 
@@ -29,13 +29,13 @@ TEXT = "user a b <__media__> hello the <__media__> world c"
 
 
 class Source:
-    """Random numbers of a sensible size."""
+    """Random numbers of a realistic size."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
     def matrix(self, *shape: int, gain: float = 1.0) -> np.ndarray:
-        """Values that float16 holds exactly."""
+        """Returns values that float16 holds exactly."""
         width = int(np.prod(shape[1:]))
         return (gain * self.rng.standard_normal(shape) / np.sqrt(width)).astype(np.float16).astype(np.float32)
 
@@ -44,7 +44,7 @@ class Source:
 
 
 def image(width: int, height: int, seed: int = 0) -> np.ndarray:
-    """A picture of smooth shades and some noise, [height, width, 3]."""
+    """Returns a picture of smooth shades and some noise, [height, width, 3]."""
     rng = np.random.default_rng(seed + 1000 * width + height)
     y, x = np.mgrid[:height, :width]
     waves = [np.sin(x * a + y * b + c) for a, b, c in rng.uniform(-0.4, 0.4, (3, 3))]
@@ -53,7 +53,7 @@ def image(width: int, height: int, seed: int = 0) -> np.ndarray:
 
 
 def layers(g: Source, width: int, inner: int, count: int, *, biases: bool, fused: bool = False) -> Tensors:
-    """The layers of a tower."""
+    """Returns the layers of a tower."""
     t: Tensors = {}
     for i in range(count):
         at = f"v.blk.{i}"
@@ -74,7 +74,7 @@ def layers(g: Source, width: int, inner: int, count: int, *, biases: bool, fused
 
 
 def keys(kind: str, width: int, inner: int, count: int, heads: int, side: int, patch: int, out: int) -> Keys:
-    """The metadata that every projector has."""
+    """Returns the metadata that every projector has."""
     return {
         "clip.has_vision_encoder": True, "clip.projector_type": kind, "clip.vision.embedding_length": width,
         "clip.vision.feed_forward_length": inner, "clip.vision.block_count": count,
@@ -166,7 +166,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
 
 
 def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool = False) -> None:
-    """A GGUF file; with `half`, matrices are float16."""
+    """Writes a GGUF file; with `half`, matrices are float16."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in values.items():
         add: Any = {
@@ -184,7 +184,7 @@ def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool =
 
 
 def twin(source: Path, path: Path, more: Keys) -> None:
-    """The same language model with float32 weights, and with further keys."""
+    """Returns the same language model with float32 weights, and with further keys."""
     with GGUFFile.open(source) as file:
         values: Keys = {}
         for key, value in file.metadata.items():
@@ -195,7 +195,7 @@ def twin(source: Path, path: Path, more: Keys) -> None:
 
 
 def record(name: str) -> None:
-    """The projector, and what libmtmd makes of images with it."""
+    """Writes the projector, and records libmtmd's embeddings of images."""
     spec = importlib.util.spec_from_file_location("oracle", os.environ["MTMD"])
     assert spec is not None and spec.loader is not None
     oracle = importlib.util.module_from_spec(spec)

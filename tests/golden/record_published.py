@@ -1,4 +1,4 @@
-"""Records how llama.cpp reads texts with the tokenizers of published forms, in the files of tests/models/published.py.
+"""Records llama.cpp's tokens of texts, with the tokenizers of the files in tests/models/published.py.
 
 pip install '.[peer]' && python -m tests.golden.record_published
 """
@@ -15,7 +15,7 @@ TEXTS = "hello world", "The  the\n in a, the."
 
 
 def main() -> None:
-    """Writes one line for each reference model: the ids of each text, with what is added to it."""
+    """Writes a line for each reference model: the ids of each text, including added tokens."""
     import llama_cpp
 
     records = {}

@@ -1,4 +1,4 @@
-"""Records how llama.cpp cuts texts into tokens: every `tokenizer.ggml.pre` that we know, and every kind of tokenizer.
+"""Records llama.cpp's tokenisation of texts, for every `tokenizer.ggml.pre` and every kind of tokenizer.
 
     pip install '.[peer]' && python -m tests.golden.record_tokens
 
@@ -56,7 +56,7 @@ def texts() -> list[str]:
 
 
 def vocabularies() -> dict[str, Callable[[], Metadata]]:
-    """Functions that make the metadata of each tokenizer, by name: BPE for each pre-tokenizer, and the others."""
+    """Returns functions that make each tokenizer's metadata, by name: BPE for each pre-tokenizer, and other kinds."""
     return {
         **{f"gpt2 {pre}": partial(dense_bpe, pre) for pre in PRE},
         "rwkv": rwkv,
@@ -76,7 +76,7 @@ def vocabularies() -> dict[str, Callable[[], Metadata]]:
 
 
 def write(path: Path, metadata: Metadata) -> None:
-    """A file of a vocabulary alone."""
+    """Writes a file with only a vocabulary."""
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in metadata.items():
         if isinstance(value, bool):
@@ -95,7 +95,7 @@ def write(path: Path, metadata: Metadata) -> None:
 
 
 def recorded(metadata: Metadata) -> dict[str, Any]:
-    """llama.cpp's tokens of every text, with and without special tokens parsed, and the text of these tokens."""
+    """Returns llama.cpp's tokens of every text, with special tokens parsed and not, and the text of these tokens."""
     import llama_cpp
 
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def recorded(metadata: Metadata) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Vocabularies with the same tokens in llama.cpp share one record."""
+    """Records all vocabularies. Those with the same tokens in llama.cpp share one record."""
     records: list[dict[str, Any]] = []
     numbers = {}
     for name, make in vocabularies().items():

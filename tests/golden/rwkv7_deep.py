@@ -1,4 +1,4 @@
-"""RWKV-7b in float64, row by row, by the formulas of its publisher's demo: llama.cpp does not know its tensors."""
+"""RWKV-7b in float64, row by row, by its publisher's demo, because llama.cpp does not support its tensors."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ HEAD_EPS = 64e-5
 
 
 class Forward:
-    """The logits of all rows of a text; tensors and keys are those of a golden model."""
+    """Computes the logits of all rows of a text; tensors and keys are those of a golden model."""
 
     def __init__(self, tensors: dict[str, np.ndarray], keys: dict) -> None:
         self._tensors, self._keys = tensors, keys

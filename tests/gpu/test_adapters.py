@@ -1,4 +1,4 @@
-"""Which adapter is chosen."""
+"""Tests of the choice of an adapter."""
 
 from types import SimpleNamespace
 
@@ -76,7 +76,7 @@ def test_listing_is_quiet(adapter, capfd):
     ],
 )
 def test_the_version_of_a_driver_is_where_its_backend_has_it(monkeypatch, backend, vendor, description, driver):
-    """By it `rwkv-gpu tune` knows that what it found was with another driver."""
+    """`rwkv-gpu tune` uses the version to detect that results were measured with another driver."""
     info = {"device": "GPU", "adapter_type": "CPU", "backend_type": backend}
     handle = SimpleNamespace(
         info={**info, "vendor": vendor, "description": description},

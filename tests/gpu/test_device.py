@@ -106,7 +106,7 @@ def test_a_lost_device_says_so(adapter):
 
 @pytest.mark.loses_gpu
 def test_a_lost_device_closes_though_commands_were_encoded_ahead(adapter):
-    """wgpu-native ends the process where they are submitted then."""
+    """After such an error, wgpu-native ends the process when they are submitted."""
     device = Device(adapter)
     source, target = device.buffer(64, "test"), device.buffer(64, "test")
     device.unsubmitted.add(native.encode(device.handle, (), [(source.handle, 0, target.handle, 0, 64)]))
@@ -153,7 +153,7 @@ def test_copies_within_buffers_are_one_submit_where_there_is_room(device, monkey
 
 
 def test_results_are_read_while_another_thread_polls_the_device(adapter):
-    """Whichever thread polls first calls all callbacks: the other must wait for its own, not take the GPU for lost."""
+    """The thread that polls first runs all callbacks. The other waits for its own and must not report a lost GPU."""
     expected = np.arange(16, dtype=np.uint32)
     over = threading.Event()
     with Device(adapter) as device:
@@ -177,7 +177,7 @@ def test_results_are_read_while_another_thread_polls_the_device(adapter):
 
 
 def test_a_closed_device_is_gone_with_its_last_reference(adapter):
-    """A software GPU keeps 100 MB for a device with the plans of a model: that must not wait for the collector."""
+    """A software GPU uses 100 MB for a device with a model's plans, which must be freed without garbage collection."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Memory shared by intermediates."""
+"""Intermediate values share memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st

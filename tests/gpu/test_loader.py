@@ -1,4 +1,4 @@
-"""Parameters from a file to the device: as they are in numpy, wherever they were put."""
+"""Parameters are the same on the device as in numpy, wherever they are placed."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ TOLERANCE = 1e-4  # sums of a few hundred products in another order
 
 
 def model_file(folder: Path, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> Path:
-    """A GGUF of random tensors: name to (format, shape)."""
+    """Writes a GGUF of random tensors: name to (format, shape)."""
     rows, data = [], b""
     for seed, (name, (fmt, shape)) in enumerate(tensors.items()):
         rows.append(tensor(name, shape[::-1], len(data), BY_NAME[fmt].type))
@@ -56,7 +56,7 @@ def check(device, weights, host, says, rows, **inputs):
 
 @pytest.fixture
 def small_limits(fast_device, monkeypatch):
-    """The device, pretending that a binding holds 20,000 bytes."""
+    """Returns the device with a simulated limit of 20,000 bytes per binding."""
     monkeypatch.setattr(fast_device, "capabilities", replace(fast_device.capabilities, max_binding=20_000))
     return fast_device
 

@@ -58,7 +58,7 @@ def kernel(name: str, own: str) -> Linked:
 
 
 def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> dict[int, np.ndarray]:
-    """The contents of every binding after a dispatch."""
+    """Returns the contents of every binding after a dispatch."""
     pipeline = device.pipeline(linked)
     buffers = {number: device.upload(array, "test") for number, array in arrays.items()}
     uniform = device.buffer(16, "test", uniform=True)
@@ -79,7 +79,7 @@ def ran(device, linked: Linked, arrays: dict[int, np.ndarray], groups: int) -> d
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_kernel_does_what_it_does_alone(device, shared):
-    """Whether they read one x or two."""
+    """The kernels read the same x, or one each."""
     x, z = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
     same = ((0, 0), (1, 1)) if shared else ((0, 0),)
     both = merge(kernel("doubled", DOUBLED), kernel("squared", SQUARED), (2, 8), same)

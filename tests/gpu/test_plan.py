@@ -1,4 +1,4 @@
-"""A plan replays what was recorded: any row count, either encoder, the same bytes."""
+"""A plan replays its recording with any row count and either encoder, and gives the same bytes."""
 
 import tracemalloc
 from dataclasses import replace

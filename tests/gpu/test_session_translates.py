@@ -1,4 +1,4 @@
-"""What the tests of a session compiled is valid for Metal and DX12, too. This file comes last: see conftest.py."""
+"""All shaders compiled in the test session are valid for Metal and DX12. This file runs last (see conftest.py)."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.toy import toy, toy_weights
 @needs_naga
 @pytest.mark.last
 def test_every_shader_of_the_session_translates(request, device, compiled, tmp_path):
-    """All that the tests before this one compiled, and at least the toy in every tuning."""
+    """Checks all shaders that earlier tests compiled, and at least the toy model in every tuning."""
     for tuning in tunings(device).values():
         record(device, toy, toy_weights(), {"ids": np.zeros(4, np.uint32)}, 4, tuning)
     sources = set(compiled) if of_each_size(request) else one_of_each(compiled.values())

@@ -1,4 +1,4 @@
-"""Values of `--device` that name several devices."""
+"""Tests of `--device` with several devices."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Linking, and errors that point where a reader can look."""
+"""Linking of shaders, and errors that name a source line."""
 
 import os
 import re
@@ -155,7 +155,7 @@ def sums(*widths: int) -> list[Linked]:
 
 
 def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):
-    """Each waits until the other is being compiled, too."""
+    """Each compilation waits until the other one has started."""
     both, compile_one = threading.Barrier(2), PipelineCache._compile
 
     def meet(self: PipelineCache, linked: Linked) -> Pipeline:

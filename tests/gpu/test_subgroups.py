@@ -1,4 +1,4 @@
-"""Sizes of subgroups: a kernel relies on no more lanes than every kernel of the device surely has."""
+"""Subgroup sizes: a kernel uses only as many lanes as every kernel on the device certainly has."""
 
 import re
 from dataclasses import replace
@@ -17,7 +17,7 @@ ONE_SIZE = {"one_subgroup", "broadcast"}  # parts that are right for one size on
 
 
 def test_a_size_that_a_compiler_chooses_is_none_to_rely_on():
-    """The probe got 32 lanes; another kernel may get 8."""
+    """The probe ran with 32 lanes, but another kernel may run with 8."""
     can = with_subgroups(LIMITS["h200"], 32, 8)
     assert (can.subgroup_size, can.subgroup_width) == (0, 8)
     steady = with_subgroups(LIMITS["h200"], 32, None)

@@ -1,4 +1,4 @@
-"""Every linked shader is also valid for Metal and DX12: naga translates it, as wgpu does there."""
+"""Every linked shader is also valid for Metal and DX12, because naga translates it, as in wgpu."""
 
 import itertools
 import os
@@ -29,12 +29,12 @@ needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the p
 
 
 def of_each_size(request: pytest.FixtureRequest) -> bool:
-    """Whether all shaders are translated: else of those that differ in the values of constants alone, one."""
+    """True if all shaders are translated; otherwise one of those that differ only in constants."""
     return request.config.getoption("--slow")
 
 
 def one_of_each(every: Iterable[Linked]) -> set[str]:
-    """The text of one shader of each choice of parts and constants, whatever these are."""
+    """Returns one shader for each choice of parts and constants, whatever the values of the constants."""
     found: dict[object, str] = {}
     for linked in every:
         prelude, *parts = linked.origins
@@ -44,7 +44,7 @@ def one_of_each(every: Iterable[Linked]) -> set[str]:
 
 
 def untranslated(folder: Path, number: int, source: str) -> str:
-    """naga's error about a shader in MSL or HLSL; empty if it is valid."""
+    """Returns naga's error about a shader in MSL or HLSL; empty if it is valid."""
     shader, metal, hlsl = (folder / f"{number}.{ending}" for ending in ("wgsl", "metal", "hlsl"))
     shader.write_text(source)
     command = [NAGA, "--metal-version", "3.0", "--shader-model", "62", shader, metal, hlsl]
@@ -53,7 +53,7 @@ def untranslated(folder: Path, number: int, source: str) -> str:
 
 
 def translate(folder: Path, sources: Collection[str]) -> list[str]:
-    """naga's errors about all of them."""
+    """Returns naga's errors about all shaders."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         told = pool.map(untranslated, itertools.repeat(folder), itertools.count(), sorted(sources))
         return list(filter(None, told))
@@ -62,7 +62,7 @@ def translate(folder: Path, sources: Collection[str]) -> list[str]:
 @needs_naga
 @pytest.mark.parametrize("subgroup", [0, 32])
 def test_every_shader_that_a_gpu_would_be_given_translates(request, fast_device, subgroup, tmp_path, monkeypatch):
-    """The plans of every architecture for steps of each size, as a GPU with such subgroups runs them: linked alone."""
+    """The plans of every architecture are linked for each step size, for GPUs with such subgroups."""
     can = replace(
         fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup,
         subgroup_width=max(1, subgroup),
@@ -88,7 +88,7 @@ def test_every_shader_that_a_gpu_would_be_given_translates(request, fast_device,
 
 @needs_naga
 def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
-    """Few devices let them through, so that naga's word is what there is everywhere else."""
+    """Few devices support them, so elsewhere only naga's check is available."""
     sources: set[str] = set()
 
     def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
@@ -105,7 +105,7 @@ def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
 
 
 def invalid(folder: Path, sources: Iterable[str]) -> list[str]:
-    """naga's errors about these shaders in SPIR-V."""
+    """Returns naga's errors about these shaders in SPIR-V."""
     found = []
     for source in sorted(sources):
         shader = folder / "matrix.wgsl"

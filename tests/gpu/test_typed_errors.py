@@ -1,4 +1,4 @@
-"""Whatever wgpu raises, in whichever call: the caller gets one of our errors, in one line, and the model goes on."""
+"""Any error in any call of wgpu becomes one of our errors in one line, and the model remains usable."""
 
 import pytest
 import wgpu

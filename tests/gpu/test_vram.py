@@ -1,4 +1,4 @@
-"""Free memory of discrete GPUs, as their drivers have it."""
+"""Free memory of discrete GPUs, as reported by their drivers."""
 
 import ctypes
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 class Nvml:
-    """NVIDIA's library with these GPUs: names and free bytes, and functions that fail."""
+    """A fake of NVIDIA's library with these GPUs: names, free bytes, and functions that fail."""
 
     def __init__(self, gpus, failing=()):
         self.gpus, self.failing, self.shut = gpus, failing, 0

@@ -1,4 +1,4 @@
-"""Constants for AMD's compiler: none with which it spills registers, and those of others are as they were."""
+"""Configurations for AMD: none of them spills registers, and those of other GPUs are unchanged."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ INTEL = replace(H200, subgroup_size=0, subgroup_width=8)
 
 
 def configs(can):
-    """All of products, with the formats that they are for."""
+    """Returns all configurations of products, with their formats."""
     tuning = default_tuning(can)
     return [config for _, config in tuning.gemm_table]
 

@@ -1,4 +1,4 @@
-"""What naga and drivers make of WGSL, seen in its text: Apple's and Microsoft's compilers are not where tests run."""
+"""Checks the text of WGSL for constructs that naga or other drivers compile wrongly, without their compilers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ POINTED = re.compile(r"\blet \w+ = &(\w+)\b")
 
 @each("part", CODE)
 def test_no_alias_of_a_vector_is_made_from_nothing(part):
-    """naga's HLSL would define the zero of `vec4f()` and of its alias under one name: DX12 would refuse the shader."""
+    """naga's HLSL would define the zero of `vec4f()` and of its alias under one name, which DX12 refuses."""
     folder = part.partition("/")[0]
     near = {name for where, name in ALIASES if where in (folder, "lib", "recurrence")}
     made = set(re.findall(r"(?<![\w.])([A-Z]\w*)\(\)", CODE[part]))
@@ -47,13 +47,13 @@ def shared_vectors(part: str) -> Iterator[tuple[str, str, int]]:
 
 
 def components_written(code: str, names: Mapping[str, int]) -> list[str]:
-    """Statements that write a part of such a vector or matrix, or that name a pointer by which one could."""
+    """Returns statements that write a part of such a vector or matrix, or that take a pointer to a part."""
     found = [name + place for name, place in WRITTEN.findall(code) if name in names and steps(place) > names[name]]
     return found + [f"&{name}" for name in POINTED.findall(code) if name in names]
 
 
 def steps(place: str) -> int:
-    """How many indices and fields lead to a place: those outside of other brackets."""
+    """Returns the number of indices and fields in a path, without those inside brackets."""
     depth, found = 0, 0
     for character in place:
         found += depth == 0 and character in "[."
@@ -63,7 +63,7 @@ def steps(place: str) -> int:
 
 @each("part", CODE)
 def test_lanes_write_whole_vectors_of_workgroup_memory(part):
-    """WGSL lets a write to a component touch the whole vector: what a neighbour writes meanwhile may be lost."""
+    """In WGSL, a write to a component may write the whole vector, and so overwrite what a neighbour writes."""
     folder = part.partition("/")[0]
     others = {
         name: steps for other in CODE if other.startswith(f"{folder}/") for name, _, steps in shared_vectors(other)
@@ -95,7 +95,7 @@ STRUCTURE = re.compile(r"^struct (\w+) \{(.*?)\}", re.MULTILINE | re.DOTALL)
 
 @each("part", [part for part, code in CODE.items() if STRUCTURE.search(code)])
 def test_no_structure_has_a_matrix_in_it(part):
-    """DXC crashes where a function has an array of such structures."""
+    """DXC crashes if a function has an array of such structures."""
     held = {
         name: kind for _, fields in STRUCTURE.findall(CODE[part]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
     }
@@ -108,20 +108,20 @@ RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
 
 @each("part", [part for part in CODE if part != RANKED])
 def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(part):
-    """FXC takes the value of others for one that lanes may not share, and refuses barriers after it."""
+    """FXC does not treat values of other lanes as uniform, and refuses barriers that depend on them."""
     for name, kind, start in functions(CODE[part]):
         if kind in DECIDES:
             assert len(re.findall(r"\breturn\b", inside(CODE[part], start))) == 1, name
 
 
 def functions(code: str) -> list[tuple[str, str, int]]:
-    """Name, type of the result, and where the body begins."""
+    """Returns the name and the result type of each function, and the position of its body."""
     found = re.finditer(r"^fn (\w+)\([^{]*\)\s*->\s*([^{]+?)\s*\{", code, re.MULTILINE)
     return [(one[1], one[2], one.end()) for one in found]
 
 
 def inside(code: str, start: int) -> str:
-    """A block without its last bracket."""
+    """Returns a block without its last bracket."""
     depth, end = 1, start
     while depth:
         depth += {"{": 1, "}": -1}.get(code[end], 0)
@@ -135,14 +135,14 @@ INDEXED = {"attention/attention_decode", "attention/attention_matrix", "moe/rout
 
 
 def indexed(code: str) -> list[str]:
-    """Statements of functions that write a component of a vector by an index that is no number."""
+    """Returns the statements that write a component of a vector by a variable index."""
     names = "|".join({found for found in VECTOR.findall(code) if found}) or "(?!)"
     return re.findall(rf"(?<![\w.])(?:{names})\[(?!\d+u?\])[^\]]+\]\s*[-+*/|&]?=(?!=)", code)
 
 
 @each("part", CODE)
 def test_no_vector_of_a_function_is_written_by_index(part):
-    """DirectX's older compiler, FXC, unrolls all loops around it, and refuses those whose end it does not know."""
+    """DirectX's older compiler, FXC, unrolls all loops around such a write, and refuses loops of unknown length."""
     assert part in INDEXED or indexed(CODE[part]) == []
 
 

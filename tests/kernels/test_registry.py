@@ -1,4 +1,4 @@
-"""The registry of kernels: what it lists is there, and what it does not list is refused."""
+"""The registry of kernels: all listed kernels exist, and others are refused."""
 
 import re
 
@@ -86,7 +86,7 @@ def declared(name: str) -> set[str]:
 
 
 def needed(name: str) -> dict[str, set[str]]:
-    """The functions that the first comment of a shader lists, by the hole or part that defines them."""
+    """Returns the functions listed in the first comment of a shader, by the hole or part that defines them."""
     said = [one.split(": ") for line in NEEDS.findall(read(name).text) for one in line.split("; ")]
     assert len(said) == len({where for where, _ in said}), f"{name} names a hole twice"
     return {where: set(names.split(", ")) for where, names in said}
@@ -123,7 +123,7 @@ def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
     "kernel", [one for one in KERNELS.values() if isinstance(one, GemmKernel | ExpertKernel)], ids=lambda one: one.name
 )
 def test_a_kernel_that_multiplies_integers_is_tried_at_start_to_a_tolerance(kernel):
-    """Each configuration by a kernel of matrix products: itself, or one that stands for it."""
+    """Each configuration uses a kernel of matrix products: its own, or a substitute."""
     tried = kernel.self_test if isinstance(kernel, GemmKernel) else kernel.tried_as
     assert bool(tried) == ("lib/dot16" in kernel.shared)
     for can in LIMITS.values():

@@ -1,4 +1,4 @@
-"""How workgroups share the rows and columns of a matrix on matrix units."""
+"""Tests how workgroups share the rows and columns of a matrix on matrix units."""
 
 from dataclasses import replace
 
@@ -44,14 +44,14 @@ def test_columns_are_cut_where_that_gains(outs, width, cut):
 
 @pytest.mark.parametrize(("out", "width"), [(128256, 4096), (65536, 2048)])
 def test_a_vocabulary_is_not_cut(out, width):
-    """Of which there are many rounds, each of which would join its parts."""
+    """A vocabulary needs many rounds anyway, and each of them would have to add up its parts."""
     assert spread([out], width, 0).joined_parts == 1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("outs", [[5120, 1280, 1280], [4096, 1024, 1024], [8192, 4096, 32, 32], [5120]])
 def test_no_workgroups_are_left_for_a_round_of_their_own(outs, parts):
-    """None has rows of two matrices, so that each matrix may want one more."""
+    """No workgroup has rows of two matrices, so each matrix may need one more workgroup."""
     found = spread(outs, 4096, parts)
     assert found.joined_parts == parts
     assert not PROCESSORS < workgroups(found, outs) < 1.5 * PROCESSORS

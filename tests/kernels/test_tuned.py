@@ -1,4 +1,4 @@
-"""Files of tuning results: a file is read completely, or ignored."""
+"""Files of tuning results are read completely, or ignored."""
 
 import json
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_tables_of_another_form_are_refused(tuned, table, rows):
 
 
 def checked(data):
-    """The file of changed data, with the checksum that fits."""
+    """Returns the file of changed data, with a correct checksum."""
     data = {name: value for name, value in data.items() if name != "checksum"}
     return json.dumps({"checksum": checksum(data), **data})
 
@@ -83,7 +83,7 @@ ODD = (None, [], [[]], {}, {"a": 1}, "x", "", -1, 0, 1e308, float("nan"), 10**30
 
 
 def paths(value, path=()):
-    """The place of each value in nested data; of lists, that of the first few."""
+    """Returns the path of each value in nested data; of lists, only the first few."""
     yield path
     if isinstance(value, dict | list):
         names = value if isinstance(value, dict) else range(min(len(value), 2))

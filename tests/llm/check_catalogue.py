@@ -13,7 +13,7 @@ NEAR = 0.01  # share by which a rounded size may differ
 
 
 def differences(entry: Entry, hub: Hub) -> Iterator[str]:
-    """The differences between the catalogue and the hub for a model."""
+    """Returns the differences between the catalogue and the hub for a model."""
     try:
         files = hub.repository(entry.repository).files()
         found = hub_names.choose(

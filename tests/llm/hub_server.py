@@ -1,4 +1,4 @@
-"""A server with the hub's routes, for one repository: ranges, redirects, cut-off connections, wrong bytes, refusals."""
+"""A server with the hub's routes for one repository: ranges, redirects, broken connections, wrong bytes, refusals."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hub(ThreadingHTTPServer):
-    """`files` are those of owner/name; `asked` are the ranges of the downloads."""
+    """The state of a hub: `files` of owner/name, and `asked`, the ranges of the downloads so far."""
 
     daemon_threads = True
 
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Hub]:
-    """The server, on a thread."""
+    """Runs the server on a thread."""
     hub = Hub(files)
     thread = threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The catalogue of short names: what it holds, the spellings it accepts, and names in `load`."""
+"""The catalogue of short names: its contents, the accepted spellings, and names in `load`."""
 
 import re
 from pathlib import Path

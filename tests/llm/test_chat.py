@@ -1,4 +1,4 @@
-"""A chat: turns, undo and edits, and the tokens that a question costs."""
+"""Chats: turns, undo and edits, and the number of tokens of a question."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ TALKS = {
 
 @pytest.fixture(params=TALKS)
 def chat(request):
-    """A greedy talk of short answers, with a model of each kind."""
+    """Returns a greedy chat with short answers, for each kind of model."""
     with rwkv_gpu.load(golden(request.param), device="cpu", context=None, sequences=3) as llm:
         yield llm.chat(system="Be brief.", template=TALKS[request.param], temperature=0, max_tokens=6)
 

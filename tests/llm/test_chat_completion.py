@@ -1,4 +1,4 @@
-"""Chats in the shape of OpenAI's API: the chunks say what the whole says, and what is wrong is named."""
+"""Chats in the form of OpenAI's API: chunks and whole replies agree, and errors name the wrong field."""
 
 import asyncio
 

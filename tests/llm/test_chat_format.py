@@ -1,4 +1,4 @@
-"""Prompts of a talk go on with the ids that were said, in each template's own way."""
+"""The prompt of a chat's next turn continues with the generated ids, for each template."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def completion(mine, text):
 
 
 def talk(mine, said, stopped=None, think=None):
-    """The prompt of a first question, its transcript with the answer, and the prompt of a second question."""
+    """Returns the first prompt, its transcript with the answer, and the second prompt."""
     first = mine.prompt([Q.for_template()], (), think)
     message, transcript = first.answer(mine.tokenizer, completion(mine, said), stopped)
     second = mine.prompt([m.for_template() for m in (Q, message, Q)], [transcript], think)
@@ -91,7 +91,7 @@ GLM = ["<|endoftext|>", "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|obse
 
 
 def glm_format(template="glm"):
-    """A vocabulary of letters and GLM's marks, whose file says of none of them that it ends an answer."""
+    """Returns a vocabulary of letters and GLM's marks, whose file marks none of them as end tokens."""
     letters = [chr(code) for code in range(33, 127)]
     metadata = {
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "glm4", "tokenizer.ggml.merges": [],
@@ -118,7 +118,7 @@ def test_glm_thinks_unless_it_is_asked_not_to():
 
 
 def read(mine, prompt, text):
-    """The reasoning and the answer that the reader returns."""
+    """Returns the reasoning and the answer that the reader finds."""
     reader, shown = mine.reader(prompt, SamplingParams()), {True: "", False: ""}
     ids = mine.tokenizer.encode(text, parse=True)
     for n, token in enumerate(ids):
@@ -134,7 +134,7 @@ HARMONY = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>
 
 @pytest.mark.parametrize("template", [None, "harmony"])
 def test_harmonys_analysis_is_reasoning_and_no_later_prompt_has_it(template):
-    """With the file's own template, which says nothing of channels, and with the one that is built in."""
+    """Tested with the file's own template, which does not mention channels, and with the built-in one."""
     mine = chat_format("tiny-gpt-oss.gguf", template)
     ends = mine.stop_ids | mine.tokenizer.stop_ids
     assert {mine.tokenizer.piece(token, special=True) for token in ends} >= {b"<|return|>", b"<|call|>"}
@@ -221,7 +221,7 @@ def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not
 
 
 def test_control_tokens_around_an_answer_are_no_part_of_it():
-    """Of Command R7B, on a vocabulary that has other names for such tokens."""
+    """Command R7B's marks are tested with a vocabulary that has other names for such tokens."""
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
         tokenizer = load_tokenizer(file.metadata)
     [mark] = tokenizer.encode("<|eot|>", parse=True)

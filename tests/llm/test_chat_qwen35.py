@@ -1,4 +1,4 @@
-"""Qwen3.5's way of thinking: its template opens the thoughts itself, and writes an empty pair where there are none."""
+"""Qwen3.5's template opens the reasoning block itself, and writes an empty block without reasoning."""
 
 from tests.llm.test_chat_format import Q, chat_format, completion
 

@@ -1,4 +1,4 @@
-"""Chats whose model may call tools. A regular expression makes a tiny model call."""
+"""Chats whose model may call tools. A regular expression forces a tiny model to call."""
 
 import json
 
@@ -21,7 +21,7 @@ def llm():
 
 @pytest.fixture
 def chat(llm):
-    """A chat after an answer that calls."""
+    """Returns a chat after an answer with a call."""
     chat = llm.chat(template="chatml", temperature=0, max_tokens=200)
     chat.tools = TOOLS
     assert chat.tools == tuple(TOOLS)

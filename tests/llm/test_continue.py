@@ -1,4 +1,4 @@
-"""Answers that continue a given beginning."""
+"""Answers that continue a given prefix."""
 
 import json
 
@@ -33,7 +33,7 @@ def prompt_of(llm, *messages, **more):
 
 
 def test_the_prompt_ends_with_the_beginning_of_the_answer(llm):
-    """Without the reasoning that a new answer would begin with."""
+    """The prompt omits the reasoning block with which a new answer would start."""
     plain = prompt_of(llm, QUESTION, think=False)
     for think in (None, True, False):
         assert prompt_of(llm, QUESTION, BEGUN, continue_final_message=True, think=think) == plain + "theworld"
@@ -82,7 +82,7 @@ ANIMALS = {"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 2, "m
 
 
 def goes_on(llm, begun, schema=ANIMALS, **more):
-    """The continuation of an answer that a schema constrains."""
+    """Returns the continuation of an answer that a schema constrains."""
     shape = {"type": "json_schema", "json_schema": {"name": "animals", "schema": schema}}
     messages = [QUESTION, {**BEGUN, "content": begun}]
     options = {"continue_final_message": True, "response_format": shape, "max_tokens": 60, "temperature": 0, **more}

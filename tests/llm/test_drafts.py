@@ -1,4 +1,4 @@
-"""Drafts through the library and the command line: the same text, and refusals before anything is loaded."""
+"""Drafts in the library and the command line: the text is the same, and errors come before anything is loaded."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ TEXT = "one two three one two three one two"
 
 @pytest.fixture
 def always(monkeypatch):
-    """Drafts as long as they can be, however long they take."""
+    """Makes drafts of the maximum length, regardless of time."""
     monkeypatch.setattr(drafts, "Speculator", partial(Speculator, always=True))
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused():
 
 @pytest.mark.usefixtures("always")
 def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
-    """A draft model of the same tokens may have fewer rows: the padding of a large vocabulary."""
+    """A draft model with the same tokens may have fewer rows, because large vocabularies are padded."""
     name = golden("tiny-llama.gguf")
     parts = take_apart(name.read_bytes())
     tokens = parts.row("tokenizer.ggml.tokens").value

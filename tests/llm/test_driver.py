@@ -1,4 +1,4 @@
-"""The thread that drives an engine: it serves any thread, sleeps when idle, and no caller waits in vain."""
+"""The thread that runs an engine: it serves any thread, sleeps when idle, and leaves no caller waiting."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ from tests.process import PATIENCE, posix, until
 
 
 class Letters:
-    """A tokenizer as far as a reader needs one: each id is its character."""
+    """A minimal tokenizer for a reader: each id is its character."""
 
     def stream(self, **_):
         return Detokenizer(lambda token: chr(token).encode(), strip_space=False, clean=False)
@@ -101,7 +101,7 @@ def asked(driver, most=5, stop=(), **more):
 
 @pytest.fixture
 def driven():
-    """A driver by the engine it is to drive; closed in the end."""
+    """Starts a driver for the engine, and closes it at the end."""
     drivers = []
 
     def make(engine):
@@ -169,7 +169,7 @@ def test_nothing_runs_while_nothing_is_asked(driven):
 
 @pytest.fixture
 def interruptible():
-    """Ctrl-C is heard, also where a shell has started the tests with it ignored."""
+    """Makes the process react to Ctrl-C, even if a shell started the tests with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""No exception on the driver's thread loses a request or leaves a caller waiting, whatever the thread is at."""
+"""No exception on the driver's thread loses a request or leaves a caller waiting, at whatever line it occurs."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ class Injected(Exception):
 
 
 class Saboteur:
-    """Raises once on the driver's thread, before it runs a line of its own files for that time; 0 is never."""
+    """Raises once on the driver's thread, before the nth line of the driver's files; 0 means never."""
 
     def __init__(self, line: tuple[str, int] = ("", 0), time: int = 0) -> None:
         self.line = line
@@ -34,7 +34,7 @@ class Saboteur:
         self.seen: set[tuple[str, int]] = set()  # functions and lines
 
     def trace(self, frame, event, _argument):
-        """Given to `threading.settrace`."""
+        """A trace function for `threading.settrace`."""
         code = frame.f_code
         if not code.co_filename.endswith(FILES) or code.co_name in ENDING:
             return None
@@ -49,7 +49,7 @@ class Saboteur:
 
 
 class Picky(Alphabet):
-    """Refuses prompts of two tokens when they are added."""
+    """An engine that refuses prompts of two tokens."""
 
     def add(self, request):
         if len(request.ids) == 2:
@@ -58,7 +58,7 @@ class Picky(Alphabet):
 
 
 def outcome(function):
-    """The result of a caller: a value, or the exception."""
+    """Returns the result of a call: a value, or the exception."""
     try:
         return function()
     except Injected as error:
@@ -70,7 +70,7 @@ def whole(answer):
 
 
 def slowly(answer):
-    """Reads when so much has come that the request is paused; half a second later where it never does."""
+    """Reads only after the request was paused; after half a second if it never is."""
     for _ in range(500):
         if answer._items.qsize() > MOST_UNREAD:
             break
@@ -91,7 +91,7 @@ def pieces(_engine):
 
 
 def scene(driver):
-    """The results of several callers, and their results without a fault."""
+    """Runs several callers. Returns their results, and the results expected without a fault."""
     calls = [
         (lambda: whole(asked(driver, 5)), "abcde"),
         (lambda: whole(asked(driver, 20, stop=("cd",))), "ab"),
@@ -160,7 +160,7 @@ def test_what_the_engine_raises_for_one_request_ends_that_one(method):
 
 
 class Deaf:
-    """A listener that fails at everything."""
+    """A listener that raises in every call."""
 
     def on_update(self, _update):
         raise Injected("deaf")
@@ -183,7 +183,7 @@ def test_a_listener_that_raises_on_failure_ends_only_its_request():
 @pytest.mark.parametrize("kind", [Injected, MemoryError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("busy", [False, True])
 def test_an_exception_forced_into_the_thread_leaves_no_caller_waiting(kind, busy):
-    """Those that ask a thread to end are the end of it: then all who wait are told, and all who come later."""
+    """Exceptions that request the end of a thread end it. All waiting and later callers then get an error."""
     driver = Driver(Alphabet(pause=0.001))
     others = [asked(driver, 10**6) for _ in range(3 * busy)]
     if busy:
@@ -205,7 +205,7 @@ def test_an_exception_forced_into_the_thread_leaves_no_caller_waiting(kind, busy
 
 
 def test_code_of_a_caller_that_asks_to_exit_ends_its_request_alone():
-    """SystemExit in a callback reaches no thread of the model."""
+    """A SystemExit in a callback does not reach any thread of the model."""
 
     def leave(kind):
         def function(*_):

@@ -1,4 +1,4 @@
-"""Embeddings of texts, and how well documents answer a query; test_own_golden has those of llama.cpp."""
+"""Embeddings of texts, and scores of documents for a query. test_own_golden compares them with llama.cpp."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.golden_files import OWN
 
 
 def changed(tmp_path, name: str, *, without: str = "", **keys):
-    """A file with other keys of its architecture, or of its tokenizer."""
+    """Returns a file with other keys of its architecture, or of its tokenizer."""
     whole = take_apart((OWN / f"{name}.gguf").read_bytes())
     arch = whole.row("general.architecture").value.decode()
     for key, value in keys.items():
@@ -38,7 +38,7 @@ def test_a_decoder_has_the_token_that_its_file_names(tmp_path, kind, row):
 
 
 def _hidden(llm, ids) -> np.ndarray:
-    """All its rows."""
+    """Returns the embeddings of all rows."""
 
     def work(engine):
         rows = []
@@ -62,7 +62,7 @@ def test_a_text_of_several_chunks_has_its_first_and_last_token(tmp_path):
 
 
 def test_special_tokens_in_a_text_count_as_such():
-    """As with llama-server: those that a model ends a text with may be written out."""
+    """As in llama-server, the tokens that a model adds to the end of a text may also be written out."""
     with rwkv_gpu.load(OWN / "quiet-qwen3.gguf", device="cpu") as llm:
         special = llm.tokenizer.piece(llm.tokenizer.eos, special=True).decode()
         ids = llm.prepare_embedding(f"hello{special}")
@@ -126,7 +126,7 @@ def test_an_encoder_generates_nothing():
 
 @pytest.mark.parametrize(("chunk", "rows"), [(512, 2048), (None, 2048), (256, 512), (1024, 1024)])
 def test_a_step_has_several_texts_unless_a_smaller_chunk_is_requested(chunk, rows):
-    """And a whole text in any case."""
+    """A step can have several texts, and a text is never split."""
     with GGUFFile.open(OWN / "tiny-bert.gguf") as file:
         assert room_of(load_model(file), 4, chunk, 512)[:2] == (rows, 512)
 

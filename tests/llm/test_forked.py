@@ -1,4 +1,4 @@
-"""A model serves the process that loaded it. In a forked one, whose threads are gone, every call says so at once."""
+"""Only the process that loaded a model can use it. In a forked process, every call raises an error at once."""
 
 import os
 import subprocess
@@ -95,7 +95,7 @@ os._exit(0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_process_forks_while_several_models_compute_in_numpy():
-    """OpenBLAS hangs in a fork while threads multiply, so it waits for their steps."""
+    """OpenBLAS hangs in a fork while threads multiply, so the fork waits for their steps."""
     program = [sys.executable, "-c", FORKS, str(OWN / "tiny-rwkv7.gguf"), str(PATIENCE)]
     run = subprocess.run(program, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
     assert run.returncode == 0, run.stderr

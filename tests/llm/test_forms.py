@@ -1,4 +1,4 @@
-"""Answers that must have a form have it, whatever an untrained model would rather say."""
+"""Constrained answers have the required form, whatever an untrained model would generate."""
 
 import json
 import re

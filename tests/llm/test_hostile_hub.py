@@ -1,4 +1,4 @@
-"""What a server may answer that claims to be a hub: each is refused in one line, nothing is written outside."""
+"""Bad answers of a false hub: each is refused in one line, and no file is written outside the folder."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ DATA = b"a model"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers the list of files and any file as the test wants."""
+    """Serves the list of files and any file as the test wants."""
 
     listed = b"[]"
     body = DATA

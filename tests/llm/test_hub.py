@@ -1,4 +1,4 @@
-"""Models by their hub names: the right file is found, what is wrong is one line. A local server is the hub."""
+"""Models by their hub names: the right file is found, and every error is one line. A local server is the hub."""
 
 import hashlib
 

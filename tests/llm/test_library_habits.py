@@ -1,4 +1,4 @@
-"""What users of vLLM, llama-cpp-python and other libraries type works here as it does there."""
+"""The library accepts what users of vLLM, llama-cpp-python and other libraries usually type."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 
 
 class Place(pydantic.BaseModel):
-    """A schema as a class."""
+    """A schema, given as a class."""
 
     name: str = pydantic.Field(max_length=5)
     deep: bool

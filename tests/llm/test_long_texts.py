@@ -1,4 +1,4 @@
-"""A text that cannot fit the context is refused before it is tokenised: a lower bound of its tokens costs nothing."""
+"""A text that cannot fit the context is refused before it is tokenised, by a lower bound of its token count."""
 
 import random
 
@@ -16,7 +16,7 @@ NAMES = ["tiny-rwkv7", "tiny-llama", "tiny-arwkv7", "tiny-gemma4-experts", "arou
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_has_fewer_tokens_than_the_bound(name):
-    """Texts of the longest tokens above all, and of white space, which some tokenizers absorb."""
+    """The texts consist of the longest tokens, and of white space, which some tokenizers remove."""
     with GGUFFile.open(golden(f"{name}.gguf")) as file:
         tokenizer = load_tokenizer(file.metadata)
     longest = sorted(range(tokenizer.vocab_size), key=lambda token: -len(tokenizer.piece(token, special=True)))[:40]

@@ -1,4 +1,4 @@
-"""A loaded model among many callers: threads, asyncio, batches, and texts that are given rather than said."""
+"""A loaded model with many callers: threads, asyncio, batches, and evaluation of given texts."""
 
 import asyncio
 import threading
@@ -239,7 +239,7 @@ def test_other_models_load_where_the_file_of_the_built_in_one_is_missing(monkeyp
 
 
 def test_tokens_that_a_file_suppresses_are_never_written(tmp_path):
-    """As Gemma 4 and MiniMax-01 have such, in texts and in chats; ids beyond the vocabulary name nothing."""
+    """Gemma 4 and MiniMax-01 have such tokens, in texts and in chats. Ids beyond the vocabulary have no name."""
     plain, asked = (OWN / "tiny-qwen3.gguf").read_bytes(), {"max_tokens": 12, "temperature": 0}
     with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device="cpu", context=64) as llm:
         said = {*llm.generate("hello", **asked).tokens, *llm.generate("hello", **asked, logit_bias={7: 5}).tokens}

@@ -1,4 +1,4 @@
-"""Heads of models through the library and the command line: used by themselves, named, counted, kept, refused."""
+"""Draft heads in the library and the command line: used by default, named, counted, saved, and refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page on the library: its examples run, in order, and its table names every exception."""
+"""The page on the library: its examples run in order, and its table names every exception."""
 
 import re
 from pathlib import Path

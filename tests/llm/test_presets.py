@@ -1,4 +1,4 @@
-"""Presets: what a Modelfile says, and that it applies wherever the model is used by that name."""
+"""Presets: a Modelfile's settings apply wherever the model is used under that name."""
 
 import json
 
@@ -87,7 +87,7 @@ def test_parameters_of_a_request_have_types():
 
 @pytest.fixture
 def hub(tmp_path):
-    """A folder with the preset `sea`, and `deep`, which is made of it."""
+    """Returns a folder with the preset `sea`, and `deep`, which is based on it."""
     hub = Hub(folder=tmp_path)
     sea = Preset(
         str(MODEL), "Be brief.", TEMPLATE, {"temperature": 0.0, "max_tokens": 3, "stop": ("zzz",)},

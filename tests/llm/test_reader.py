@@ -1,4 +1,4 @@
-"""Tokens become text: thoughts apart, stop strings unseen, nothing lost."""
+"""Converts tokens to text: reasoning is separate, stop strings are hidden, and nothing is lost."""
 
 import pytest
 

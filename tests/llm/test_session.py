@@ -1,4 +1,4 @@
-"""Saved chats: all branches come back, damage and other models are refused, and states travel only with their file."""
+"""Saved chats: all branches are restored, damaged files and other models are refused, and states need their file."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def test_a_chat_without_its_oldest_turns_goes_on_where_its_prompts_began(tmp_pat
     ],
 )
 def test_a_chat_goes_on_from_what_its_next_prompt_repeats(tmp_path, name, template):
-    """Not from its end, where the template leaves out or changes what was said."""
+    """The state is not from the end if the template omits or changes generated text."""
     how, path = {"template": template, "temperature": 0, "max_tokens": 12}, OWN / f"{name}.gguf"
     with rwkv_gpu.load(path, device="cpu", kv="f32", context=1024) as llm:
         chat = llm.chat(**how)
@@ -105,7 +105,7 @@ def test_any_flipped_byte_and_any_cut_is_refused(llm, tmp_path):
 
 @pytest.mark.long
 def test_a_chat_of_any_length_that_is_saved_can_be_loaded(llm, tmp_path):
-    """Its messages alone have more bytes than a header could once have."""
+    """The messages alone have more bytes than an older file header allowed."""
     messages = [
         {"role": "user", "content": "\u6f22" * 3_000_000},
         {"role": "assistant", "content": "\u5b57" * 3_000_000},
@@ -117,7 +117,7 @@ def test_a_chat_of_any_length_that_is_saved_can_be_loaded(llm, tmp_path):
 
 
 def test_a_session_of_the_older_form_is_loaded_however_long(llm, tmp_path):
-    """Its state is computed again: nothing says of which copy of the model it is."""
+    """The state is computed again, because such a session does not identify the copy of the model."""
     chat = llm.chat(**GREEDY)
     chat.send("Hi")
     chat.save(tmp_path / "new")
@@ -135,7 +135,7 @@ def test_a_session_of_the_older_form_is_loaded_however_long(llm, tmp_path):
 
 
 def test_another_model_continues_a_chat_from_its_messages(llm, tmp_path):
-    """Its tokens and its state are of no use to the other model, and its template is that of the other."""
+    """The other model cannot use its tokens and state, and uses its own template."""
     chat = llm.chat("Be brief.", **GREEDY)
     chat.send("Hi")
     chat.save(tmp_path / "s")
@@ -149,7 +149,7 @@ def test_another_model_continues_a_chat_from_its_messages(llm, tmp_path):
 
 
 def altered(tmp_path):
-    """The model with one byte changed where the fingerprint does not look: in the middle of its largest tensor."""
+    """Changes one byte of the model that the fingerprint does not cover: in the middle of its largest tensor."""
     path = tmp_path / "altered.gguf"
     shutil.copy(MODEL, path)
     with rwkv_gpu.gguf.file.GGUFFile.open(path) as file:
@@ -261,7 +261,7 @@ def test_ids_that_make_no_sense_are_refused(llm, tmp_path, name, array):
 
 
 def test_notes_that_make_sense_are_read(llm, tmp_path):
-    """The files above are refused for what is odd in them, not for what they share."""
+    """Without their error, files like those above are accepted."""
     state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(NOTES)))
     assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]
 

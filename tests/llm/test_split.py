@@ -1,4 +1,4 @@
-"""One model over several devices, as users of the library and of the command line see it."""
+"""One model over several devices, in the library and the command line."""
 
 import json
 from dataclasses import replace
@@ -152,7 +152,7 @@ def test_any_shares_that_are_numbers_are_shares(split):
 
 @pytest.fixture
 def laid_out(monkeypatch, tmp_path):
-    """Two parts in main memory with so much of it free, of a model that was trained on a long context."""
+    """Returns a layout with two parts in main memory, of which a given amount is free, for a long-context model."""
     parts = take_apart((OWN / "tiny-llama.gguf").read_bytes())
     parts.set("llama.context_length", U32, 1 << 20)
     path = tmp_path / "long.gguf"

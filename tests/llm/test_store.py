@@ -1,4 +1,4 @@
-"""Models that are pulled: complete and verified, or not there under their names. A local server plays the hub."""
+"""Pulled models are complete and verified, or absent under their names. A local server replaces the hub."""
 
 import errno
 import random
@@ -241,7 +241,7 @@ def test_removing_deletes_all_parts_and_empty_folders_and_no_more(store, server)
 
 
 def test_a_poor_connection_brings_the_file_piece_by_piece(store, server, monkeypatch):
-    """Each connection is reset in the middle of a block, and what it brought is not asked for again."""
+    """Each connection is reset in the middle of a block. Bytes that arrived are not requested again."""
     monkeypatch.setattr(repository.time, "sleep", lambda _: None)
     server.cut_after, server.cuts, server.resets = 600_000, len(WHOLE) // 600_000, True
     assert pull(store, server).read_bytes() == WHOLE

@@ -1,4 +1,4 @@
-"""Conversations that go on in another process by a store of states: the same text, for its new tokens only."""
+"""A state store lets another process continue a chat: the text is the same, and only new tokens are computed."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ def messages_after(answer: str) -> list[dict[str, str]]:
 
 
 def turn(llm, messages) -> tuple[str, int]:
-    """The answer, and how many tokens of the prompt were not computed."""
+    """Returns the answer, and the number of prompt tokens that were reused."""
     done = llm.create_chat_completion(messages, **SETTINGS)
     return done["choices"][0]["message"]["content"], done["usage"]["prompt_tokens_details"]["cached_tokens"]
 
@@ -82,7 +82,7 @@ def test_another_process_goes_on_and_says_the_same(path):
 
 @pytest.mark.parametrize("rewinds", [True, False])
 def test_a_stored_turn_contains_its_question_and_answer(rewinds):
-    """In one state where a beginning can be cut off it; a recurrent model has two."""
+    """One state is enough if a prefix can be cut off it; a recurrent model needs two."""
     kept = []
     engine = SimpleNamespace(rewinds=rewinds, export=lambda text: (len(text) // TOKEN, {}))
     states = SimpleNamespace(
@@ -108,7 +108,7 @@ def test_who_has_another_tenant_or_key_computes(path, other):
 
 
 def test_another_file_of_the_same_model_computes(tmp_path):
-    """The last byte of the weights differs: names, shapes and sizes are the same."""
+    """The last byte of the weights differs; names, shapes and sizes are the same."""
     store = MemoryStore()
     answer = first_turn(MODELS[0], store)
     other = tmp_path / "other.gguf"
@@ -133,7 +133,7 @@ def test_a_state_belongs_to_its_adapters_and_their_scales(tmp_path):
 
 
 class Damaging(MemoryStore):
-    """Flips a byte of each value, or truncates it."""
+    """A store that flips a byte of each value, or truncates it."""
 
     def __init__(self, damage) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_a_damaged_state_is_computed_again_and_logged(damage, caplog):
 
 
 def test_damaged_states_are_logged_once_a_minute_with_the_number_of_others(caplog, monkeypatch):
-    """Also those that were written with the store's key."""
+    """This includes values that were written with the store's key."""
     now = 100.0
     with opened(MODELS[0], MemoryStore()) as llm:
         turn(llm, [{"role": "user", "content": FIRST}])
@@ -181,7 +181,7 @@ def test_damaged_states_are_logged_once_a_minute_with_the_number_of_others(caplo
 
 
 class Down:
-    """A store that is not there."""
+    """A store that is unavailable."""
 
     calls = 0
 
@@ -226,7 +226,7 @@ def test_others_go_on_while_a_store_is_slow_and_a_closed_answer_is_dropped():
 
 
 def measured(rule: FetchRule, bandwidth: float, tokens: float) -> None:
-    """A rule that has measured bytes and tokens in a second."""
+    """Returns a rule with measured rates of bytes and tokens per second."""
     rule.fetched.add(bandwidth, 1.0)
     rule.computed.add(tokens, 1.0)
 
@@ -279,7 +279,7 @@ def test_a_fetch_that_is_not_surely_faster_is_hedged_after_a_tenth_of_computing(
 
 
 def hedging(llm) -> None:
-    """It pays to fetch, and computing begins at once."""
+    """The rule fetches a state and starts the computation at the same time."""
     rule = llm.states.rule
     rule.pays, rule.patience, rule.waits = lambda *_: True, lambda _: 0.0, lambda *_: 0.0
 
@@ -300,7 +300,7 @@ def test_computing_begins_while_a_fetch_takes_long_and_a_late_state_is_left():
 
 
 def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
-    """The state comes after some chunks of the prompt; the answer is the same."""
+    """The state arrives after some chunks of the prompt, and the answer is the same."""
     store = MemoryStore()
     answer = first_turn(path, store)
     expected, _ = second_turn(path, None, answer)
@@ -333,7 +333,7 @@ def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
 
 @pytest.mark.parametrize("path", MODELS[:2], ids=lambda path: path.stem)
 def test_what_the_store_did_not_get_is_pushed_before_the_end(path):
-    """The store is down while two chats have their turns, and there again when the process drains."""
+    """The store fails during the turns of two chats, and works again when the process drains."""
     store = Down()
     with opened(path, store) as llm:
         answer, _ = turn(llm, [{"role": "user", "content": FIRST}])
@@ -356,7 +356,7 @@ def test_a_state_that_the_store_has_is_not_written_again():
 
 
 def test_keys_and_values_are_written_once_a_turn_and_a_beginning_is_cut_off_them():
-    """The answer comes back in other words, so that only its question is the same."""
+    """The client sends back a changed answer, so only its question is the same."""
     path, store = golden("tiny-llama.gguf"), MemoryStore()
     with opened(path, store) as llm:
         turn(llm, [{"role": "user", "content": FIRST}])

@@ -1,4 +1,4 @@
-"""Completions and embeddings in the shape of OpenAI's API say what `generate` and `embed` say."""
+"""Completions and embeddings in the form of OpenAI's API equal the results of `generate` and `embed`."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Tools reach the template, calls come back as OpenAI's API has them, and a grammar holds those that are required."""
+"""Tools are passed to the template, calls have OpenAI's form, and a grammar enforces required calls."""
 
 import json
 
@@ -196,7 +196,7 @@ def channels():
 
 
 def allowed_after(llm, more, text):
-    """The texts of the tokens that may come after the beginning of an answer."""
+    """Returns the texts of the tokens that may follow the beginning of an answer."""
     asked = {"tools": [WEATHER, NOW], "max_tokens": 200, **more}
     [(request, _)] = llm.prepare_chat_completion([QUESTION], **asked).requests
     for token in llm.tokenize(text, parse=True):

@@ -1,4 +1,4 @@
-"""What was said is never tokenised anew, whatever a model says and however a template writes it down again."""
+"""Generated tokens are never tokenised again, for any text and any template."""
 
 import pytest
 from hypothesis import given

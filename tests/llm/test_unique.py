@@ -1,4 +1,4 @@
-"""Ids are unique in all threads and processes, whatever a program does with its random numbers."""
+"""Ids are unique in all threads and processes, even if a program sets the random seed."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What a caller gives wrongly is refused with its name, before anything is done with it."""
+"""A wrong argument is refused by name before any work is done."""
 
 import numpy as np
 import pytest

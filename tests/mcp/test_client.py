@@ -1,4 +1,4 @@
-"""The client of MCP servers: over both transports, and with servers that fail in every way."""
+"""The client of MCP servers: both transports, and all kinds of failing servers."""
 
 import socket
 import sys
@@ -23,7 +23,7 @@ NAMES = ["add", "repeat", "fail", "hang", "die"]
 
 @contextmanager
 def over_http():
-    """The tiny server in a thread, and its configuration."""
+    """Runs the tiny server in a thread. Returns its configuration."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = tiny_server.server.streamable_http_app()
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))

@@ -1,4 +1,4 @@
-"""The file that names MCP servers: the forms of other clients are read, all else is refused in one line."""
+"""The file that names MCP servers: other clients' formats are accepted, and errors are one line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The shaders that the doctor's trials link for a device, recorded without compiling."""
+"""Records the shaders that the doctor's trials link for a device, without compiling them."""
 
 import functools
 
@@ -29,7 +29,7 @@ CLAIMS = {  # of a device, beside those of the one that is at hand
 
 
 def linked_by_trials(can: Capabilities) -> list[Linked]:
-    """The shaders that a device with these capabilities would run, each once."""
+    """Returns each shader once that a device with these capabilities would run."""
     device = ShaderCollector(can)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials.Stored, "random", staticmethod(functools.lru_cache(64)(trials.Stored.random)))

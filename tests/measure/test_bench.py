@@ -1,4 +1,4 @@
-"""The measurements of bench, and its output."""
+"""The measurements of `rwkv-gpu bench`, and its output."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ def test_workloads_are_every_combination_but_those_of_nothing():
 
 
 def test_deeper_and_wider_costs_more_and_a_batch_shares_the_weights(fast_device):
-    """Of a mixture of experts on a GPU: what a step moves follows its rows, its depth and the experts they take."""
+    """On a GPU, the traffic of a mixture of experts depends on its rows, its depth and the chosen experts."""
     file = opened_tiny(TINY_MIXTURE)
     runner = GpuRunner(fast_device, file, load_model(file), slots=2, context=700)
     works = [Workload("tg", 2, 0, 1, 1), Workload("tg", 2, 600, 1, 1), Workload("tg", 2, 0, 2, 2)]
@@ -70,7 +70,7 @@ def test_the_roofline_is_within_reason(fast_device):
 
 
 def every_output(given: list[str], adapter: Adapter, device: str) -> dict[str, str]:
-    """The output of bench in each format; on a GPU in two formats."""
+    """Returns the output of bench in each format; on a GPU in two formats."""
     given = [*given, "--device", "cpu" if device == "cpu" else str(adapter.index)]
     outputs = {}
     for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):

@@ -1,4 +1,4 @@
-"""The programs that measure kernels run, at the least that there is to measure."""
+"""The programs that measure kernels run with a minimum of work."""
 
 import pytest
 from click.testing import CliRunner

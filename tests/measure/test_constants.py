@@ -34,7 +34,7 @@ seen: set[tuple[str, int]] = set()  # sources without a fault, and in how much w
 
 
 def cut(name: str) -> Shape:
-    """The first layers of a shape."""
+    """Returns the first layers of a shape."""
     shape = SHAPES[name]
     if name in UNCUT:
         return shape
@@ -42,7 +42,7 @@ def cut(name: str) -> Shape:
 
 
 def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
-    """The dispatches of these steps whose constants contradict each other."""
+    """Returns the dispatches of these steps whose constants contradict each other."""
     found = []
     with opened(noise(name, shape, QUANTS[quant])) as file:
         for can, rows in steps:
@@ -65,7 +65,7 @@ def test_the_constants_of_every_dispatch_on_an_h200_fit_together(name):
 
 
 def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
-    """NVIDIA lays workgroup variables side by side, and loads fragments as if each began at such a multiple."""
+    """NVIDIA places workgroup variables without gaps, and loads fragments as if each started at such a multiple."""
     device, found = ShaderCollector(UNITS), {}
     for trial in quick(takewhile(lambda trial: trial.op != "speed", cases(UNITS, default_tuning(UNITS)))):
         record(device, trial)

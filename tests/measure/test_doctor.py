@@ -1,4 +1,4 @@
-"""The doctor finds what a driver gets wrong, says what is slow, and finds nothing on a device that is sound."""
+"""The doctor finds driver errors, reports what is slow, and finds nothing on a correct device."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def test_the_quick_trials_are_of_each_case_and_of_each_variant(fast_device):
 
 
 def spoil(monkeypatch, old, new, part=""):
-    """Every part, or one, has another text."""
+    """Replaces a text in every shader part, or in one."""
     read = shaders.read
 
     def spoilt(name):
@@ -143,7 +143,7 @@ def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch, t
 
 
 def reported(device, file):
-    """The report of one trial."""
+    """Returns the report of one trial."""
     [trial] = [trial for trial in dense.cases(device.capabilities) if trial.op == "mul"]
     report = DeviceReport(file)
     report.opening(device.adapter)
@@ -201,7 +201,7 @@ def test_the_report_of_a_driver_that_crashes_ends_with_the_name_of_the_kernel(fa
 
 @posix
 def test_the_report_of_a_doctor_that_the_user_ends_says_so(adapter, tmp_path):
-    """Else its last line looks like a crash of the driver."""
+    """Otherwise, the last line of the report looks like a crash of the driver."""
     path = tmp_path / "report"
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "doctor", "--device", str(adapter.index), "--report", path]
     process = subprocess.Popen([*command, "--op", "linear"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -218,7 +218,7 @@ def test_the_report_of_a_doctor_that_the_user_ends_says_so(adapter, tmp_path):
 
 
 def run_with_report(path, device, *arguments):
-    """The command, and the lines of its report."""
+    """Runs the command. Returns the result and the lines of its report."""
     done = CliRunner().invoke(cli, ["doctor", "--device", device, "--report", str(path), *arguments])
     return done, path.read_text(encoding="utf-8").splitlines()
 

@@ -20,23 +20,23 @@ every_device = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def linked(request, fast_device) -> tuple[str, list[Linked]]:
-    """The shaders that a device with these capabilities would run."""
+    """Returns the shaders that a device with these capabilities would run."""
     return request.param, linked_by_trials(claimed(fast_device, request.param))
 
 
 def claimed(device: Device, claims: str) -> Capabilities:
-    """The capabilities of a device, as far as claims do not replace them."""
+    """Returns the device's capabilities, with some of them replaced."""
     return replace(device.capabilities, **CLAIMS[claims])
 
 
 @pytest.fixture(scope="module")
 def valid() -> set[str]:
-    """Shaders that naga was seen to take."""
+    """The shaders that naga has already accepted."""
     return set()
 
 
 def tried(linked: Linked) -> Iterator[tuple[str, str]]:
-    """The kernels of a shader, each with the parts that stand behind it."""
+    """Returns the kernels of a shader, each with its parts."""
     kernel = ""
     for origin in linked.origins:
         if origin.file != PRELUDE and kernel:
@@ -54,7 +54,7 @@ def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_dev
 @needs_naga
 @every_device
 def test_every_registered_kernel_translates(request, linked, tmp_path, valid):
-    """All that the doctor's trials link, so every part of every hole: no plan of a model may have them.
+    """Checks all shaders of the doctor's trials with every part of every hole, because plans of models may lack some.
 
     Kernels on matrix units are for Vulkan alone, so those are valid.
     """

@@ -1,4 +1,4 @@
-"""Drafts by us and by llama.cpp: drafted answers are those without drafts, and a row says what they gained."""
+"""Drafts by us and by llama.cpp: answers equal those without drafts, and a row shows the gain."""
 
 import sys
 import types
@@ -16,7 +16,7 @@ PROMPT, COUNT, LENGTH = [3, 5, 3, 5], 40, 3
 
 
 class FakePeer:
-    """Decodes by a rule in place of weights: the next token follows from the last two. Its context is itself."""
+    """Decodes by a rule instead of weights: the last two tokens determine the next one. It is its own context."""
 
     def __init__(self, _path: str, _threads: int) -> None:
         self.context = self.model = self
@@ -41,7 +41,7 @@ class FakePeer:
 
 
 def fake_peer_llama(recurrent: bool) -> types.ModuleType:
-    """The module that drafts build on; a recurrent memory cannot be cut, but copied and put back."""
+    """Replaces the llama_cpp module. Its recurrent memory cannot be cut, but copied and restored."""
     module = types.ModuleType("peer_llama")
 
     def cut(context: FakePeer, _sequence: int, length: int, _end: int) -> bool:

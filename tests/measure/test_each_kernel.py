@@ -1,4 +1,4 @@
-"""Each kernel once on the GPU as users get it, against numpy, for `make test`. tests/ops has every variant."""
+"""Each kernel runs once on the GPU in the mode of users, compared with numpy. tests/ops has every variant."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ SERVING = [name for name, kernel in KERNELS.items() if kernel.op]
 
 @pytest.fixture(scope="module")
 def trials(fast_device: Device) -> Mapping[str, Trial]:
-    """The first of the doctor's trials that has a kernel, by kernel; nothing is compiled for it."""
+    """Returns the doctor's first trial of each kernel. Nothing is compiled for it."""
     can = fast_device.capabilities
     wanted = {name for name in SERVING if runs_on(name, can)}
     found: dict[str, Trial] = {}
@@ -34,7 +34,7 @@ def trials(fast_device: Device) -> Mapping[str, Trial]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[int, Outcome]:
-    """The results of trials by identity, as many trials cover several kernels."""
+    """Returns the results of trials by identity, because a trial may cover several kernels."""
     return {}
 
 

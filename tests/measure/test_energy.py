@@ -1,4 +1,4 @@
-"""Joules from a faked /sys and a faked NVML: counters, power that is added up, and nothing where nobody tells."""
+"""Joules from a fake /sys and a fake NVML: counters, summed power, and no result without a source."""
 
 import ctypes
 import itertools
@@ -19,7 +19,7 @@ def no_library(name):
 
 
 class FakeNvml:
-    """NVIDIA's library with some GPUs; `energy` in mJ, None where a GPU does not count it; `power` in mW."""
+    """A fake of NVIDIA's library with some GPUs: `energy` in mJ, None where a GPU lacks it, and `power` in mW."""
 
     def __init__(self, names, energy=None, power=5000):
         self.names, self.energy, self.power = names, energy, power

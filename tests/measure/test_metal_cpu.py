@@ -1,4 +1,4 @@
-"""Metal's shaders run by the CPU: what is right passes, and what is wrong is found. Wants naga and clang++."""
+"""Runs Metal shaders on the CPU: correct ones pass, and errors are found. Requires naga and clang++."""
 
 import shutil
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def device(programs, tmp_path) -> CpuDevice:
 
 
 def ran(device: CpuDevice, source: str, arrays: Mapping[int, np.ndarray], groups: int = 1) -> tuple[str, np.ndarray]:
-    """The report on a dispatch, and the contents of its last array."""
+    """Returns the report on a dispatch, and the contents of its last array."""
     pipeline = device.pipeline(Linked("test", source, ()))
     bound = {}
     for number, array in arrays.items():
@@ -50,7 +50,7 @@ def ran(device: CpuDevice, source: str, arrays: Mapping[int, np.ndarray], groups
 
 
 def kernel(body: str, declarations: str = "") -> str:
-    """A shader of 64 lanes, from x to y."""
+    """Returns a shader of 64 lanes, from x to y."""
     return f"""
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -63,7 +63,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
 
 
 def of(device: CpuDevice, body: str, declarations: str = "", x: float | None = None, groups: int = 1):
-    """The same from numbers, or from one number."""
+    """Runs a shader whose input is the lane's number, or one number for all lanes."""
     values = np.arange(LANES, dtype=np.float32) if x is None else np.full(LANES, x, np.float32)
     return ran(device, kernel(body, declarations), {0: values, 1: np.zeros(LANES, np.float32)}, groups)
 
@@ -80,7 +80,7 @@ def test_lanes_exchange_through_workgroup_memory(device):
 
 @pytest.mark.parametrize("barrier", ["", "storageBarrier();"])
 def test_a_planted_race_is_found(device, barrier):
-    """Without a barrier, and with one for other memory."""
+    """The barrier is missing, or is for other memory."""
     said, _ = of(device, TURNED.replace("BARRIER", barrier), SHARED)
     assert "race: shared_x at byte" in said
     assert "with no barrier between" in said
@@ -108,7 +108,7 @@ def test_lanes_that_count_by_atomics_do_not_race(device):
 
 
 def test_a_barrier_that_is_removed_from_a_kernel_is_missed(programs, monkeypatch):
-    """The same trial is right as the kernel is."""
+    """The unchanged kernel passes the same trial."""
     trial = next(t for t in dense.cases(APPLE) if (t.op, t.variant) == ("softmax", "subgroup"))
     verdict = run(APPLE, trial, programs)
     assert verdict.right, str(verdict)
@@ -134,7 +134,7 @@ def test_a_barrier_that_is_removed_from_a_kernel_is_missed(programs, monkeypatch
 def test_a_normed_row_is_stored_without_a_race_where_a_workgroup_has_more_lanes_than_it_stages(
     programs, config: GemmConfig
 ):
-    """The lanes behind those that stage read a row, too; they must not store what others will."""
+    """Lanes that do not stage also read a row. They must not store what others will store."""
     [_, rows] = linear._token_shift(APPLE, "", KERNELS[config.kernel], config)
     verdict = run(APPLE, rows, programs)
     assert verdict.right, str(verdict)
@@ -145,7 +145,7 @@ def test_an_access_out_of_bounds_is_found(device):
 
 
 def test_tanh_of_large_numbers_is_no_number(device):
-    """As it is on Metal, so that a kernel that forgets to clamp is found."""
+    """This is Metal's behaviour, so the test finds a kernel that does not clamp."""
     assert not np.isfinite(of(device, "y[lane] = tanh(x[lane]);", x=50)[1]).any()
     assert (of(device, "y[lane] = tanh(clamp(x[lane], -10.0, 10.0));", x=50)[1] == 1).all()
 
@@ -165,7 +165,7 @@ def test_a_simd_group_has_32_lanes_that_are_neighbours(device):
 
 
 def test_more_threadgroup_memory_than_apple_has_is_refused():
-    """32 KiB are taken, and 16 bytes more are not."""
+    """A size of 32 KiB passes, and 16 bytes more fail."""
     for vectors, taken in ((2048, True), (2049, False)):
         source = kernel("shared_x[lane] = vec4f(x[lane]);", f"var<workgroup> shared_x: array<vec4f, {vectors}>;")
         if taken:
@@ -176,7 +176,7 @@ def test_more_threadgroup_memory_than_apple_has_is_refused():
 
 
 def test_more_buffers_than_a_stage_has_are_refused():
-    """The lengths of the others are one of the 31."""
+    """One of the 31 buffers has the lengths of the others."""
     for more, taken in ((28, True), (29, False)):
         names = [f"more{n}x" for n in range(more)]
         declared = "\n".join(

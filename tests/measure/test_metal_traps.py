@@ -34,7 +34,7 @@ def loops(text: str) -> list[str]:
 
 
 def arguments(text: str, function: str) -> list[str]:
-    """The text between the brackets of each call."""
+    """Returns the text between the brackets of each call."""
     found = []
     for call in re.finditer(rf"\b{function}\(", text):
         depth, end = 1, call.end()
@@ -46,7 +46,7 @@ def arguments(text: str, function: str) -> list[str]:
 
 
 def body(text: str, start: int) -> str:
-    """The text of a block without nested blocks."""
+    """Returns the text of a block without nested blocks."""
     depth, found = 1, ""
     while depth:
         depth += {"{": 1, "}": -1}.get(text[start], 0)
@@ -57,7 +57,7 @@ def body(text: str, start: int) -> str:
 
 @pytest.fixture(scope="module")
 def given() -> dict[str, Linked]:
-    """The shaders of the doctor's quick trials that an Apple GPU would be given."""
+    """Returns the shaders of the doctor's quick trials for an Apple GPU."""
     device = ShaderCollector(APPLE)
     for trial in quick(takewhile(lambda trial: trial.op != "speed", cases(APPLE, default_tuning(APPLE)))):
         record(device, trial)
@@ -75,7 +75,7 @@ def test_tanh_is_asked_for_small_numbers_only(name):
 
 @each("name", TEXTS)
 def test_no_shader_compares_a_number_with_itself(name):
-    """Under fast maths no number is NaN: the comparison is folded away."""
+    """Fast maths assumes that no number is NaN, so the compiler removes the comparison."""
     assert re.findall(r"(?<![-+*/%] )(?<![\w.])([\w.]+) (?:!=|==) \1(?![\w.(\[]| [-+*/%])", TEXTS[name]) == []
 
 
@@ -110,7 +110,7 @@ def test_every_shader_keeps_to_the_buffers_of_a_stage(given):
 
 @each("name", [name for name, text in TEXTS.items() if "@binding" in text])
 def test_every_binding_is_one_buffer_and_needs_no_argument_buffer(name):
-    """wgpu makes argument buffers of arrays of bindings: how many they hold, and of what, differs by their tier."""
+    """wgpu makes argument buffers of arrays of bindings. Their limits depend on the tier of the GPU."""
     text = TEXTS[name]
     assert "binding_array" not in text
     assert len(BINDING.findall(text)) == text.count("@binding"), "buffers of group 0, no textures or samplers"
@@ -133,7 +133,7 @@ def test_every_shader_keeps_to_threadgroup_memory(given):
 
 
 def test_subgroups_are_simd_groups(given):
-    """The subgroup size of a shader is Metal's, and its lanes are whole SIMD groups."""
+    """The subgroup size of a shader is Metal's, and its lanes form whole SIMD groups."""
     widths = set()
     for linked in given.values():
         names = Constants(linked.source)
@@ -149,7 +149,7 @@ CALLS = {"min": min, "max": max, "select": lambda no, yes, which: yes if which e
 
 
 class Constants(dict):
-    """The constants of a shader, each computed when it is asked for."""
+    """The constants of a shader, computed on first use."""
 
     def __init__(self, source: str) -> None:
         source = COMMENT.sub("", source)
@@ -172,7 +172,7 @@ class Constants(dict):
         return found
 
     def computed(self, text: str) -> int:
-        """The value of an expression of whole numbers."""
+        """Returns the value of an expression of integers."""
         text = re.sub(r"\barray<[\w<>, ]+?>\(", "array(", re.sub(r"\b(0x[0-9a-f]+|\d+)[uif]\b", r"\1", text))
         text = re.sub(r"(?<![=!<>])!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ")).replace(
             "/", "//"
@@ -180,7 +180,7 @@ class Constants(dict):
         return eval(" ".join(text.split()), {"true": True, "false": False, "__builtins__": {}}, self)
 
     def nbytes(self, kind: str) -> int:
-        """The size in memory of a value of a type."""
+        """Returns the size in memory of a value of a type."""
         kind = kind.strip()
         kind = self.aliases.get(kind, kind)
         if kind in self.structs:
@@ -198,7 +198,7 @@ class Constants(dict):
 
 
 def split(text: str) -> tuple[str, str]:
-    """At the first comma that is in no brackets."""
+    """Splits at commas outside of brackets."""
     depth = 0
     for at, sign in enumerate(text):
         depth += (sign in "<(") - (sign in ">)")
@@ -208,6 +208,6 @@ def split(text: str) -> tuple[str, str]:
 
 
 def threadgroup_bytes(source: str) -> int:
-    """Of all workgroup variables, each from a multiple of 16 bytes on."""
+    """Returns the size of all workgroup variables, each aligned to 16 bytes."""
     names = Constants(source)
     return sum(-(-names.nbytes(kind) // 16) * 16 for kind in names.shared)

@@ -1,4 +1,4 @@
-"""The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
+"""Proofs for absent GPUs: the shaders that they check, and how errors are reported."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def test_few_shaders_have_every_kernel_with_every_part():
 
 
 def test_a_device_that_is_not_there_is_given_what_its_capabilities_ask_for(tmp_path):
-    """The same trials, linked for subgroups and without."""
+    """The same trials are linked for subgroups and without them."""
     sources = {}
     for family in ("webgpu", "apple"):
         device = ShaderCollector(FAMILIES[family])
@@ -88,7 +88,7 @@ def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compi
 
 
 def test_of_another_commit_only_texts_that_are_new_are_compiled(tmp_path):
-    """A line in another kernel moves the numbers of all shaders behind it, and a text keeps its verdict."""
+    """A changed line in one kernel renumbers all later shaders, but an unchanged text keeps its verdict."""
     then, now = {"a.x": "same", "b.x": "old"}, {"c": "new", "b.x": "mended", "a.x": "same"}
     for commit, shaders in {"then": then, "now": now}.items():
         (tmp_path / commit / "amd").mkdir(parents=True)
@@ -121,7 +121,7 @@ done
 
 @posix
 def test_one_process_of_fxc_takes_many_shaders_and_warnings_are_no_complaints(tmp_path, monkeypatch):
-    """One that ends is a complaint, and the next shader has a process of its own."""
+    """A process that ends is reported as an error, and the next shader gets a new process."""
     monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
     (tmp_path / "fxc").write_text(FXC)
     (tmp_path / "fxc").chmod(0o755)
@@ -159,7 +159,7 @@ def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():
 
 @posix
 def test_what_mesa_says_of_a_shader_is_kept_and_a_process_that_ends_is_a_refusal(tmp_path):
-    """The second of three shaders ends the process; another goes on with the third, and nothing is compiled twice."""
+    """The second of three shaders ends the process. Another process compiles the third; no shader is compiled twice."""
     files = []
     for number in range(3):
         files.append(tmp_path / f"{number:04}.wgsl")
@@ -281,13 +281,13 @@ def test_the_kernels_on_matrix_units_are_run_on_a_device_that_has_them_in_use(mo
 
 
 def test_a_trial_that_rounding_to_float16_would_fail_is_given_no_matrix_units():
-    """Else the doctor calls a sound device wrong."""
+    """Otherwise, the doctor would report an error on a correct device."""
     trials = quick(cases(UNITS, default_tuning(UNITS)))
     assert covering(UNITS, (trial for trial in trials if trial.allowed < F16.result), kernels=ON_MATRIX_UNITS) == []
 
 
 def rows_of_devices() -> list[list[str]]:
-    """The cells of the table of what was proved."""
+    """Returns the cells of the table of proofs."""
     text = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8").partition("## What was proved")[2]
     text = text.partition("\n### ")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")]

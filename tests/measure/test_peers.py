@@ -33,7 +33,7 @@ for line in sys.stdin:
 
 
 class Fake:
-    """A side that records its calls."""
+    """A fake side of a comparison that records its calls."""
 
     def __init__(self, name: str, calls: list[str], passes: int = 99) -> None:
         self.name, self._calls, self._passes = name, calls, passes

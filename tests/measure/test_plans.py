@@ -1,4 +1,4 @@
-"""Recorded steps: few dispatches for a layer, what each pass saves, and what `rwkv-gpu plan` can be asked."""
+"""Recorded steps: few dispatches for a layer, the savings of each pass, and the options of `rwkv-gpu plan`."""
 
 from collections import Counter
 
@@ -74,7 +74,7 @@ def test_a_delta_net_with_its_feed_forward_is_five_dispatches_in_decode_on_an_h2
 
 
 def test_a_layer_of_rwkv6_is_seven_dispatches_in_decode_on_an_h200():
-    """Three before the time mix, as a mix of rows depends on a LoRA of them; it makes its decay; three behind it."""
+    """Three come before the time mix, because it mixes rows with a LoRA of them. Three come after it."""
     with open_synthetic("rwkv6-3b") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     counts = Counter(row.layer for row in step.dispatches if row.layer is not None)

@@ -1,4 +1,4 @@
-"""Where the time goes, as a table and a timeline."""
+"""Profiles of a step, as a table and a timeline."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Synthetic models: noise with the shape of the truth."""
+"""Synthetic models have random weights in the shapes of real models."""
 
 import re
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_the_sizes_of_all_encoders_are_looked_at():
     ],
 )
 def test_a_file_has_the_keys_without_which_llama_cpp_does_not_load_it(name, key):
-    """We do not need them; with them both programs are measured on one file."""
+    """We do not need these keys, but with them both programs can be measured on the same file."""
     with open_synthetic(name) as file:
         assert key in file.metadata
 
@@ -110,7 +110,7 @@ def test_a_name_that_is_not_known_is_told_those_that_are():
 
 
 def test_a_model_of_low_rank_queries_says_their_rank():
-    """Tensors say it, too, but llama.cpp does not load a file without the key."""
+    """The shapes of tensors imply it, too, but llama.cpp does not load a file without the key."""
     assert TINY_LATENT.metadata()["deepseek2.attention.q_lora_rank"] == 256
     assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()
 

@@ -1,4 +1,4 @@
-"""Tuning: a faster setting wins in spite of noise, a wrong one never does."""
+"""Tuning: a faster setting wins in spite of noise, and a wrong one never does."""
 
 import itertools
 import json
@@ -89,7 +89,7 @@ def test_samples_are_taken_of_experts_without_a_gate_and_with_both_matrices_in_o
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A ladder of two rungs, few candidates, one other value of each number, and a clock by which challengers win."""
+    """Limits tuning to two steps of rows, few candidates and one other value per number. Challengers always win."""
     number = search.Tuner.number
 
     def one_other(tuner, name, what, counts, work):
@@ -105,7 +105,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def only_products(quick):
-    """The same without trials of numbers."""
+    """The fixture `quick` without trials of numbers."""
     quick.setattr(search.Tuner, "number", lambda *_: None)
     return quick
 
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
 
 
 def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
-    """Of a mixture of experts that attends, so that all there is to choose is chosen."""
+    """The model is a mixture of experts with attention, so that every setting is tuned."""
     last = default_tuning(fast_device.capabilities).expert_table[-1][1]
     other = gemv(32, 8, 2, 1)
     quick.setattr(search, "gemm_candidates", lambda *_, **__: [other])
@@ -151,7 +151,7 @@ def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
 
 
 def test_who_wins_by_chance_alone_is_let_go(fast_device, only_products):
-    """Each challenger beats the one before it, and the last of them not the first."""
+    """Each challenger beats the one before it, but the last one does not beat the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
     only_products.setattr(search, "duel", lambda *_: next(verdicts))
     only_products.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])

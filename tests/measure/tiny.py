@@ -9,7 +9,7 @@ from rwkv_gpu.measure.synthetic import noise
 
 
 def opened_tiny(shape: Shape, quant: str = "q4_k_m") -> GGUFFile:
-    """As `open_synthetic`, of any shape."""
+    """Opens a tiny synthetic model of any shape, like `open_synthetic`."""
     source = noise("tiny", shape, QUANTS[quant])
     part = Part(Path("tiny"), source, scan(source))
     return GGUFFile([part], part.header.tensors)

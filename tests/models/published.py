@@ -1,4 +1,4 @@
-"""The form of published files: what llama.cpp's converter writes as tokenizer for the reference model of a family.
+"""The form of published files: the tokenizer that llama.cpp's converter writes for a family's reference model.
 
 A line names the architecture, the golden model that lends its weights, the reference model, the kind of tokenizer and
 its pre-tokenizer, the special tokens by role, and what is added to a text (b, e, s; capitals say that it is not).
@@ -150,7 +150,7 @@ def pairs(words: list[str]) -> list[tuple[str, str, str]]:
 
 
 def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
-    """Text, kind and score of each token: the special ones where the converter has them, then unused ones."""
+    """Returns text, kind and score of each token: special tokens at the converter's ids, and unused tokens."""
     special = [(text, CONTROL, 0.0) for text in dict.fromkeys(text for _, text in form.special)]
     special = [(text, int(Kind.UNKNOWN) if text in ("<unk>", "[UNK]") else kind, s) for text, kind, s in special]
     words = "▁the ▁a the er in th he hello ▁hello ▁world world".split()  # noqa: SIM905
@@ -171,7 +171,7 @@ def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
 
 
 def file_of(form: Published) -> Parts:
-    """The golden model with the tokenizer of this form."""
+    """Returns the golden model with the tokenizer of this form."""
     name = form.golden if (OWN / f"{form.golden}.gguf").is_file() else f"tiny-{form.golden}"
     whole = take_apart((OWN / f"{name}.gguf").read_bytes())
     count = next(one.dims[1] for one in whole.tensors if one.name == b"token_embd.weight")

@@ -1,4 +1,4 @@
-"""Runs a model over batches for tests: with the reference and on a device, from the same float parameters."""
+"""Runs a model over batches, with the reference and on a device, from the same float parameters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,7 +28,7 @@ CONTEXT = 1024  # positions of a sequence of a model that attends
 
 
 def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
-    """Every parameter of the model as float32, by the `gguf` package's own dequantisers."""
+    """Returns every parameter of the model as float32, by the `gguf` package's own dequantisers."""
     return {weight.name: _floats(file, weight) for weight in model.weights}
 
 
@@ -55,7 +55,7 @@ def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
 
 
 class OnCpu:
-    """A model in numpy with slots for some sequences; whatever the slots hold at first is NaN."""
+    """A model in numpy with slots for some sequences. Slots initially contain NaN."""
 
     def __init__(self, model: Model, weights: Arrays, kv: KVType = "f32") -> None:
         self.model = model
@@ -67,13 +67,13 @@ class OnCpu:
         self.states = {state.name: np.full((SLOTS, *state.shape), np.nan, np.float32) for state in model.states}
 
     def step(self, batch: Batch) -> np.ndarray:
-        """The logits that the batch asks for."""
+        """Returns the logits that the batch requests."""
         batch = self.store.prepare(batch)
         return self.model.forward(Reference(self.weights, self.states, batch, self.caches.arrays), batch.ids)
 
 
 class OnGpu:
-    """A model in one plan on a device, likewise."""
+    """A model in one plan on a device. Slots initially contain NaN."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class OnGpu:
         self.plan: Plan = recorder.finish({"logits": logits})
 
     def step(self, batch: Batch) -> np.ndarray:
-        """The logits that the batch asks for."""
+        """Returns the logits that the batch requests."""
         batch = self.store.prepare(batch)
         self.plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs))
         return self.plan.read("logits", len(batch.outputs))
 
 
 def sequence_store(model: Model, caches: PagedKVCache) -> SequenceStore:
-    """Pages as sequences need them; a state lies where its sequence's number says."""
+    """Returns a store that allocates pages on demand. A state's place is the number of its sequence."""
     return SequenceStore(caches.pager if model.caches else None, None, caches.copy_pages)
 
 
 def feed(model: OnCpu | OnGpu, tokens: Sequence[int], chunks: Iterable[int], slot: int = 1) -> np.ndarray:
-    """The logits of every token of one sequence, fed in chunks of these sizes."""
+    """Returns the logits of every token of one sequence, fed in chunks of these sizes."""
     logits, start = [], 0
     for count in chunks:
         logits.append(model.step(Batch.of([(slot, start, tokens[start : start + count])], every=True)))

@@ -1,4 +1,4 @@
-"""What a row computes does not depend on who shares its step: only the order of the sums does.
+"""The result of a row does not depend on other rows of its step, except for the order of sums.
 
 A matrix product adds in another order for another number of rows, so a row differs by rounding. Where a mixture's
 router is near a tie, that is enough to choose another expert. With products that take each row by itself, all of a
@@ -23,7 +23,7 @@ MODELS = sorted({*GENERATIVE} - {f"tiny-{arch}" for arch in RECOMBINED})
 
 
 class RowByRow(np.ndarray):
-    """A weight whose product with rows takes one row at a time."""
+    """A weight that is multiplied by one row at a time."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, **more):
         x, *rest = (np.asarray(one) if isinstance(one, RowByRow) else one for one in inputs)
@@ -35,7 +35,7 @@ class RowByRow(np.ndarray):
 
 
 def attend_row_by_row(inner):
-    """Attention of one position at a time, over the positions that it sees."""
+    """Computes attention for one position at a time, over the positions that it sees."""
 
     def attend(q, keys, values, *more, **named):
         before = len(keys) - len(q)
@@ -58,7 +58,7 @@ def runner(request, monkeypatch):
 
 
 def test_a_row_has_the_same_bits_in_every_batch(runner):
-    """A text at once, in pieces, token by token, and beside another one."""
+    """A text is fed at once, in pieces, token by token, and together with another one."""
     ids = np.random.default_rng(7).integers(1, 250, 29).tolist()
 
     def logits(size, *others):
@@ -77,7 +77,7 @@ def test_a_row_has_the_same_bits_in_every_batch(runner):
 
 
 def test_an_answer_is_the_same_alone_and_among_others(runner):
-    """Also where a prompt begins like another one whose prefix is stored."""
+    """A prompt may also share a prefix with an earlier one whose prefix is stored."""
     engine, rng = Engine(runner), np.random.default_rng(3)
     prompts = [rng.integers(1, 250, count).tolist() for count in rng.integers(1, 30, 10)]
     prompts += [[*prompt, 5] for prompt in prompts[:3]]

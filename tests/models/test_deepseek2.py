@@ -1,4 +1,4 @@
-"""Latent attention in whole models: sequences, prefixes and saved states over the latent cache, and what files hold."""
+"""Latent attention in whole models: sequences, prefixes and saved states in the latent cache, and variants of files."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.fixture(params=["cpu", "fast"])
 def runner(request, adapter):
-    """Room for four sequences of 512 tokens."""
+    """Returns a runner with room for four sequences of 512 tokens."""
     how = {"slots": 4, "chunk_size": 128, "context": 512, "kv": "f32"}
     with GGUFFile.open(golden(NAME)) as file:
         model = load_model(file)
@@ -50,7 +50,7 @@ def ids_of(count: int, seed: int) -> list[int]:
 
 
 def alone(runner: Runner, ids: list[int]) -> np.ndarray:
-    """The logits after the last token, by a slot that is used for nothing else."""
+    """Returns the logits after the last token, computed in a slot of its own."""
     return prefill(runner, ids, slot=3)[-1]
 
 
@@ -133,7 +133,7 @@ def values_of(one: Stored) -> np.ndarray:
 
 
 def unsplit(pack) -> Parts:
-    """As older converters wrote it: the rows of k and of v of each head, one head after the other."""
+    """Writes k and v in the form of older converters: the rows of k and of v of each head, head after head."""
     whole = parts()
     stored = {one.name: one for one in whole.tensors}
     for name, one in stored.items():
@@ -163,7 +163,7 @@ def test_a_file_with_keys_and_values_in_one_tensor_is_split_as_it_is_loaded(roun
 
 
 def test_quantised_keys_and_values_are_split_row_by_row(tmp_path):
-    """Rows of values stay in their format; keys are transposed, and become float16."""
+    """Rows of values stay in their format. Keys are transposed and become float16."""
 
     def q8_0(x: np.ndarray) -> tuple[int, bytes]:
         blocks = x.reshape(-1, 32)
@@ -181,7 +181,7 @@ def test_quantised_keys_and_values_are_split_row_by_row(tmp_path):
 
 
 def test_blocks_that_predict_further_tokens_are_not_executed(tmp_path):
-    """The last block of the file becomes one of them; its tensors stay where they are."""
+    """The last block of the file becomes a drafting block. Its tensors are not moved."""
     fewer = parts()
     blocks = fewer.row(f"{ARCH}.block_count").value
     fewer.set(f"{ARCH}.nextn_predict_layers", U32, 1)
@@ -200,7 +200,7 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
 
 
 def test_mistral_large_3_scales_queries_by_position_as_mistral_4_does(tmp_path):
-    """Its files have the name of DeepSeek's. Without the scale only its first positions would be right."""
+    """The files use DeepSeek's architecture name. Without the scale only the first positions would be right."""
     record = np.load(golden("tiny-mistral4.npz"))
     whole = take_apart(golden("tiny-mistral4.gguf").read_bytes())
     for row in whole.rows:
@@ -223,7 +223,7 @@ def test_queries_are_scaled_by_the_context_of_training_where_the_file_says_no_ot
 
 
 def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
-    """But for a factor of the file's own."""
+    """The file's own factor applies to the rotation only."""
     for factor in (1.0, 1.5):
         scaled = parts()
         scaled.set(f"{ARCH}.rope.scaling.attn_factor", F32, factor)

@@ -1,4 +1,4 @@
-"""What a file leaves out has a default: the same logits as if the file said it, and other logits where it says else."""
+"""Missing keys have defaults: the logits equal those with the default written out, and differ for other values."""
 
 from typing import Any
 

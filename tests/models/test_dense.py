@@ -1,4 +1,4 @@
-"""Declarations of dense families: matrices that are rows of one, and what a file says of each layer."""
+"""Dense families: fused matrices, and keys with a value for each layer."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.models.tiny_transformer import LAYERS, tiny_tensors, write
 
 
 def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same with q, k and v in one matrix, and gate and up in another."""
+    """Returns the model with q, k and v in one matrix, and gate and up in another."""
     made = dict(tensors)
     for i in range(LAYERS):
         for at, names, whole in ((f"blk.{i}.attn", "qkv", "qkv"), (f"blk.{i}.ffn", ("gate", "up"), "up")):
@@ -49,7 +49,7 @@ def test_rows_are_read_from_the_file_as_they_are(tmp_path):
 
 
 def test_the_larger_baichuan_is_as_refact_and_the_smaller_as_llama():
-    """llama.cpp tells them apart by their layers."""
+    """llama.cpp distinguishes them by their number of layers."""
     with GGUFFile.open(OWN / "tiny-baichuan.gguf") as file:
         source = DenseFile(file, "baichuan")
         assert baichuan(source) == Form()
@@ -97,7 +97,7 @@ def test_a_number_may_be_given_for_each_layer_or_once_for_all():
 
 
 def test_layers_that_are_run_twice_are_as_good_as_twice_as_many(tmp_path):
-    """Nanbeige without the norm in between; the record has it."""
+    """The record is of Nanbeige without the norm in between."""
     tensors = tiny_tensors("llama")
     names = {name: name.split(".", 2) for name in tensors if name.startswith("blk.")}
     again = {f"blk.{LAYERS + int(i)}.{rest}": tensors[name] for name, (_, i, rest) in names.items()}

@@ -1,4 +1,4 @@
-"""Where answers differ from llama.cpp's by intent, the user is warned; an overridden key gives its answers back."""
+"""The user is warned where answers intentionally differ from llama.cpp's; overriding a key restores its answers."""
 
 import warnings
 

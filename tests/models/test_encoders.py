@@ -1,4 +1,4 @@
-"""Encoders: every token of several texts in a step, and what their files may have or lack."""
+"""Encoders: every token of several texts in a step, and optional parts of their files."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ def parts(name: str) -> Parts:
 
 
 def without(whole: Parts, key: str) -> None:
-    """Leaves out a key of the architecture."""
+    """Removes a key of the architecture."""
     whole.rows = [row for row in whole.rows if not row.name.endswith(b"." + key.encode())]
 
 
 def embedded(path, texts, adapter=None) -> list[np.ndarray]:
-    """Every token of the texts, which are in one step: in numpy, or on a GPU."""
+    """Returns the embedding of every token of the texts, from one step, in numpy or on a GPU."""
     with GGUFFile.open(path) as file:
         model = load_model(file)
         options = OPTIONS | {"context": min(OPTIONS["context"], model.context)}
@@ -61,13 +61,13 @@ def loaded(tmp_path, whole: Parts):
 
 
 def record_of(name: str) -> tuple[list[int], np.ndarray]:
-    """The tokens of a record, and their embeddings."""
+    """Returns the tokens of a record, and their embeddings."""
     record = np.load(OWN / f"{name}.npz")
     return record["tokens"].tolist(), record["exact_embeddings"]
 
 
 def check_all_texts(name: str, adapter=None, bound: float = SAME) -> None:
-    """The tokens of the whole record, and what texts of one step are pooled to."""
+    """Compares all tokens of the record, and the pooled vectors of several texts in one step."""
     record = np.load(OWN / f"{name}.npz")
     texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
     found = embedded(OWN / f"{name}.gguf", [*texts[1:], texts[0]], adapter)
@@ -114,7 +114,7 @@ def test_encoders_are_known():
 
 @pytest.mark.parametrize("name", ["tiny-bert", "tiny-modern-bert", "around-qwen2"])
 def test_a_file_that_does_not_say_so_sees_back_only(name, tmp_path):
-    """As llama.cpp takes it: an embedding does not depend on what follows it."""
+    """As in llama.cpp, such a model is causal: an embedding does not depend on later tokens."""
     (ids, expected), whole = record_of(name), parts(name)
     without(whole, KEY)
     head, alone = changed(tmp_path, whole, ids)[:20], changed(tmp_path, whole, ids[:20])
@@ -136,7 +136,7 @@ def test_an_encoder_that_sees_back_only_is_one_nevertheless(tmp_path):
 
 
 def test_windows_lie_around_a_query(tmp_path):
-    """Half of one on each side: with as much as a text is long, there is none."""
+    """Half of the window is on each side. A window twice as long as the text has no effect."""
     (ids, expected), whole = record_of("tiny-modern-bert"), parts("tiny-modern-bert")
     with GGUFFile.open(OWN / "tiny-modern-bert.gguf") as file:
         hows = [attention.how for attention in load_model(file).attentions]
@@ -209,7 +209,7 @@ def test_embedding_gemma_may_have_one_matrix_at_its_end_or_none(tmp_path):
 
 
 def test_jina_has_gates_in_the_matrix_of_that_width_only(tmp_path):
-    """Its first models have none."""
+    """Its first models have no gates."""
     whole, (ids, expected) = parts("tiny-jina-bert-v2"), record_of("tiny-jina-bert-v2")
     whole.tensors = [one for one in whole.tensors if b"ffn_gate" not in one.name]
     with GGUFFile.open(written(tmp_path, whole.built())) as file:

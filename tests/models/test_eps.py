@@ -1,4 +1,4 @@
-"""Every eps of a model decides what it says, in models whose rows are as small as that: none can be wrong unseen."""
+"""Every eps of a model changes its output, because rows are as small as eps: a wrong one cannot stay unnoticed."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,7 @@ SEEN = 0.01
 
 
 class OneEps:
-    """Ops as they are, but for the eps that is given `nth`: it is a 64th of what the model says."""
+    """Wraps ops and replaces the `nth` eps by a 64th of its value."""
 
     def __init__(self, ops: Any, nth: int) -> None:
         self._ops, self._nth, self.count = ops, nth, 0
@@ -41,7 +41,7 @@ class OneEps:
         )
 
     def _changed(self, arg: Any) -> Any:
-        """The argument; where it or a part of it is the eps looked for, with that changed."""
+        """Returns the argument with a replaced eps, if it contains that eps."""
         if isinstance(arg, float):
             self.said.add(arg)
             self.count += arg > 0
@@ -55,7 +55,7 @@ class OneEps:
 
 
 class Changed:
-    """A model that speaks to its ops through `OneEps`."""
+    """A model that calls its ops through `OneEps`."""
 
     def __init__(self, model: Model, nth: int) -> None:
         self._model, self._nth, self.count = model, nth, 0
@@ -90,7 +90,7 @@ def test_each_eps_of_a_model_is_seen_in_its_logits(name):
 
 
 def test_every_way_to_norm_has_a_quiet_model():
-    """The ops that norm: in products, of heads, before experts, and layer norms. Other models say the same ops."""
+    """The ops that norm: in products, of heads, before experts, and layer norms. Other models use the same ops."""
     assert {name.removeprefix("quiet-") for name in QUIET} == {"llama", "qwen3", "qwen3moe", "rwkv7"} <= MODELS.keys()
 
 
@@ -99,7 +99,7 @@ ODD = 0.00123  # that no code says by itself
 
 
 def with_odd_eps(name: str, folder: Path) -> GGUFFile:
-    """A golden model whose eps is ODD."""
+    """Returns a golden model whose eps is ODD."""
     parts = take_apart((OWN / f"{name}.gguf").read_bytes())
     for row in parts.rows:
         if row.name.endswith(b"epsilon"):
@@ -109,14 +109,14 @@ def with_odd_eps(name: str, folder: Path) -> GGUFFile:
 
 
 def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step) -> set[float]:
-    """Every eps in the text of the shaders of a step."""
+    """Returns every eps in the shader text of a step."""
     dispatches, _ = plans.dispatches_of(file, can, tuning, step)
     return {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
-    """Wherever a plan norms: an eps that a lowering drops or makes up itself is none of these."""
+    """The shaders contain only the model's eps, so no lowering drops it or uses its own."""
     with with_odd_eps(name, tmp_path) as file:
         model = Changed(load_model(file), -1)
         monkeypatch.setattr(plans, "load_model", lambda _: model)

@@ -1,4 +1,4 @@
-"""Files of other forms than the golden ones, as llama.cpp reads them: the same model gives the same logits."""
+"""Variants of file formats: a model gives the same logits as its golden file, read as by llama.cpp."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.models.test_optional_parts import IDS, SAME, drop, give, logits, matr
 
 
 def as_floats(one: Stored) -> Stored:
-    """The same in float32."""
+    """Returns the tensors as float32."""
     raw = np.frombuffer(one.data, np.uint8).reshape(int(np.prod(one.dims[1:])), -1)
     return Stored(one.name, one.dims, 0, dequantise_rows(FORMATS[one.kind], raw).astype("<f4").tobytes())
 
@@ -27,7 +27,7 @@ def without_biases(whole: Parts) -> Parts:
 
 @pytest.mark.parametrize("name", ["gpt-oss", "qwen2", "qwen2moe", "qwen2vl", "seed_oss"])
 def test_families_with_biases_may_lack_them(tmp_path, name):
-    """Then they are zeros."""
+    """Missing biases are zero."""
     zeros = parts(name)
     for one in zeros.tensors:
         if one.name.endswith((b".attn_q.bias", b".attn_k.bias", b".attn_v.bias")):
@@ -38,7 +38,7 @@ def test_families_with_biases_may_lack_them(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["qwen2moe", "qwen3moe"])
 def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
-    """The feed-forward of older files is as wide as the experts of a row are together."""
+    """In older files the width of the feed-forward is the total width of the experts of a row."""
     whole = parts(name)
     wanted = logits(tmp_path, whole)
     arch = name
@@ -57,7 +57,7 @@ def test_gemma4_may_count_no_experts(tmp_path):
 
 @pytest.mark.parametrize("name", ["gemma3n", "gemma4", "gemma4-experts"])
 def test_q_k_and_v_of_layers_that_share_keys_may_be_rows_of_one_matrix(tmp_path, name):
-    """A layer that reads the keys of another takes the rows of q alone. One without v stays as it is."""
+    """A layer that reads the keys of another layer uses only the rows of q. A layer without v is not changed."""
     whole = parts(name)
     whole.tensors = [as_floats(one) if b".attn_" in one.name else one for one in whole.tensors]
     wanted, fused = logits(tmp_path, whole), 0
@@ -74,7 +74,7 @@ def test_q_k_and_v_of_layers_that_share_keys_may_be_rows_of_one_matrix(tmp_path,
 
 
 def test_a_layer_that_shares_keys_may_have_all_three_in_one_matrix(tmp_path):
-    """Its k and v are not used."""
+    """The k and v of such a layer are not used."""
     whole = parts("gemma4")
     wanted = logits(tmp_path, whole)
     last = model_of(tmp_path, whole).blocks[-1].attention.cache
@@ -86,7 +86,7 @@ def test_a_layer_that_shares_keys_may_have_all_three_in_one_matrix(tmp_path):
 
 
 def test_what_lengthens_contexts_of_muse_glimmer_leaves_window_layers_alone(tmp_path):
-    """Full layers do not turn, so that it changes nothing at all."""
+    """Full layers have no rotation, so scaling changes nothing."""
     whole = parts("muse-glimmer")
     wanted = logits(tmp_path, whole)
     give(whole, rope__scaling__type="yarn", rope__scaling__factor=4.0)
@@ -101,7 +101,7 @@ def test_sections_of_glm4_that_are_empty_are_none(tmp_path):
 
 
 def test_heads_of_llama4_are_normed_when_they_have_turned(tmp_path):
-    """Then it is the same whether turning makes them longer."""
+    """The norm comes after the rotation, so a factor that changes the length of a head has no effect."""
     whole = parts("llama4")
     wanted = logits(tmp_path, whole)
     give(whole, rope__scaling__attn_factor=0.5)
@@ -122,7 +122,7 @@ def test_a_cap_of_0_is_none(tmp_path, name):
 
 
 def test_scales_of_granite_may_be_0_for_1(tmp_path):
-    """And the scale of scores for that of the size of heads."""
+    """The file also has a scale of scores, in place of the one derived from the head size."""
     whole = parts("granite")
     for key in ("embedding_scale", "residual_scale", "attention.scale"):
         drop(whole, key)
@@ -132,7 +132,7 @@ def test_scales_of_granite_may_be_0_for_1(tmp_path):
 
 
 def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
-    """And are not scaled."""
+    """These layers are not scaled."""
     whole = parts("plamo3")
     drop(whole, "rope.freq_base_swa")
     give(whole, rope__freq_base=5e5, rope__scaling__factor=4.0)
@@ -143,14 +143,14 @@ def test_window_layers_of_plamo3_have_a_base_where_the_file_says_none(tmp_path):
 
 @pytest.mark.parametrize(("name", "arch"), [("granitemoe", "granite"), ("llama-experts", "mistral3")])
 def test_dense_families_may_have_experts(tmp_path, name, arch):
-    """Then they are as those of their relatives."""
+    """A dense family with experts gives the same logits as a related family."""
     wanted = logits(tmp_path, mixtures.parts(name))
     np.testing.assert_array_equal(logits(tmp_path, mixtures.parts(name, arch)), wanted)
 
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, opening, rounding):
-    """Key head by key head. An adapter of it is one of the same rows."""
+    """Rows are ordered by key head. An adapter for such a file has rows in the same order."""
     whole = parts("qwen3next")
     whole.tensors = [
         as_floats(one) if b".attn_qkv." in one.name or b".attn_gate." in one.name else one for one in whole.tensors
@@ -177,7 +177,7 @@ def test_early_files_of_qwen3next_have_q_k_v_and_gate_in_one_tensor(tmp_path, op
 
 @pytest.mark.parametrize("name", ["granitehybrid", "jamba", "lfm2"])
 def test_hybrids_have_as_many_heads_of_keys_as_of_queries_where_the_file_does_not_say_it(tmp_path, name):
-    """Then all layers attend: here it is one. Heads that stand several times are as one that several queries share."""
+    """Without the key, all layers attend. Repeated heads equal one head that several queries share."""
     whole = parts(name)
     counts = whole.row(f"{name}.attention.head_count_kv").value
     layer, kv_heads = next((i, count) for i, count in enumerate(counts) if count)
@@ -200,7 +200,7 @@ def test_hybrids_have_as_many_heads_of_keys_as_of_queries_where_the_file_does_no
 
 @pytest.mark.parametrize("opening", ["portable", "fast"], indirect=True)
 def test_heads_of_gemma4_may_be_no_multiple_of_8(tmp_path, opening, rounding):
-    """Caches have zeros behind them, which norms do not count."""
+    """Caches have zeros after the head, which norms do not count."""
     whole = parts("gemma4")
     whole.tensors = [
         as_floats(one) if b".attn_" in one.name or one.name == b"rope_freqs.weight" else one for one in whole.tensors
@@ -223,7 +223,7 @@ def test_heads_of_gemma4_may_be_no_multiple_of_8(tmp_path, opening, rounding):
 
 
 def cut_heads(one: Stored, old: int, size: int, axis: int) -> None:
-    """Leaves the first numbers of each head: of rows or of columns."""
+    """Keeps the first numbers of each head, in rows or in columns."""
     x = np.frombuffer(one.data, "<f4").reshape(one.dims[::-1])
     x = np.take(x, [i for i in range(x.shape[axis]) if i % old < size], axis)
     one.data, one.dims = x.tobytes(), list(x.shape[::-1])

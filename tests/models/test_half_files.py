@@ -1,4 +1,4 @@
-"""A file that accompanies a model is named as what it is, with how to use it; a whole model never is."""
+"""A companion file of a model is recognised, with advice on its use. A whole model never is."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.golden_files import OWN
 
 
 def typed(kind: str, arch: str = "llama", *rows: bytes, names: tuple[str, ...] = ()) -> bytes:
-    """A file of this `general.type`, with tensors of eight numbers under these names."""
+    """Returns a file of this `general.type`, with tensors of eight numbers under these names."""
     table = [tensor(name, (8,), 32 * at) for at, name in enumerate(names)]
     keys = [text_key("general.architecture", arch), *([text_key("general.type", kind)] if kind else []), *rows]
     return gguf(keys, table, np.zeros(8 * len(names), np.float32).tobytes())

@@ -1,4 +1,4 @@
-"""Models with recurrent layers: however their tokens are fed, they say the same, and no sequence touches another."""
+"""Models with recurrent layers: results do not depend on how tokens are fed, or on other sequences."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_all_sizes_of_prompts_say_what_they_say_token_by_token(arch):
 
 @pytest.mark.parametrize("arch", HYBRIDS)
 def test_a_batch_of_unlike_lengths_says_what_each_says_alone(arch):
-    """And a sequence of NaN among them changes nothing."""
+    """One of the sequences contains NaN, which must not affect the others."""
     model, weights = opened(arch)
     texts = [ids_of(count, count) for count in (1, 7, 30)]
     alone = [feed(OnCpu(model, weights), text, [len(text)]) for text in texts]
@@ -78,7 +78,7 @@ def test_a_batch_of_unlike_lengths_says_what_each_says_alone(arch):
 
 
 def test_falcon_mamba_norms_dt_b_and_c(adapter, tmp_path):
-    """No weights belong to these norms, so that a file of Mamba becomes one by its key."""
+    """These norms have no weights, so changing the architecture key of a Mamba file is enough."""
     plain = (OWN / "tiny-mamba.gguf").read_bytes()
     key = b"mamba.ssm.dt_b_c_rms"
     at = plain.index(key) + len(key) + 4  # after the type
@@ -126,7 +126,7 @@ def test_states_after_4096_random_tokens_are_finite_and_those_of_numpy(adapter, 
 
 @pytest.mark.parametrize("arch", ["lfm2", "lfm2moe"])
 def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_forks(fast_device, arch, rounding):
-    """Prompts and batches convolve by a dispatch of its own, a step of one row in the product that reads it."""
+    """Prompts and batches convolve in a separate dispatch; a step of one row convolves in the product that reads it."""
     with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file:
         model = load_model(file)
         tuning = default_tuning(fast_device.capabilities).changed(fuses_token_shift=True)
@@ -162,7 +162,7 @@ def test_a_convolution_in_a_product_goes_on_from_steps_of_several_rows_and_from_
     ],
 )
 def test_a_hybrid_decodes_by_the_products_of_a_large_gpu_what_numpy_says(fast_device, name, layers, fused):
-    """Two products that are one, and one that convolves, among all that such a GPU uses for rows of 1,024 numbers."""
+    """The step has a merged product and one with a convolution, among the usual kernels for rows of 1,024 numbers."""
     own_memory = fast_device.capabilities.max_workgroup_memory
     can = replace(fast_device.capabilities, software=False, max_workgroup_memory=48 << 10)
     if not can.integer_dot or can.max_invocations < 1024 or own_memory < 32 << 10:

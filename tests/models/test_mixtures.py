@@ -1,4 +1,4 @@
-"""Families with experts: what their files may hold. Their logits are compared in `tests/test_own_golden.py`."""
+"""Families with experts: variants of their files. `tests/test_own_golden.py` compares their logits."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ SAME = 2e-5  # rms: float32 sums in another order, over logits of deviation 2.5
 
 
 def parts(name: str, arch: str | None = None) -> Parts:
-    """A golden file, as if another architecture had written it."""
+    """Returns the contents of a golden file under another architecture."""
     whole = take_apart(golden(f"tiny-{name}.gguf").read_bytes())
     old = whole.row("general.architecture").value
     if arch is not None:
@@ -54,7 +54,7 @@ def ones(name: str, size: int) -> Stored:
 
 
 def test_a_block_that_predicts_further_tokens_is_not_executed(tmp_path):
-    """The last block is such a one, whatever further tensors it has."""
+    """The last block drafts tokens. It is skipped, whatever tensors it has."""
     whole = parts("glm4moe")
     whole.set("glm4moe.nextn_predict_layers", U32, 1)
     whole.tensors += [ones("blk.2.nextn.enorm.weight", 72), ones("blk.2.nextn.shared_head_norm.weight", 72)]
@@ -121,7 +121,7 @@ def test_the_last_norm_of_a_layer_of_grok_has_two_names(tmp_path):
 
 
 def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
-    """llama.cpp reads the key and caps nothing, so that no record has it: a cap that is far away changes nothing."""
+    """llama.cpp reads the key but caps nothing, so there is no record. A cap that is far away changes nothing."""
     whole, ids = parts("grok"), record("grok")["tokens"].tolist()
     wanted = logits(tmp_path, whole, ids)
     for cap, least, most in ((1e5, 0.0, SAME), (0.5, 1e-2, 10.0)):
@@ -130,7 +130,7 @@ def test_a_router_of_grok_has_the_cap_of_its_file(tmp_path):
 
 
 def test_scores_of_grok_grow_beyond_the_length_of_its_file(tmp_path):
-    """As its publisher has them; llama.cpp reads the key, and scales nothing."""
+    """The scale follows the publisher's code; llama.cpp reads the key, but scales nothing."""
     whole, ids = parts("grok"), record("grok")["tokens"].tolist()
     wanted = logits(tmp_path, whole, ids)
     whole.set("grok.attention.temperature_length", U32, 8)
@@ -204,7 +204,7 @@ def test_a_file_without_its_shared_expert_or_its_biases_is_refused(tmp_path):
     [("gpt-oss", True), ("glm4moe", True), ("gemma4-experts", True), ("llama4", False), ("deepseek2", False)],
 )
 def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, by_products):
-    """Not where experts are in groups, and not where the products need the shares."""
+    """Products cannot rank experts if experts are in groups, or if products need the shares."""
     can = LIMITS["h200"]
     with GGUFFile.open(golden(f"tiny-{name}.gguf")) as file:
         step = record_step(file, can, default_tuning(can), Step(1, context=64))
@@ -212,7 +212,7 @@ def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, 
 
 
 def test_gemma3n_shares_keys_as_its_file_says(tmp_path):
-    """The last layers read those of the last with a window, or of the last full one before them; 20 have their own."""
+    """The last layers use the keys of the last window layer, or of the last full layer. 20 layers have own keys."""
     whole = parts("gemma3n")
     with GGUFFile.open(written(tmp_path, whole.built())) as file:
         assert len(load_model(file).caches) == 11
@@ -224,7 +224,7 @@ def test_gemma3n_shares_keys_as_its_file_says(tmp_path):
 
 
 def test_layer_norms_of_heads_write_where_attention_reads():
-    """A copy of values is all that is more than two norms."""
+    """Compared with two norms, only a copy of values is added."""
     with GGUFFile.open(golden("headed-stablelm.gguf")) as file:
         step = record_step(file, LIMITS["default"], default_tuning(LIMITS["default"]), Step(1))
     kernels = [row.kernel.split(".")[0] for row in step.dispatches if row.layer == 0]
@@ -232,7 +232,7 @@ def test_layer_norms_of_heads_write_where_attention_reads():
 
 
 def test_values_that_are_smaller_than_keys_are_padded_where_attention_reads_them():
-    """One dispatch pads them, one cuts the answer; keys and queries are copied beside them."""
+    """One dispatch pads the values, and one cuts the result. Keys and queries are copied in the same dispatch."""
     with GGUFFile.open(golden("tiny-mimo2.gguf")) as file:
         step = record_step(file, LIMITS["default"], default_tuning(LIMITS["default"]), Step(1))
     kernels = [row.kernel.split(".")[0] for row in step.dispatches if row.layer == 0]

@@ -1,4 +1,4 @@
-"""Every number that a model reads from metadata has a range: outside it is refused, inside it the logits are finite."""
+"""Every number in metadata has a range: outside of it the file is refused, and inside of it the logits are finite."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ def parts_of(arch: str, *, yarn: bool = False) -> Parts:
 
 
 def numbers_read(arch: str, tmp_path: Path) -> list[str]:
-    """The keys that the model asks for as numbers, whether the file has them or not."""
+    """Returns the keys that the model reads as numbers, including optional ones."""
     read: list[str] = []
 
     def noting(get: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,12 +60,12 @@ def numbers_read(arch: str, tmp_path: Path) -> list[str]:
 
 
 def declared(arch: str) -> bool:
-    """Whether a family is a declaration: `models/dense.py` reads the rest for all of them."""
+    """True if a family is a declaration: `models/dense.py` reads the rest for all of them."""
     return getattr(MODELS[arch], "__annotations__", {}).get("return") is Transformer
 
 
 def logits_of(path: Path, loaded: dict[str, dict[str, np.ndarray]] | None = None) -> np.ndarray:
-    """The logits of a file, or embeddings; `loaded` has weights of others with the same tensors, and gets its own."""
+    """Returns the logits of a file, or its embeddings. `loaded` caches the weights of files with the same tensors."""
     loaded = {} if loaded is None else loaded
     with GGUFFile.open(path) as file:
         model = load_model(file)

@@ -1,4 +1,4 @@
-"""What files of a family may have or lack: biases, fused matrices, blocks and keys, as llama.cpp reads them."""
+"""Optional parts of files: biases, fused matrices, blocks and keys, read as by llama.cpp."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def arch_of(whole: Parts) -> str:
 
 
 def drop(whole: Parts, key: str) -> None:
-    """Leaves out a key of the architecture."""
+    """Removes a key of the architecture."""
     whole.rows = [row for row in whole.rows if row.name != f"{arch_of(whole)}.{key}".encode()]
 
 
@@ -62,7 +62,7 @@ def matrices(whole: Parts, ending: str) -> list[Stored]:
 
 
 def join_qkv(whole: Parts, ending: bytes = b"weight") -> None:
-    """Puts q, k and v of each layer that attends into one tensor, as converters do with --fuse-qkv."""
+    """Combines q, k and v of each attention layer in one tensor, as converters do with --fuse-qkv."""
     for q in matrices(whole, f".attn_q.{ending.decode()}"):
         at = q.name.removesuffix(b"q." + ending)
         found = [one for one in whole.tensors if one.name in (at + x + b"." + ending for x in (b"q", b"k", b"v"))]
@@ -85,7 +85,7 @@ def test_q_k_and_v_of_a_hybrid_may_be_rows_of_one_matrix(tmp_path, name):
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 def test_biases_of_gated_attention_may_be_one_vector(tmp_path, opening, rounding):
-    """That of q has the numbers of the query and of the gate in turns, a head each."""
+    """The bias of q alternates between query and gate for each head."""
     whole = parts("qwen35")
     drawn = np.random.default_rng(3)
     for name in "qkv":
@@ -103,7 +103,7 @@ def test_biases_of_gated_attention_may_be_one_vector(tmp_path, opening, rounding
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 def test_the_last_norm_of_qrwkv_may_have_a_bias(tmp_path, opening, rounding):
-    """It adds the same to the logits of every row."""
+    """The bias of the last norm adds the same vector to every row before the head."""
     whole = parts("rwkv6qwen2")
     plain = logits(tmp_path, whole)
     width = whole.row("rwkv6qwen2.embedding_length").value
@@ -116,7 +116,7 @@ def test_the_last_norm_of_qrwkv_may_have_a_bias(tmp_path, opening, rounding):
 
 @pytest.mark.parametrize("name", ["qwen35moe", "qwen3next", "nemotron_h_moe"])
 def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp_path, name):
-    """In these families `feed_forward_length` is then that of all experts of a row."""
+    """In these families `feed_forward_length` is the total width of all experts of a row."""
     whole = parts(name)
     wanted = logits(tmp_path, whole)
     drop(whole, "expert_feed_forward_length")
@@ -125,7 +125,7 @@ def test_experts_are_as_wide_as_their_tensors_where_the_file_does_not_say_it(tmp
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_attention_of_a_hybrid_may_have_biases(tmp_path, name):
-    """Zeros change nothing, and others are seen; but without positions, what is added to all keys is not."""
+    """Zero biases change nothing, others do. Without positions, a constant added to all keys changes nothing."""
     plain = parts(name)
     wanted = logits(tmp_path, plain)
     for part in ("q", "k", "v", "output"):
@@ -251,7 +251,7 @@ def test_granite_may_have_no_positions(tmp_path):
 
 
 def test_all_layers_of_llama4_turn_and_see_all_where_the_file_says_a_window_of_0(tmp_path):
-    """As in MobileLLM-R1, which has no experts. Norms of heads without weight are as those with ones."""
+    """MobileLLM-R1 has such files, without experts. Norms of heads without weight equal those with weights of one."""
     whole = parts("maincoder")
     norms = [one for one in whole.tensors if one.name.endswith((b"attn_q_norm.weight", b"attn_k_norm.weight"))]
     for one in norms:
@@ -287,7 +287,7 @@ def test_there_are_no_shared_experts_where_the_file_counts_none(tmp_path):
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
 def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
-    """As in the larger models of Nemotron 3. One that changes nothing gives the same answers, and another does not."""
+    """Larger Nemotron 3 models have such files. An identity gives the same answers, and another matrix does not."""
     whole = parts("nemotron_h_moe")
     wanted = logits(tmp_path, whole)
     width, kept = whole.row("nemotron_h_moe.embedding_length").value, whole.tensors
@@ -303,7 +303,7 @@ def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
 
 
 def test_scales_of_activations_change_nothing(tmp_path):
-    """They are for programs that quantise activations."""
+    """These scales are for programs that quantise activations, so they are ignored."""
     whole = parts("qwen3")
     wanted = logits(tmp_path, whole)
     whole.tensors = [*whole.tensors, vector("blk.0.attn_q.input_scale", 1, 0.3), vector("blk.0.attn_q.scale", 1)]
@@ -311,7 +311,7 @@ def test_scales_of_activations_change_nothing(tmp_path):
 
 
 def test_a_head_may_have_a_scale(tmp_path):
-    """Logits are that many times as large."""
+    """The logits are multiplied by the scale."""
     whole = parts("qwen3")
     wanted = logits(tmp_path, whole)
     whole.tensors = [*whole.tensors, vector("output.scale", 1, 0.5)]
@@ -319,7 +319,7 @@ def test_a_head_may_have_a_scale(tmp_path):
 
 
 def test_a_scale_of_a_matrix_that_is_no_product_is_refused(tmp_path):
-    """Rows of heads of one matrix, as in older files of latent attention, become others before they are multiplied."""
+    """In older files of latent attention, rows of the matrix are rearranged before they are multiplied."""
     whole = parts("kimi-linear")
     [name] = {one.name for one in matrices(whole, ".attn_k_b.weight")} or [b""]
     whole.tensors = [*whole.tensors, vector(name.decode().replace("weight", "scale"), 1, 0.3)]

@@ -1,4 +1,4 @@
-"""Kernels that round: how far from llama.cpp's logits they lead."""
+"""Kernels that round: their largest deviation from llama.cpp's logits."""
 
 import numpy as np
 import pytest

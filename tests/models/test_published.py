@@ -1,4 +1,4 @@
-"""Models in the form of published files load, read texts as llama.cpp does, embed or chat, and stop."""
+"""Models in the form of published files load, tokenise as llama.cpp does, embed or chat, and stop."""
 
 import json
 import re
@@ -24,7 +24,7 @@ LLAMA_VOCABULARY = ("llama", None)  # of golden models whose vocabulary is no pu
 
 
 def golden_forms() -> dict[str, str]:
-    """The golden models that have the tokenizer of a published file already, by architecture."""
+    """Returns the golden models that already have the tokenizer of a published file, by architecture."""
     found = {}
     for path in sorted(OWN.glob("tiny-*.gguf")):
         with GGUFFile.open(path) as file:
@@ -38,7 +38,7 @@ GOLDEN_FORMS = golden_forms()
 
 
 def check_answers(llm: rwkv_gpu.LLM, ends: int) -> None:
-    """An answer, of a chat where the vocabulary names its template, runs to its limit, and stops at its end token."""
+    """Checks that an answer runs to its limit, and stops at its end token. It is a chat if there is a template."""
     fields = {"max_tokens": 3, "temperature": 0}
     try:
         _ = llm.chat_format
@@ -73,7 +73,7 @@ def test_every_reference_model_has_a_record():
 
 
 def test_the_guide_names_the_families_whose_published_files_load():
-    """The column of docs/models.md is the table of forms, and the golden models with vocabularies of their own."""
+    """The column in docs/models.md equals the table of forms, plus golden models with their own vocabularies."""
     rows = re.findall(r"^\| `([a-z0-9_.-]+)` \|.*\| (yes|) *\|$", (ROOT / "docs/models.md").read_text(), re.M)
     loads = {form.arch for form in FORMS.values()} | set(GOLDEN_FORMS)
     assert {name for name, _ in rows} == set(MODELS)

@@ -1,4 +1,4 @@
-"""Qwen3.5 and Qwen3-Next: what their files may say, and what the shared records of every architecture do not show."""
+"""Qwen3.5 and Qwen3-Next: variants of their files, and properties that the shared records do not cover."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ RECURRENT = "qwen35.attention.recurrent_layers"
 
 
 def with_layers(recurrent: list[bool], kind: int = BOOL) -> bytes:
-    """The model with a list of its recurrent layers."""
+    """Returns the model with a list of its recurrent layers."""
     row = array_key(RECURRENT, kind, [number(kind, one) for one in recurrent])
     return with_keys(FILE.read_bytes(), [row])
 
 
 def replaced(key: str, value: int) -> bytes:
-    """The model with another number under a key."""
+    """Returns the model with another number for a key."""
     data, name = FILE.read_bytes(), key.encode()
     at = data.index(name) + len(name) + 4
     return data[:at] + value.to_bytes(4, "little") + data[at + 4 :]

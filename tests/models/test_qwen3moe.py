@@ -1,4 +1,4 @@
-"""Qwen3-MoE says what llama.cpp recorded, however its tokens are fed and however its experts are stored."""
+"""Qwen3-MoE equals llama.cpp's record, however its tokens are fed and its experts are stored."""
 
 import re
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ def recorded(path: Path, kind: str = "") -> dict[str, np.ndarray]:
 
 
 def splits(count: int) -> dict[str, list[int]]:
-    """Ways to feed a sequence."""
+    """Returns ways to split a sequence into steps."""
     return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
 
 
 def feed(runner: Runner, ids: Sequence[int], chunks: Sequence[int]) -> np.ndarray:
-    """The logits of every token of a new sequence."""
+    """Returns the logits of every token of a new sequence."""
     logits, at = [], 0
     for count in chunks:
         logits.append(runner.step(Batch.of([(0, at, ids[at : at + count])], every=True)))
@@ -66,7 +66,7 @@ def on_gpu(path: Path, device, chunk: int = 48, context: int = 1024, **options) 
 
 
 def certain(path: Path, ids: Sequence[int], monkeypatch, rounding: float = 0.0) -> int:
-    """How many rows come before the first near tie of a router."""
+    """Returns the number of rows before the first near tie of a router."""
     nearest = np.full(len(ids), np.inf)
     route = Reference.route
 
@@ -105,7 +105,7 @@ def test_the_reference_equals_llama_cpp_however_it_is_fed(name, monkeypatch):
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name, monkeypatch, rounding):
-    """test_own_golden runs the first of them in every mode."""
+    """test_own_golden runs the first of these cases in every mode."""
     path = golden(name)
     answers = recorded(path)
     rows = certain(path, answers["tokens"], monkeypatch, rounding)
@@ -115,7 +115,7 @@ def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name, monkeypat
 
 
 def test_batched_with_others_equals_alone(device):
-    """Prefill of one sequence beside decode of another, on the GPU; each alone in numpy."""
+    """One sequence is prefilled while another decodes, on the GPU. Each runs alone in numpy."""
     path = golden(OWN)
     first, second = recorded(path)["tokens"][:24], recorded(path)["tokens"][24:40]
     gpu = on_gpu(path, device, context=64, slots=2)
@@ -139,7 +139,7 @@ def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
 
 
 def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
-    """A binding holds 5 of the 8 experts, so gate and up are apart too."""
+    """A binding holds 5 of the 8 experts, so gate and up are separate, too."""
     path = golden(OWN)
     answers = recorded(path)
     small = replace(fast_device.capabilities, max_binding=200_000)

@@ -1,4 +1,4 @@
-"""RWKV-6: what the shared records of every architecture do not show."""
+"""RWKV-6: properties that the shared records do not cover."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ FITTED = "time_mix_output", "channel_mix_value"  # whose matrices a converter di
 
 
 def rescaled(every: int) -> bytes:
-    """The model as a converter writes it whose residual stream is halved after so many layers, each time."""
+    """Writes the model as a converter does if the residual stream is halved after every few layers."""
     data = bytearray(FILE.read_bytes())
     with GGUFFile.open(FILE) as file:
         for name, tensor in file.tensors.items():
@@ -39,7 +39,7 @@ def test_a_stream_that_is_halved_every_few_layers_gives_the_same_logits(tmp_path
 
 
 def test_a_file_that_says_it_is_rescaled_and_is_not_gives_others(tmp_path):
-    """So the key is seen."""
+    """This shows that the key has an effect."""
     record = np.load(OWN / "tiny-rwkv6.npz")
     data = FILE.read_bytes()
     key = b"rwkv6.rescale_every_n_layers"
@@ -51,7 +51,7 @@ def test_a_file_that_says_it_is_rescaled_and_is_not_gives_others(tmp_path):
 
 @pytest.mark.parametrize("name", ["rwkv6", "arwkv7"])
 def test_a_width_is_no_multiple_of_32(adapter, tmp_path, name):
-    """Three heads of 16: vectors that are read as one lie without gaps, and rows of matrices do not."""
+    """Three heads of 16: vectors that are read together have no gaps, but rows of matrices do."""
     width, size = 48, 16
     whole = take_apart((OWN / f"tiny-{name}.gguf").read_bytes())
     old = {key: whole.row(f"{name}.{key}").value for key in ("embedding_length", "wkv.head_size")}

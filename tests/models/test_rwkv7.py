@@ -1,4 +1,4 @@
-"""RWKV-7 says what llama.cpp recorded, however its tokens are fed; and a file that contradicts itself is refused."""
+"""RWKV-7 equals llama.cpp's record, however its tokens are fed, and an inconsistent file is refused."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def rms(x: np.ndarray) -> float:
 
 
 def splits(count: int) -> dict[str, list[int]]:
-    """Ways to feed a sequence."""
+    """Returns ways to split a sequence into steps."""
     return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
 
 
@@ -101,7 +101,7 @@ def test_the_trained_model_says_what_its_authors_publish():
     ),
 )
 def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name):
-    """test_own_golden runs the first of them in every mode."""
+    """test_own_golden runs the first of these cases in every mode."""
     path = golden(name)
     model, weights = opened(path)
     answers = recorded(path)
@@ -180,7 +180,7 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
 
 @pytest.mark.parametrize("device", ["fast", "portable"], indirect=True, scope="module")  # of many buffers, and of few
 def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_several(device):
-    """And to another slot."""
+    """The state is also restored in another slot."""
     with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
         model = load_model(file)
         can = device.capabilities
@@ -304,7 +304,7 @@ def test_loras_may_be_of_any_format(fast_device, tmp_path, formats, rounding):
 
 
 def decode_layer(path: Path, device: Device) -> list[str]:
-    """The dispatches of one layer in decode, with the parameters laid as they are for use."""
+    """Returns the dispatches of one layer in decode, with the parameters arranged as on a device."""
     with GGUFFile.open(path) as file:
         model = load_model(file)
         plan = OnGpu(model, load_weights(device, file, parameters_of(file, model)), device, 1).plan
@@ -358,7 +358,7 @@ def test_what_a_first_layer_carries_of_v_is_ignored(tmp_path):
 
 
 def test_every_later_layer_mixes_in_the_values_of_the_first(tmp_path, monkeypatch):
-    """Models of two layers cannot tell them from those of the layer before."""
+    """In models of two layers, an error in the choice of the layer would not be visible."""
     values, firsts, inner = [], [], Reference.time_mix
 
     def time_mix(self, x, *more):

@@ -1,4 +1,4 @@
-"""What a file holds and its model does not use is refused by name, in every architecture."""
+"""In every architecture, a tensor that the model does not use is refused by name."""
 
 import pytest
 

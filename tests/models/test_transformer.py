@@ -1,4 +1,4 @@
-"""Dense transformers: GPU equals reference however tokens are fed, and a file that contradicts itself is refused."""
+"""Dense transformers: the GPU equals the reference for any split into steps, and inconsistent files are refused."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_batched_on_the_gpu_equals_alone_on_the_cpu(device, tmp_path):
 
 
 def decode_layer(path: Path, device: Device, position: int = 0, layer: int = 1) -> list[str]:
-    """The dispatches of one layer where every sequence has one row."""
+    """Returns the dispatches of one layer, with one row per sequence."""
     with GGUFFile.open(path) as file:
         runner = GpuRunner(device, file, load_model(file), chunk_size=8)
     plan = runner.plan_for(Batch.of([(0, position, [1])]))

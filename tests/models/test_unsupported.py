@@ -1,4 +1,4 @@
-"""A file of an architecture that is not supported is refused with what it would need, and with those that are."""
+"""An unsupported architecture is refused with its missing features, and with the supported architectures."""
 
 import numpy as np
 import pytest

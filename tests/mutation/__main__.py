@@ -21,13 +21,13 @@ from tests.mutation.changes import ROOT, chosen
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of code, and the tests that are to notice its changes."""
+    """A folder of code, and the tests that should detect its changes."""
 
     folder: str
     tests: tuple[str, ...]
 
     def files(self, pattern: str) -> list[Path]:
-        """Its files of some names, named from the root."""
+        """Returns the files with some names, relative to the root."""
         return sorted(path.relative_to(ROOT) for path in (ROOT / self.folder).rglob(pattern))
 
 
@@ -63,7 +63,7 @@ PLACES = {
 
 
 def copy_of(folder: Path) -> None:
-    """Copies the code and its tests, with the command line where an installation has it."""
+    """Copies the code and its tests. The command line is placed where an installation has it."""
     for name in ("rwkv_gpu", "cli", "tests", "docs", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):

@@ -1,4 +1,4 @@
-"""Small changes of the code: where each lies, and what takes the place of what.
+"""Small changes to the code: the position of each, and its replacement.
 
 A change is a swapped comparison, a bound one too large, `max` for `min`, `or` for `and`, a lost `not`, two swapped
 arguments, or a statement left out.
@@ -22,7 +22,7 @@ EXTREMES = {"min": "max", "max": "min"}
 
 @dataclass(frozen=True)
 class Change:
-    """A part of a file, and what takes its place."""
+    """A part of a file, and its replacement."""
 
     path: Path
     line: int
@@ -35,7 +35,7 @@ class Change:
     scope: tuple[str, ...]  # names of the function and the classes around it; empty where an import runs the code
 
     def applied(self, data: bytes) -> bytes:
-        """The file with the change."""
+        """Returns the file with the change."""
         return data[: self.start] + self.after.encode() + data[self.stop :]
 
     def __str__(self) -> str:
@@ -43,16 +43,16 @@ class Change:
 
     @property
     def name(self) -> str:
-        """Both texts: the same wherever the lines of the file move to."""
+        """Both texts. The name stays the same when the lines of the file move."""
         return f"{' '.join(self.before.split())[:100]}  ->  {' '.join(self.after.split())[:100]}"
 
     def order(self, seed: int) -> bytes:
-        """A key by which changes are chosen; it stays the same when other lines of the file change."""
+        """A sort key for the choice of changes, which stays the same when other lines of the file change."""
         return hashlib.sha256(f"{seed} {self.path} {self.number} {self.name}".encode()).digest()
 
 
 def changes(path: Path) -> Iterator[Change]:
-    """All changes of a file, which is named from the root."""
+    """Returns all changes of a file, which is named relative to the root."""
     data = (ROOT / path).read_bytes()
     tree = ast.parse(data)
     lines = [0]
@@ -72,7 +72,7 @@ def changes(path: Path) -> Iterator[Change]:
 
 
 def _scopes(node: ast.AST, names: tuple[str, ...], inside: bool = False) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
-    """All nodes below one, asserts aside, each with the outermost function whose body it is in."""
+    """Yields all nodes below one except asserts, each with the outermost function that contains it."""
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or isinstance(child, ast.Assert):
@@ -86,14 +86,14 @@ def _scopes(node: ast.AST, names: tuple[str, ...], inside: bool = False) -> Iter
 
 
 def chosen(paths: Iterable[Path], count: int, seed: int) -> list[Change]:
-    """Some changes of files, of which none is known to change nothing."""
+    """Chooses changes of files, without those that are known to have no effect."""
     every = sorted((change for path in paths for change in changes(path)), key=lambda change: change.order(seed))
     known = {line.partition("  # ")[0] for line in EQUIVALENT.read_text().splitlines()}
     return [change for change in every[:count] if f"{change.path}: {change.name}" not in known]
 
 
 def mutated(node: ast.AST) -> str | None:
-    """The text of a changed node; None if it is not changed."""
+    """Returns the text of a changed node; None if it is not changed."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
             return f"({ast.unparse(ast.Compare(left, [COMPARISONS[type(op)]()], [right]))})"

@@ -1,4 +1,4 @@
-"""Runs the tests of changes: pytest collects once, and every change gets a fork of that process.
+"""Runs the tests of changes: pytest collects once, and each change runs in a fork of that process.
 
 A change of a function takes its place in the fork. What an import computes needs a new process, which is slower.
 """
@@ -29,7 +29,7 @@ TIMES = 5
 
 
 class Coverage:
-    """Which lines of some folders each test runs, by its own code or by fixtures that others share with it."""
+    """Records the lines of some folders that each test runs, itself or through shared fixtures."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._coverage = coverage.Coverage(data_file=None, source=[*folders], config_file=False)
@@ -37,7 +37,7 @@ class Coverage:
         self._context = ""
 
     def run(self, items: Mapping[int, pytest.Item]) -> tuple[dict[int, float], dict[str, dict[int, set[int]]]]:
-        """Seconds of each test that passes, and tests by file and line."""
+        """Returns the seconds of each test that passes, and the tests by file and line."""
         seconds = {}
         self._coverage.start()
         for (number, item), following in zip(items.items(), [*list(items.values())[1:], None], strict=True):
@@ -78,26 +78,26 @@ class Coverage:
 
 
 def fixture_name(definition: pytest.FixtureDef) -> str:
-    """A name that no other fixture has."""
+    """Returns the unique name of a fixture."""
     return f"fixture {definition.baseid} {definition.argname}"
 
 
 def near(change: Change, tests: Path) -> bool:
-    """Whether a file of tests is about a change's module: it imports it, or is named like it."""
+    """True if a test file concerns a change's module: it imports the module, or has a similar name."""
     package, module = change.path.parent.name, change.path.stem
     imported = rf"\b{package}\.{module}\b|\b{package} import .*\b{module}\b"
     return f"test_{module}" in tests.stem or re.search(imported, tests.read_text()) is not None
 
 
 def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
-    """Runs one test, as pytest does."""
+    """Runs one test as pytest does. Returns True if it passes."""
     before = item.session.testsfailed
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     return item.session.testsfailed == before
 
 
 class Forks:
-    """A plugin in whose session tests run in forks alone."""
+    """A pytest plugin that runs tests only in forks."""
 
     def __init__(self, folders: list[str], changes: dict[str, list[Change]]) -> None:
         self.folders, self.changes = folders, changes  # changes by what to call them
@@ -109,7 +109,7 @@ class Forks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Prints what becomes of changes, by the tests of their modules, then by all, and how many tests caught."""
+        """Prints the result of each change, by the tests of its module, then by all tests, and the number detected."""
         self.items = session.items
         session.config.pluginmanager.unregister(name="terminalreporter")
         gc.unfreeze()
@@ -129,7 +129,7 @@ class Forks:
         return True
 
     def _survivors(self, changes: list[Change], eligible: Callable[[Change, Path], bool]) -> list[Change]:
-        """The changes that no test of some files catches."""
+        """Returns the changes that no test of some files detects."""
         survivors = []
         for number, change in enumerate(changes, 1):
             begin = time.monotonic()
@@ -141,7 +141,7 @@ class Forks:
         return survivors
 
     def _record(self, files: set[Path]) -> None:
-        """Learns which lines the tests of some files run, unless it is known."""
+        """Records the lines that the tests of some files run, unless they are known."""
         items = {number: item for number, item in enumerate(self.items) if item.path in files - self.recorded}
         if not items:
             return
@@ -163,7 +163,7 @@ class Forks:
         print(f"{names}: {len(items)} tests in {time.monotonic() - begin:.0f} s", *failing, flush=True)
 
     def _verdict(self, change: Change) -> str:
-        """What becomes of a change: which test catches it."""
+        """Returns the result of a change: the test that detects it."""
         file = change.path.resolve()
         before = file.read_bytes()
         tests = self._tests(change, str(file))
@@ -192,7 +192,7 @@ class Forks:
         return f"caught by {self.items[killer].nodeid}"
 
     def _tests(self, change: Change, file: str, whole: bool = False) -> list[int]:
-        """The tests that run the lines of a change, or its whole file; those first that caught others of its file."""
+        """Returns the tests that run a change's lines, or its whole file; those that detected earlier changes first."""
         lines = self.lines.get(file, {})
         wanted = range(change.line, change.last + 1) if change.scope and not whole else lines
         tests = set().union(*(lines.get(line, ()) for line in wanted))
@@ -200,7 +200,7 @@ class Forks:
         return sorted(tests & self.seconds.keys(), key=lambda test: (-caught[test], self.seconds[test]))
 
     def _killer(self, tests: list[int], functions: list[FunctionType], code: CodeType | None) -> int | None:
-        """The first test that fails where functions have other code; -1 where one takes too long or ends its fork."""
+        """Returns the first test that fails with the changed functions; -1 after a timeout or the end of the fork."""
 
         def run() -> int | None:
             for function in functions:
@@ -218,7 +218,7 @@ class Forks:
         return killer if status == 0 else -1
 
     def _imported(self, tests: list[int]) -> str:
-        """What becomes of a change that needs a new process, as what an import computes."""
+        """Returns the result of a change that needs a new process, because it affects imports."""
         if not tests:
             return "survives: no test runs it"
         Path("tests_to_run").write_text("\n".join(self.items[number].nodeid for number in tests))
@@ -236,7 +236,7 @@ class Forks:
 
 
 def in_fork(work: Callable[[], object]) -> tuple[int, object]:
-    """The exit status of a fork of this process, and what it computed; processes that it started end with it."""
+    """Returns the exit status of a fork, and its result. Processes that it started end with it."""
     answer = Path("answer")
     answer.unlink(missing_ok=True)
     child = os.fork()
@@ -260,7 +260,7 @@ def in_fork(work: Callable[[], object]) -> tuple[int, object]:
 
 
 def code_of(change: Change, file: Path) -> CodeType | None:
-    """The compiled function of a changed file; None where the change is in none."""
+    """Returns the compiled function of a changed file; None if the change is outside of functions."""
     code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
     for name in change.scope:
         inner = [one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name]

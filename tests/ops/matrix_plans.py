@@ -1,4 +1,4 @@
-"""A device with matrix units that is only numbers: plans for it are recorded and read on machines that have none."""
+"""A simulated device with matrix units: its plans can be recorded and read on any machine."""
 
 from dataclasses import replace
 
@@ -10,5 +10,5 @@ WITH_MATRIX_UNITS = replace(LIMITS["h200"], fragment=16)
 
 
 def tuning_with_matrix_units() -> Tuning:
-    """The default tuning of a device with matrix units."""
+    """Returns the default tuning of a device with matrix units."""
     return default_tuning(WITH_MATRIX_UNITS)

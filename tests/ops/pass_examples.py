@@ -58,14 +58,14 @@ class Example:
     tolerance: float = 2e-3
 
     def tuning(self, can: Capabilities) -> Tuning:
-        """As a GPU does it, whatever the device is."""
+        """Returns the tuning of a GPU, whatever the device is."""
         tuning = gpu_tuning(replace(can, software=False)).changed(**self.change)
         if self.experts:
             tuning = tuning.only_experts(self.experts(can))
         return tuning.only(self.config(can)) if self.config else tuning
 
     def x(self) -> np.ndarray:
-        """The rows."""
+        """Returns the input rows."""
         if self.ids:
             return np.arange(self.rows, dtype=np.uint32)
         width = self.weights["gain"][1][0]
@@ -107,7 +107,7 @@ def normed_adapted(g, w, _, x):
 
 
 def plain_then_adapted(g, w, s, x):
-    """Attention next to a mixer, only one of which has adapters."""
+    """Attention and a mixer read the same rows, but only one of them has adapters."""
     first = g.linear(x, w["first"], norm=Rms(w["gain"], 1e-6))
     return {"first": first, **normed_adapted(g, w, s, x)}
 
@@ -220,7 +220,7 @@ def channel_mix(g, w, _, x):
 
 
 def wkv6_time_mix(g, w, s, x):
-    """A whole time mix of RWKV-6, as in its model."""
+    """A complete time mix of RWKV-6, as in its model."""
     how = {"mix": w["first"], "state": s["previous"], "rows": True}
     first, xx, before = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, **how)
     low = g.linear(first, w["down"], then="tanh")
@@ -391,7 +391,7 @@ def experts_by_fragments(can: Capabilities) -> ExpertConfig:
 
 
 def experts_summed_at_once(lanes: int) -> Callable[[Capabilities], ExpertConfig]:
-    """Workgroups of `lanes` lanes, which sum over as many rows."""
+    """Returns a configuration with workgroups of `lanes` lanes, each of which adds up as many rows."""
     return lambda can: expert_gemv_int(lanes, 8, 2, subgroup_width=can.subgroup_width, summing=(2, 2))
 
 
@@ -411,7 +411,7 @@ ADAPTED = {
 
 
 def few_rows_of_experts(_can: Capabilities) -> ExpertConfig:
-    """A configuration whose lanes read sorted choices, in tiles of four rows."""
+    """Returns a configuration whose lanes read sorted choices, in tiles of four rows."""
     return expert_gemv(32, 8, 2, 4)
 
 
@@ -725,7 +725,7 @@ LONG = {"first": 512, "second": 1024}  # columns, of whole blocks of any format
 
 
 def two_long_branches(kind: str) -> Example:
-    """The same with matrices of a format."""
+    """Returns two branches with long matrices of a format."""
     gates = {f"{name}_gates": ("Q8_0", (2 * width, D)) for name, width in LONG.items()}
     return replace(
         TWO_BRANCHES,

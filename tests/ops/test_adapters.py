@@ -1,4 +1,4 @@
-"""LoRA adapters in steps of few rows: what they cost in dispatches, and that rows which mix them are right."""
+"""LoRA adapters in steps of few rows: their additional dispatches, and rows with different adapters."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,12 +24,12 @@ MORE = {"queries": (QUERIES, 1), "all": (ALL, 4)}
 
 
 def open_llama() -> GGUFFile:
-    """Eight layers of Llama 8B: v is of Q4_K in the second, of Q6_K in the fourth."""
+    """Opens eight layers of Llama 8B. The format of v is Q4_K in the second layer, and Q6_K in the fourth."""
     return opened(noise("llama-8b", replace(SHAPES["llama-8b"], layers=8), QUANTS["q4_k_m"]))
 
 
 def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adapters:
-    """Adapters of zeros for matrices by name."""
+    """Returns adapters of zeros for matrices by name."""
     factors = {
         name: (np.zeros((16, tensor.shape[1]), np.float32), np.zeros((tensor.shape[0], 16), np.float32))
         for name, tensor in file.tensors.items()
@@ -52,7 +52,7 @@ def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
 
 
 def test_on_matrix_units_rows_are_rounded_by_their_producer_or_with_adapters():
-    """So adapters add their own dispatches alone."""
+    """Only the dispatches of the adapters are added."""
     layers = []
     for names in ((), ALL):
         with open_llama() as file:
@@ -67,7 +67,7 @@ def test_on_matrix_units_rows_are_rounded_by_their_producer_or_with_adapters():
 
 
 def test_on_matrix_units_prompts_have_a_product_of_all_a_for_each_x_and_none_of_b():
-    """B are columns of the matrices that they are for: four dispatches a layer more, where it were 24."""
+    """B is added as columns of the adapted matrices. A layer has 4 more dispatches instead of 24."""
     layers = []
     for names in ((), ALL):
         with open_llama() as file:
@@ -83,7 +83,7 @@ def test_on_matrix_units_prompts_have_a_product_of_all_a_for_each_x_and_none_of_
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("rows", [1, 4, 16, 64, 200])
 def test_every_step_with_adapters_can_be_recorded(limits, rows):
-    """Devices that bind few buffers, and steps of many rows, have products for them."""
+    """Tested on devices that bind few buffers, and with steps of many rows, which use other products."""
     can = LIMITS[limits]
     with open_synthetic("qwen3-0.6b-q4_k_m") as file:
         step = Step(rows, prefill=rows > 64)
@@ -93,7 +93,7 @@ def test_every_step_with_adapters_can_be_recorded(limits, rows):
 
 @pytest.mark.parametrize("model", ["llama", "rwkv6", "rwkv7"])
 def test_rows_of_a_step_have_adapters_of_their_own_on_the_gpu(adapter, model, tmp_path):
-    """None, one of another rank, the other, and both: row by row as numpy has it, with all that GPUs fuse."""
+    """Rows use no adapter, one, another of a different rank, and both. The result equals numpy's, with all fusions."""
     specs = [write(tmp_path, model, name, rank=rank, seed=rank) for name, rank in (("first", 4), ("second", 7))]
     logits = []
     for where in (adapter, None):

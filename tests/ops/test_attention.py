@@ -1,4 +1,4 @@
-"""Attention over pages: GPU equals the reference, at any length, head size, window and sharing, in any page order."""
+"""Attention over pages: the GPU equals the reference for all lengths, head sizes, windows and page orders."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ ROPE = Rope("neox", 64, 10000.0)
 
 @dataclass(frozen=True)
 class Case:
-    """Heads of some kind over a pool of pages."""
+    """Attention heads of one kind over a pool of pages."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def pool(self) -> int:
-        """Pages, more than all sequences need."""
+        """The number of pages, which is more than all sequences need."""
         return SLOTS * self.context // PAGE + 3
 
     def weights(self) -> Arrays:
@@ -80,26 +80,26 @@ class Case:
         return {n: normal(rows, h * self.size, seed=seed + i) for i, (n, h) in enumerate(widths.items())}
 
     def tables(self) -> dict[int, list[int]]:
-        """The pages of each slot, out of order."""
+        """Returns the pages of each slot, in shuffled order."""
         order = np.random.default_rng(3).permutation(self.pool)
         each = self.context // PAGE
         return {slot: order[slot * each : (slot + 1) * each].tolist() for slot in range(SLOTS)}
 
     def pages(self) -> tuple[np.ndarray, ...]:
-        """Keys and values of all pages: NaN."""
+        """Returns keys and values for all pages, filled with NaN."""
         fmt = KV_FORMATS[self.kind]
         shape = self.pool, PAGE, self.kv_heads, fmt.width(self.size)
         nan = 0xFFFFFFFF if fmt.quantised else np.nan  # scales that are NaN
         return np.full(shape, nan, fmt.dtype), np.full(shape, nan, fmt.dtype)
 
     def batch(self, sequences: Sequence[tuple[int, int, int]]) -> Batch:
-        """From (slot, start, tokens), with the pages up to where each ends, and no more."""
+        """Returns a batch from (slot, start, tokens), with only the pages that it needs."""
         batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
         ends = {s.slot: -(-(s.start + s.count) // PAGE) for s in batch.segments}
         return batch.placed({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
 
     def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, ...]]:
-        """The results of each step, and the pages after the last."""
+        """Returns the results of each step, and the pages after the last."""
         pages = self.pages()
         ys = []
         for batch, inputs in steps:
@@ -109,7 +109,7 @@ class Case:
 
 
 class OnGpu:
-    """A case with its pages on a device, and plans for as many rows as steps have."""
+    """A case with its pages on a device, and plans for all row counts."""
 
     def __init__(self, case: Case, device: Device, pages: tuple[np.ndarray, ...] | None = None, **tuning: int) -> None:
         self.case, self.device = case, device
@@ -119,7 +119,7 @@ class OnGpu:
         self.scratch = Scratch(device)
 
     def step(self, batch: Batch, inputs: Arrays, spare: int = 3) -> np.ndarray:
-        """One step in a plan made for `spare` more rows; what is beyond the step's stays untouched."""
+        """Runs one step in a plan for `spare` more rows. Values beyond the step must not change."""
         case, device = self.case, self.device
         stored = tuple(Slice(buffer, 0, buffer.nbytes) for buffer in self.buffers)
         recorder = Recorder(
@@ -149,7 +149,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def history(case: Case, length: int, step: int = 0, slot: int = 2) -> list[tuple[Batch, Arrays]]:
-    """A sequence of that length, its last `step` rows (all, for 0) in a step of their own."""
+    """Returns a sequence of that length. Its last `step` rows (all, for 0) are a separate step."""
     first = length - (step or length)
     cuts = [(0, first), (first, length)] if first else [(0, length)]
     inputs = case.inputs(length)
@@ -164,7 +164,7 @@ def assert_same(
     past: int = 0,
     **tuning: int,
 ) -> None:
-    """Both interpreters say the same and leave the same pages behind; pages of nobody keep their bytes.
+    """Checks that both interpreters give the same results and pages. Unowned pages must not change.
 
     What steps of the `past` left behind the GPU is given: it compiles nothing for them.
     """
@@ -208,7 +208,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("kind", "size"), [("q8", 128), ("q4", 96)])
 def test_keys_and_values_in_blocks(fast_device, kind, size):
-    """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them."""
+    """Tested in a prompt, and in decode with lanes that read their own keys, and with lanes that share them."""
     case = Case(heads=4, kv_heads=2, size=size, rope=Rope("neox", size, 1e4), kind=kind, context=256, normed=size > 64)
     for step, lanes_per_key in ((40, 0), (1, 0), (1, 4)):
         how = {"lanes_per_key": lanes_per_key, "run_length": 32 if lanes_per_key else 64}
@@ -219,7 +219,7 @@ def test_keys_and_values_in_blocks(fast_device, kind, size):
 
 @pytest.mark.parametrize("option", list(OPTIONS)[:4])
 def test_every_option(fast_device, option):
-    """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them, in several runs."""
+    """Tested in a prompt, and in decode with separate and with shared keys, and with several runs."""
     case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)
     for length, step in ((130, 40), (130, 1)):
         for lanes_per_key, joins in ((0, False), (8, False), (8, True)) if step == 1 else ((0, False),):
@@ -229,7 +229,7 @@ def test_every_option(fast_device, option):
 
 
 def test_every_head_has_a_slope_of_its_own(fast_device):
-    """Where the heads are no power of 2: those beyond it lie between the others. Far into a context, too."""
+    """The number of heads is no power of 2, so there are unused slots. Also tested far into a context."""
     case = Case(heads=6, kv_heads=2, size=32, option=list(OPTIONS)[3])
     for step in (1, 40):
         assert_same(case, fast_device, history(case, 1000, step))
@@ -245,7 +245,7 @@ def test_options_on_a_device_of_few_buffers(device):
 @pytest.mark.parametrize(("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0)])
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
-    """Whole texts of unlike lengths in a step, a few rows where there is room for many pages, and one-token texts."""
+    """A step has whole texts of different lengths, a few rows with many pages, and texts of one token."""
     case = Case(option=option, window=window, kind=kind)
     for texts in ([(2, 0, 150), (0, 0, 1), (1, 0, 33)], [(1, 0, 9)], [(0, 0, 1), (2, 0, 1)]):
         batch = case.batch(texts)
@@ -276,7 +276,7 @@ def test_a_prompt_at_once(device, length, kind):
     ids=["all", "window", "sinks"],
 )
 def test_a_prompt_of_few_rows_on_matrix_units_in_runs(fast_device, case):
-    """Far into a context; where some runs see nothing; and rows of several sequences."""
+    """Tested far into a context, with runs that see nothing, and with rows of several sequences."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device is not opened with matrix units")
     case = replace(case, kind="f16")
@@ -365,7 +365,7 @@ def test_ragged_sequences(device, kind):
 
 
 def each_of_several() -> list[tuple[Batch, Arrays]]:
-    """Sequences of many lengths, whose last rows make a step."""
+    """Returns sequences of many lengths. Their last rows form a step."""
     case = Case()
     lengths = {3: 1000, 0: 1, 4: 257, 1: 64, 2: 65}
     before = case.batch([(slot, 0, n - 1) for slot, n in lengths.items() if n > 1])

@@ -1,4 +1,4 @@
-"""How attention is spread in decode: every head is looked after once, on every device, in the memory it has."""
+"""Partition of attention in decode: each head is computed once on every device, within its memory."""
 
 import itertools
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, la
 
 @pytest.mark.parametrize(("size", "loaded"), [(64, 8), (80, 2), (96, 4), (128, 4), (256, 4)])
 def test_a_lane_of_odd_heads_loads_as_few_keys_as_its_registers_have_room_for(fast_device, size, loaded):
-    """Ten eights of numbers are shared by two lanes: ACO spilled 195 registers with four keys on their way."""
+    """Two lanes share ten groups of eight numbers: ACO spilled 195 registers with a prefetch of four keys."""
     can = replace(fast_device.capabilities, subgroup=True, subgroup_width=32, max_workgroup_memory=48 << 10, fragment=0)
     how = Attention(8, Rope("neox", size, 10000.0), size**-0.5)
     spreads = (

@@ -1,4 +1,4 @@
-"""The arrays of batches: what stays from step to step is the same array, and all of them are those of their batch."""
+"""Arrays of batches: unchanged arrays are reused in the next step, and all values are those of the batch."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ WINDOW = 40
 
 
 def decode(slots, start, pages=2, **more):
-    """A step of decode: each sequence with pages of its own, also of a window, and a state."""
+    """Returns a step of decode. Each sequence has its own pages, window pages and state."""
     first = 10 * np.array(slots)
     places = [
         (tuple(range(at, at + pages)), (slot, slot + 1), ((WINDOW, tuple(range(at, at + pages))),), ())

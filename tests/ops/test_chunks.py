@@ -47,7 +47,7 @@ def inputs_in_chunks(kind: str, rows: int, size: int) -> Arrays:
 
 
 def hard_inputs(rows: int, size: int, decays: str) -> tuple[np.ndarray, ...]:
-    """Keys of length one, some of them the same; decays from 1e-6 to 1 by channel."""
+    """Returns keys of length one, some of them equal, with decays from 1e-6 to 1 by channel."""
     r, k, v, kappa = (normal(rows, size, seed=i) for i in range(4))
     kappa[1::3] = kappa[::3][: len(kappa[1::3])]
     kappa /= np.linalg.norm(kappa, axis=1, keepdims=True)
@@ -64,7 +64,7 @@ def hard_inputs(rows: int, size: int, decays: str) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("decays", ["hard", "mild", "none"])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 70])
 def test_the_chunked_form_equals_the_recurrence_token_by_token(rows, decays, tokens):
-    """In float32 to 1e-5 of the largest: other orders of sums of 64 products."""
+    """Float32 results agree to 1e-5 of the largest value, because sums of 64 products have another order."""
     inputs = hard_inputs(rows, 64, decays)
     r, w, k, v, a, b = (x[:, None] for x in inputs)
     s = normal(1, 64, 64, seed=9)
@@ -96,7 +96,7 @@ def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size)
 
 
 def test_a_device_without_subgroups_goes_token_by_token():
-    """Whatever its tuning says: FXC, by which Windows compiles for such devices, comes to no end with these kernels."""
+    """The tuning does not matter: FXC, which compiles for such devices on Windows, never finishes these kernels."""
     with_subgroups = replace(LIMITS["default"], subgroup=True, subgroup_width=32)
     form, shape = Form(2, 64, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
     for can in (LIMITS["default"], with_subgroups):
@@ -179,7 +179,7 @@ def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
     ("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8), ("ssd", 8)]
 )
 def test_states_that_are_kept_on_the_way_are_those_after_each_row(fast_device, kind, tokens):
-    """Of sequences that verify guesses, beside one that reads its prompt."""
+    """Some sequences verify drafts, and another one reads its prompt."""
     batch = batch_of([(0, 7, 3), (2, 0, 20), (1, 4, 9)])
     first, prompt, last = batch.segments
     segments = (first._replace(state=(0, 3), kept=(4, 5)), prompt, last._replace(kept=(6, 7, 8, 9, 10, 11, 12, 13)))

@@ -61,7 +61,7 @@ def test_a_convolution_equals_the_reference_over_ragged_segments(device, width):
 
 
 def test_a_gated_convolution_is_one_of_a_product_times_a_gate(device):
-    """As in LFM2: f and h are multiplied before it, and g after it."""
+    """In LFM2, f and h are multiplied before the convolution, and g after it."""
     state = State("past", (2, CHANNELS))
     weights = {"w": normal(CHANNELS * 3)}
 
@@ -125,7 +125,7 @@ def test_a_sequence_of_nan_touches_no_other_in_a_convolution(fast_device):
 
 
 def in_product_case(taps: int, width: int = 192, packed: bool = False) -> PackedCase:
-    """As a layer of LFM2: gates, a convolution and a product that adds; rows of W fill no block."""
+    """Returns a layer of LFM2: gates, a convolution and a product that adds. Rows of W fill no block."""
     weights = {"taps": normal(width * taps), "w": normal(70, width, seed=1) / 8}
 
     def says(g, w, s, x, add):
@@ -135,7 +135,7 @@ def in_product_case(taps: int, width: int = 192, packed: bool = False) -> Packed
 
 
 def single_rows(steps: list[tuple[int, int, int]], width: int = 192) -> list[tuple[Batch, Arrays]]:
-    """Steps of one row, each with its position, the state that it reads, and another that it writes."""
+    """Returns steps of one row, each with its position, the state that it reads, and another that it writes."""
     batches = [
         batch_of([(written, start, 1)]).placed(states={written: (read, written)}) for start, read, written in steps
     ]
@@ -159,7 +159,7 @@ def test_a_convolution_in_a_product_equals_the_reference(device, mixers, taps, p
 
 
 def test_a_convolution_in_a_product_keeps_nan_out_of_other_sequences(fast_device):
-    """What a slot held before its sequence began, and a sequence whose rows are none."""
+    """The old contents of a slot, and all rows of one sequence, are NaN."""
     case, steps = in_product_case(3), single_rows([(0, 2, 3), (7, 6, 5), (1, 3, 4)])
     slots = case.slots()
     sick_slots, sick_steps = {"past": slots["past"].copy()}, [(b, dict(x)) for b, x in steps]
@@ -180,7 +180,7 @@ def test_a_convolution_in_a_product_keeps_nan_out_of_other_sequences(fast_device
     ids=lambda change: next(iter(change)),
 )
 def test_a_product_leaves_a_convolution_alone_that_it_cannot_compute(fast_device: Device, change):
-    """One without gates, with an activation or a bias; one that others read, too; products of gate and up."""
+    """The convolution has no gates, an activation or a bias, or other readers; or the product has gate and up."""
     how = {"gated": True} | change
     width = 64
     twice, pairs, output, bias = (how.pop(name, False) for name in ("twice", "pairs", "output", "bias"))

@@ -17,7 +17,7 @@ from tests.ops.test_attention import OPTIONS, Arrays, Case, OnGpu, each_of_sever
 
 @dataclass(frozen=True)
 class Rounded(Case):
-    """Queries and exponentials are rounded to float16: a score of `largest` is off by a 2048th of that."""
+    """Rounds queries and exponentials to float16: the error of a score of `largest` is up to a 2048th of it."""
 
     largest: float = 4.0
 
@@ -56,7 +56,7 @@ CASES = {
 
 
 def assert_decodes(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], **tuning: int) -> None:
-    """Steps behind the first, whose keys and values are those of the reference."""
+    """Checks steps after the first. Their keys and values are those of the reference."""
     _, before = case.on_cpu(steps[:1])
     expected, _ = case.on_cpu(steps)
     gpu = OnGpu(case, device, matrix_decode_positions=1, matrix_decode_sharing=1, **tuning)

@@ -1,4 +1,4 @@
-"""Each activation has its numpy function and its case in the shader; each op by element has a part of its kernel."""
+"""Each activation has a numpy function and a case in the shader; each elementwise op has a part of its kernel."""
 
 from rwkv_gpu.gpu.shader import read
 from rwkv_gpu.kernels.dense import MAP_BINARY, UNARY

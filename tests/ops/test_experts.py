@@ -41,7 +41,7 @@ def by_kind(values: list, others: list) -> list:
 
 
 def expert_configs(device) -> dict[str, ExpertConfig]:
-    """Every kind of kernel that this device can run, at several sizes."""
+    """Returns every kind of kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {
         "each": expert_gemv(64, 64, 4, 1),
@@ -87,12 +87,12 @@ def tuning(request, device):
 
 @pytest.fixture(params=["each", "sorted"])
 def either(request, device):
-    """Choices as they come, and sorted: for what does not depend on the kernel."""
+    """Returns unsorted and sorted choices, for tests that do not depend on the kernel."""
     return default_tuning(device.capabilities).only_experts(expert_configs(device)[request.param])
 
 
 class Bench:
-    """Matrices of experts on the device and in numpy, and plans for one row more than there are."""
+    """Matrices of experts on the device and in numpy, and plans for one row more than needed."""
 
     def __init__(self, device, tuning, rows):
         self.device, self.rows = device, rows
@@ -101,7 +101,7 @@ class Bench:
         self.recorder = Recorder(device, self.weights, rows + 1, self.scratch, tuning)
 
     def together(self, shape: tuple[int, ...], *formats: Format, at: int = 0) -> list[Weight]:
-        """Weights in one buffer, from `at` of it."""
+        """Returns weights in one buffer, starting at `at`."""
         rows = int(np.prod(shape[:-1]))
         places = [layout(fmt, rows, shape[-1]) for fmt in formats]
         buffer = self.device.buffer(at + sum(align(where.nbytes) for where in places), "weights")
@@ -115,7 +115,7 @@ class Bench:
         return made
 
     def in_shards(self, shape: tuple[int, ...], fmt: Format, experts: int) -> Weight:
-        """A weight in buffers of `experts` experts."""
+        """Returns a weight in buffers of `experts` experts."""
         name, rows = f"w{len(self.values)}", int(np.prod(shape[:-1]))
         raw = mild_rows(fmt, rows, shape[-1], seed=len(self.values))
         parts = []
@@ -135,20 +135,20 @@ class Bench:
         self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
 
     def vector(self, name: str, values: np.ndarray) -> Weight:
-        """A float32 vector."""
+        """Returns a float32 vector."""
         where = layout(F32, 1, values.size)
         shard = as_shard(self.device.buffer(where.nbytes, "weights"), 0, F32, 0, 1, where)
         self.place(name, F32, (values.size,), [(0, 1, shard, where)], values.view(np.uint8)[None])
         return Weight(name, (values.size,))
 
     def run(self, says, **inputs):
-        """The result of the device."""
+        """Returns the result of the device."""
         values = {n: self.recorder.input(n, a.dtype, (self.rows + 1, *a.shape[1:])) for n, a in inputs.items()}
         plan = self.recorder.finish(says(self.recorder, **values))
         return plan, run_plan(plan, self.scratch, inputs, self.rows)
 
     def check(self, says, **inputs):
-        """Both interpreters agree on the outputs that `says(ops, **inputs)` gives."""
+        """Checks that both interpreters agree on the outputs of `says(ops, **inputs)`."""
         plan, got = self.run(says, **inputs)
         want = says(Reference(self.values), **inputs)
         magnitudes = says(
@@ -170,7 +170,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def choices(rows: int, experts: int, used: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Different experts for every row, and shares."""
+    """Returns different experts for every row, and shares."""
     rng = np.random.default_rng([seed, rows, experts])
     chosen = rng.permuted(np.tile(np.arange(experts, dtype=np.uint32), (rows, 1)), axis=1)[:, :used]
     return {"experts": np.ascontiguousarray(chosen), "shares": rng.random((rows, used), np.float32)}
@@ -180,7 +180,7 @@ def choices(rows: int, experts: int, used: int, seed: int = 0) -> dict[str, np.n
 
 
 def gaps(x: np.ndarray, router: np.ndarray, used: int) -> float:
-    """The least distance between logits that decide what is chosen, or in which order."""
+    """Returns the smallest distance between logits that affect the choice or its order."""
     logits = np.sort(x.astype(np.float64) @ router.T.astype(np.float64), axis=1)[:, ::-1]
     return np.min(-np.diff(logits[:, : used + 1], axis=1), initial=np.inf)
 
@@ -208,7 +208,7 @@ def test_rows_are_routed_to_the_likeliest_experts(device, kind, experts, used, n
 
 
 def routed(device, logits: np.ndarray, how: Gating) -> dict[str, np.ndarray]:
-    """The choices for exactly these logits: the router is the identity."""
+    """Returns the choices for exactly these logits: the router is the identity."""
     bench = Bench(device, default_tuning(device.capabilities), len(logits))
     size = logits.shape[1]
     identity, router, where = np.eye(size, dtype=np.float32), Weight("router", (size, size)), layout(F32, size, size)
@@ -233,7 +233,7 @@ def test_of_equals_the_lower_expert_comes_first(device):
 
 
 def test_the_sum_of_shares_is_never_taken_for_less_than_2_to_the_minus_14(device):
-    """Of 2^15 equal experts one has 2^-15: normalised that is a half, not 1."""
+    """One of 2^15 equal experts has a share of 2^-15. Normalised, it is a half, not 1."""
     bench = Bench(device, default_tuning(device.capabilities), 1)
     [router] = bench.together((1 << 15, 4), F32)
     for ops in (Reference(bench.values), None):
@@ -276,7 +276,7 @@ def test_every_gating_equals_the_reference(fast_device, kind, name):
 
 
 def test_shares_by_hand():
-    """Of logits ln 1 .. ln 4: their softmax is a tenth of each; a bias chooses and has no share."""
+    """The logits are ln 1 .. ln 4, so softmax gives tenths. A bias affects the choice, but not the share."""
     logits = np.log(np.arange(1, 5, dtype=np.float32))[None]
     values = {"w": np.eye(4, dtype=np.float32), "b": np.array([1, 0, 0, 0], np.float32), "s": np.full(4, 3, np.float32)}
     g, w, b, s = Reference(values), Weight("w", (4, 4)), Weight("b", (4,)), Weight("s", (4,))
@@ -298,7 +298,7 @@ def test_shares_by_hand():
 
 
 def test_a_group_is_as_good_as_its_two_best(fast_device):
-    """Not as its best, and not as its sum."""
+    """The score of a group is neither its best expert nor its sum."""
     logits = np.array([[5, 0, 0, 4, 4, -9, 1, 1, 1]], np.float32)
     got = routed(fast_device, logits, Gating(2, "sigmoid", groups=3, groups_used=1))
     assert sorted(got["experts"][0].tolist()) == [3, 4]
@@ -316,7 +316,7 @@ def test_64_of_512_experts(fast_device, scores):
 
 
 def test_a_choice_does_not_depend_on_the_other_rows(fast_device):
-    """Equal logits tie in every count of rows alike."""
+    """Equal logits tie in the same way for any number of rows."""
     x = np.round(normal(40, 16) * 2)
     for how in (Gating(3), Gating(3, "sigmoid", groups=4, groups_used=2)):
         whole = routed(fast_device, x, how)["experts"]
@@ -328,7 +328,7 @@ def test_a_choice_does_not_depend_on_the_other_rows(fast_device):
 
 
 def products(gate: Weight, up: Weight, down: Weight):
-    """Both ops, for choices that are given. Compiling takes most of the time, so most tests share formats and sizes."""
+    """Runs both ops with given choices. Compilation takes most of the time, so most tests share formats and sizes."""
 
     def says(g, x, h, experts, shares, add):
         routing = Routing(experts, shares)
@@ -341,13 +341,13 @@ def products(gate: Weight, up: Weight, down: Weight):
 
 
 def given(rows: int, experts: int, used: int, width: int = 64) -> dict[str, np.ndarray]:
-    """Inputs of `products`: x [T, K], h [T, used, K], the residual, the choices."""
+    """Returns inputs of `products`: x [T, K], h [T, used, K], the residual, the choices."""
     h = normal(rows, used, width)
     return {"x": normal(rows, width), "h": h, "add": normal(rows, 27), **choices(rows, experts, used)}
 
 
 def halves(bench: Bench, experts: int) -> tuple[Weight, Weight, Weight]:
-    """Gate, up and down in F16, whose rows no workgroup divides."""
+    """Returns gate, up and down in F16. No workgroup divides their rows."""
     gate, up = bench.together((experts, 33, 64), BY_NAME["F16"], BY_NAME["F16"], at=512)
     [down] = bench.together((experts, 27, 64), BY_NAME["F16"])
     return gate, up, down
@@ -368,7 +368,7 @@ def test_rows_and_experts(device, tuning, rows, experts, used):
 
 @pytest.mark.parametrize("device", ["checked"], indirect=True, scope="module")
 def test_tiles_stay_within_bounds(device):
-    """The only kernel of which no sampled case may be in this mode."""
+    """In this mode, the sampled cases of the other tests may not include this kernel."""
     tuning = default_tuning(device.capabilities).only_experts(expert_configs(device)["tile"])
     bench = Bench(device, tuning, 17)
     bench.check(products(*halves(bench, 8)), **given(17, 8, 2))
@@ -415,7 +415,7 @@ def test_a_norm_on_the_way(device, tuning, width):
 @pytest.mark.parametrize("rows", [1, 17])
 @pytest.mark.parametrize("then", [ClampedSwiglu(7.0, 1.702, 1.0), ClampedSwiglu(2.0, bounds_activation=True)])
 def test_biases_and_clamps(fast_device, either, rows, then):
-    """Gate and up in one dispatch and apart, where they differ in format."""
+    """Gate and up share a dispatch, or are separate because their formats differ."""
     bench = Bench(fast_device, either, rows)
     gate, up, down = halves(bench, 8)
     [other] = bench.together((8, 33, 64), BY_NAME["Q8_0"])
@@ -437,7 +437,7 @@ def test_biases_and_clamps(fast_device, either, rows, then):
 
 @pytest.mark.parametrize("rows", [1, 17])
 def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares(fast_device, either, rows):
-    """In one binding, and in bindings of three experts each."""
+    """The matrices are in one binding, or in bindings of three experts each."""
     bench = Bench(fast_device, either, rows)
     [both] = bench.together((8, 66, 64), BY_NAME["F16"])
     cut, down = bench.in_shards((8, 66, 64), BY_NAME["F16"], 3), bench.together((8, 27, 64), BY_NAME["F16"])[0]
@@ -461,7 +461,7 @@ def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares
     indirect=["tuning"],
 )
 def test_rows_of_every_choice_and_columns_that_they_share(device, tuning, rows, width):
-    """As adapters of experts have them: down to few columns, times what a row wants of each, and up again."""
+    """Adapters of experts have this form: few columns, times the scales of a row, and then many columns."""
     bench = Bench(device, tuning, rows)
     down, up = bench.together((8, width, 64), F32)[0], bench.together((8, 33, width), F32)[0]
 
@@ -537,7 +537,7 @@ def test_all_rows_to_one_expert(device, either):
 
 @pytest.mark.parametrize("rows", [1, 17])
 def test_neighbours_share_an_expert(device, either, rows):
-    """A row may have it twice, by two of them."""
+    """A row may have an expert twice, through two neighbours."""
     bench, inputs = Bench(device, either, rows), given(rows, 8, 4)
     inputs["experts"][0] = 0, 1, 6, 2
     gate, up, down = halves(bench, 4)
@@ -580,7 +580,7 @@ RANKED = {
 @pytest.mark.parametrize("rows", [3, 16])
 @pytest.mark.parametrize("name", RANKED)
 def test_experts_are_ranked_on_the_way(device, name, rows):
-    """By products of each choice, or by what sorts the choices of more rows. Those who come later read it."""
+    """Experts are ranked by the products of each choice, or by the sort of many rows. Later products read the ranks."""
     shapes = expert_configs(device)
     if "subgroups" not in shapes:
         pytest.skip("this device has no subgroups")
@@ -622,7 +622,7 @@ def test_experts_are_ranked_on_the_way(device, name, rows):
 )
 @pytest.mark.parametrize("rows", [1, 3])
 def test_rows_come_while_products_rank_experts(device, name, width, row, rows):
-    """Normed on their way, of one row and of several."""
+    """The rows are normed while they are read: one row, and several."""
     shapes = expert_configs(device)
     if "row" not in shapes:
         pytest.skip("this device has no subgroups")
@@ -682,7 +682,7 @@ def test_tiles_are_enough_for_any_choices(count, experts, tb):
 
 
 def test_workgroups_of_a_batch_have_several_blocks_of_rows_but_not_of_floats():
-    """Of integers, as Qwen3-30B-A3B has them, and of MXFP4, which loses by it."""
+    """Integer formats, as in Qwen3-30B-A3B, have several blocks; MXFP4 does not, because it would be slower."""
     for name, few in (("qwen3-30b-a3b-q4_k_m", True), ("gpt-oss-20b-q4_k_m", False)):
         with open_synthetic(name) as file:
             step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16))

@@ -47,7 +47,7 @@ every_quantised = pytest.mark.parametrize(
 
 
 def kernel(fmt: Format, call: str, runs: int, starts: list[int]) -> Linked:
-    """A kernel that decodes every run by `call`."""
+    """Returns a kernel that decodes every run by `call`."""
     plane = ", ".join(f"{start}u" for start in [*starts, 0, 0, 0][:4])
     prelude = f"const RUNS = {runs}u;\nconst plane = vec4u({plane});\n"
     body = KERNEL.replace("RUN_QUANTS", call).replace("QUANT", QUANTS[call])
@@ -60,7 +60,7 @@ def kernel(fmt: Format, call: str, runs: int, starts: list[int]) -> Linked:
 
 
 def decode(device: Device, fmt: Format, raw: np.ndarray, width: int, call: str = "run_quants") -> np.ndarray:
-    """The weights as the GPU reads them. [rows, width]"""
+    """Returns the weights as the GPU decodes them. [rows, width]"""
     parts = [*pack_rows(fmt, raw), *([codebook(fmt.name)] if codebook(fmt.name).size else [])]
     planes = [np.pad(plane.reshape(-1), (0, -plane.size % 16)) for plane in parts]
     gap = np.full(16, 0xFF, np.uint8)  # so that no plane starts where it would by chance

@@ -42,7 +42,7 @@ def test_awkward_shapes(device, name, kind, rows, shape):
 
 @pytest.mark.parametrize("name", ["Q8_0", "F16"])
 def test_a_norm_on_the_way_in(fast_device, name):
-    """Float formats have a kernel that norms as well."""
+    """Float formats have a kernel that norms, too."""
     bench = Bench(fast_device, tuning_of(fast_device, "int8_bytes"), 3)
     ws = bench.matrices(BY_NAME[name], (42, 288), (7, 288))
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (288,)), 1e-6)
@@ -56,7 +56,7 @@ def test_a_norm_on_the_way_in(fast_device, name):
 
 
 def test_what_one_dispatch_reads_is_rounded_by_one(device):
-    """Matrices of one buffer, each with an x of its own: as r, k and v of RWKV have."""
+    """The matrices share a buffer, but each has its own x, as r, k and v of RWKV."""
     bench = Bench(device, tuning_of(device, "int8"), 5)
     ws = bench.matrices(BY_NAME["Q4_K"], (256, 256), (256, 256), (33, 256), (7, 256))
 
@@ -71,7 +71,7 @@ def test_what_one_dispatch_reads_is_rounded_by_one(device):
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
 @pytest.mark.parametrize("kind", ["skinny_copied", "skinny_quantises"])
 def test_integers_that_few_rows_copy(device, name, kind):
-    """In pieces, or all of a row at once."""
+    """The row is quantised in pieces, or as a whole."""
     bench = Bench(device, tuning_of(device, kind), 6)
     w, b = bench.matrix("w", BY_NAME[name], (37, 768)), bench.matrix("b", BY_NAME["F32"], (37,))
     bench.check(
@@ -82,7 +82,7 @@ def test_integers_that_few_rows_copy(device, name, kind):
 
 
 def test_a_product_writes_integers_for_one_that_reads_them(device):
-    """And floats for whoever else does."""
+    """It also writes floats for other readers."""
     bench = Bench(device, tuning_of(device, "skinny_quantises"), 5)
     w, v = bench.matrix("w", BY_NAME["Q4_K"], (96, 256)), bench.matrix("v", BY_NAME["Q8_0"], (33, 96))
 

@@ -1,4 +1,4 @@
-"""Keys and values in blocks: what is stored is what was, to half a quant, and no more bytes than is said."""
+"""Keys and values in blocks: stored values are correct to half a quant, and take the declared number of bytes."""
 
 import numpy as np
 import pytest

@@ -79,7 +79,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_key(name):
-    """71 positions, the last in a step of its own; its values are a part of the keys."""
+    """There are 71 positions, the last in its own step. The values are a part of the keys."""
     case = replace(CASES[name], kind="f32")
     steps = history(case, 71, 1)
     found, [latents] = case.on_cpu(steps)
@@ -117,7 +117,7 @@ MATRIX_CASES = {  # by heads: the width in two parts of 18 fragments each, as GL
 @pytest.mark.parametrize(("length", "step"), [(150, 20), (331, 1)])
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name, length, step, prefetch):
-    """Of scores that differ by far, so that sums are scaled down on the way; in one run, in few, and in many."""
+    """Scores differ widely, so sums are scaled down on the way. There are one, few, and many runs."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device is not opened with matrix units")
     # Of a short context a lane for each has all pages, of a long one nobody.
@@ -138,7 +138,7 @@ def test_latent_attention_is_the_same_in_every_mode(device, length, step):
 
 @pytest.mark.parametrize("single", [True, False])
 def test_sequences_look_at_their_own_latents_only(fast_device, single):
-    """Three sequences in one step, over pages in which all other positions are NaN."""
+    """Three sequences share a step. All other positions in the pages are NaN."""
     case, lengths = Latent(), {0: 65, 2: 3, 4: 140}
     before = [step for slot, length in lengths.items() for step in history(case, length, slot=slot)]
     counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
@@ -147,7 +147,7 @@ def test_sequences_look_at_their_own_latents_only(fast_device, single):
 
 
 class ReadByHead(Latent):
-    """The result of each head is multiplied by a matrix of this head."""
+    """Latent attention, followed by a product of each head with its own matrix."""
 
     def weights(self):
         return {**super().weights(), "v_up": V_UP.values.reshape(V_UP.shape)}
@@ -161,7 +161,7 @@ V_UP = Stored.random(BY_NAME["Q8_0"], 5, 24, 32)
 
 @pytest.mark.parametrize("length", [70, 331, 600])
 def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
-    """Of contexts of one run, of as many as lanes share, and of more."""
+    """Contexts have one run, as many runs as lanes share, and more."""
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     case = ReadByHead()
@@ -177,7 +177,7 @@ def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
 
 
 def test_workgroups_have_room_on_every_device():
-    """Of the 16 KiB that WebGPU promises, for any number of heads, and every head is in a block."""
+    """WebGPU guarantees 16 KiB. This is enough for any number of heads, and every head is in a block."""
     can = replace(ABLE, max_workgroup_memory=16 << 10, max_invocations=256)
     for heads, tuning in itertools.product((1, 3, 16, 20, 40, 64, 128), (gpu_tuning(can), default_tuning(SOFTWARE))):
         cache = Cache("kv", 1, 576, 512)
@@ -203,7 +203,7 @@ FORMATS_OF_ROWS = {64: ("Q5_0", "Q8_0", "F16"), 256: ("Q4_K",), 20: ("F32",)}
 @pytest.mark.parametrize("rows", [1, 3, 40])
 @pytest.mark.parametrize(("width", "stride"), [(64, 80), (256, 264), (20, 26)])
 def test_products_by_head_equal_the_reference(fast_device, rows, width, stride):
-    """In formats that files have for such rows; of strides that are whole vec4s, and that are not."""
+    """The formats are those of such rows in files. Strides are whole vec4s, or not."""
     can = fast_device.capabilities
     allowed = 1e-3 if can.fragment and rows > 1 else 1e-4  # of float16 on matrix units
     for name in FORMATS_OF_ROWS[width]:
@@ -226,7 +226,7 @@ def test_every_kernel_of_experts_computes_products_by_head(fast_device):
 @pytest.mark.parametrize(("width", "stride"), [(90, 100), (192, 256), (320, 320)])
 @pytest.mark.parametrize("most", [16, 32])
 def test_tiles_for_batches_compute_products_by_head(fast_device, most, width, stride):
-    """In fewer columns than a tile has at a time, and in more; of rows that fill the last tile, and that do not."""
+    """The products have fewer or more columns than a tile, and rows that do or do not fill the last tile."""
     can = fast_device.capabilities
     if not can.fragment:
         pytest.skip("this device is not opened with matrix units")

@@ -1,4 +1,4 @@
-"""A recorded plan leaves no cycle behind: what it was made from goes at once, not when the collector comes by."""
+"""A recorded plan leaves no reference cycle, so its inputs are freed at once, without the garbage collector."""
 
 import gc
 
@@ -19,7 +19,7 @@ STEPS = (Step(1), Step(64, prefill=True))
 
 @pytest.mark.parametrize("name", sorted({*GENERATIVE} - {*IN_NUMPY}))
 def test_recording_a_model_leaves_nothing_to_the_collector(name):
-    """It would keep the weights and the device of a model that was closed: on a software GPU 100 MB."""
+    """Otherwise, a closed model would keep its weights and its device: 100 MB on a software GPU."""
     gc.collect()
     gc.disable()
     try:

@@ -30,37 +30,37 @@ IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pas
 
 
 def formats(kind: str) -> list[Format]:
-    """Some kernels meet every format that they take. Of the others the first configuration meets each way to decode."""
+    """Returns the tested formats: all of some kernels, and otherwise one for each way to decode."""
     takes = formats_of(KERNEL_OF[kind])
     some = EACH_WAY if kind in FIRST.values() else FLOATS_AND_RUNS_OF_16
     return takes if kind in IN_EVERY_FORMAT else [fmt for fmt in takes if fmt in some]
 
 
 def by_kind(*values: str) -> list[tuple[str, str]]:
-    """A kernel's first configuration meets all of these values, the others the first of them."""
+    """Returns test cases: a kernel's first configuration with all of these values, the others with the first."""
     return [(kind, value) for kind in KINDS for value in (values if kind in FIRST.values() else values[:1])]
 
 
 def by_shape(shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
-    """A kernel's first configuration meets all of these shapes. Others meet the last, unless they are for many rows."""
+    """Returns test cases: a kernel's first configuration with all shapes, others with the last, if it has few rows."""
     last = [(kind, shapes[-1]) for kind in KINDS if kind not in FIRST.values() and "tile" not in kind]
     return [*((kind, shape) for kind in KINDS if kind in FIRST.values() for shape in shapes), *last]
 
 
 def decodes_alone(kind: str, fmt: Format) -> bool:
-    """Of first configurations test_gate_and_up_in_pairs and test_awkward_shapes have the other formats."""
+    """True for the tested formats; test_gate_and_up_in_pairs and test_awkward_shapes have the other ones."""
     if kind in IN_EVERY_FORMAT or kind not in KINDS:
         return True
     return fmt.name in (("Q4_K", "IQ2_S") if kind in FIRST.values() else ("Q6_K",))
 
 
 def paired_alone(kind: str, name: str) -> bool:
-    """Of first configurations in formats that `decodes_alone` leaves out."""
+    """True for the formats that `decodes_alone` omits."""
     return name in (("F32", "Q6_K") if kind in FIRST.values() else ("Q4_K",))
 
 
 def in_turn(kind: str, then: str) -> bool:
-    """An activation is a constant of a shader: each kernel has the first one and one other, by turns."""
+    """True for the first activation, and for one of the others per kernel, in turn, because each needs a shader."""
     others, firsts = ACTIVATIONS[1:], [*FIRST.values()]
     return then == ACTIVATIONS[0] or then == others[firsts.index(kind) % len(others)]
 
@@ -102,12 +102,12 @@ def tuning(request, device):
 
 
 def tolerance(tuning: Tuning) -> float:
-    """Relative to the sum of the terms' magnitudes."""
+    """Returns the tolerance, relative to the sum of the terms' magnitudes."""
     return tuning.gemm_table[0][1].tolerance.terms
 
 
 class Bench:
-    """Matrices of given formats and shapes on the device and in numpy, laid in one buffer each."""
+    """Matrices of given formats and shapes on the device and in numpy, stored in one buffer each."""
 
     def __init__(self, device, tuning, rows, spare=1):
         self.device, self.rows, self.bucket = device, rows, rows + spare
@@ -122,7 +122,7 @@ class Bench:
         return Weight(name, shape)
 
     def matrices(self, fmt: Format, *shapes: tuple[int, int]) -> list[Weight]:
-        """Several in one buffer, so that one dispatch can read them."""
+        """Returns several matrices in one buffer, so that one dispatch can read them."""
         where = [layout(fmt, *shape) for shape in shapes]
         starts = list(itertools.accumulate((-(-one.nbytes // 256) * 256 for one in where), initial=0))
         buffer, found = self.device.buffer(starts[-1], "weights"), []
@@ -135,7 +135,7 @@ class Bench:
         return found
 
     def check(self, says, **inputs):
-        """`says(ops, **inputs)` gives the outputs; both interpreters must agree."""
+        """Checks that both interpreters agree on the outputs of `says(ops, **inputs)`."""
         values = {n: self.recorder.input(n, np.float32, (self.bucket, a.shape[1])) for n, a in inputs.items()}
         plan = self.recorder.finish(says(self.recorder, **values))
         got = run_plan(plan, self.scratch, inputs, self.rows)
@@ -155,12 +155,12 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def small(w: np.ndarray, rows: int) -> np.ndarray:
-    """Inputs whose products with w bring no activation to its limit."""
+    """Returns inputs whose products with w do not saturate an activation."""
     return normal(rows, w.shape[1]) / (100 * np.abs(w).mean())
 
 
 def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
-    """A matrix kernel with a format, a bias, a residual and every activation."""
+    """Checks a matrix kernel with a format, a bias, a residual and every activation."""
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
@@ -211,7 +211,7 @@ def test_awkward_shapes(device, tuning, rows, shape, fmt):
 
 @pytest.mark.parametrize("kind", [name for name, kernel in KERNEL_OF.items() if kernel.needs.matrix_units])
 def test_each_row_beyond_the_range_of_float16_is_scaled(fast_device, kind):
-    """Of 1e-6 and of 6e4, each with one column a thousand times larger, beside each other."""
+    """Rows of magnitude 1e-6 and 6e4 alternate. Each has one column that is a thousand times larger."""
     if kind not in gemm_configs(fast_device):
         pytest.skip("this device is not opened with matrix units, or has too little workgroup memory")
     config = gemm_configs(fast_device)[kind]
@@ -237,14 +237,14 @@ def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(devic
 
 @pytest.mark.parametrize(("tuning", "outs"), by_shape([(64,), (64, 96, 7), (33,)]), indirect=["tuning"], ids=str)
 def test_a_plan_of_one_row(device, tuning, outs):
-    """Whole blocks of one matrix, several at once, and a part of one: what a kernel is told before it is compiled."""
+    """Matrices have whole blocks of rows, several blocks, or a part of one. The shader has the number as a constant."""
     bench = Bench(device, tuning, 1, spare=0)
     ws = [bench.matrix(f"w{i}", BY_NAME["Q4_K"], (out, 512)) for i, out in enumerate(outs)]
     bench.check(lambda g, x: dict(zip("abc", g.linears([x] * len(ws), ws), strict=False)), x=normal(1, 512))
 
 
 def test_long_rows_of_odd_length(fast_device):
-    """(17, 255, 4097) in F16: no tile, run or word divides anything."""
+    """The shape is (17, 255, 4097) in F16: no tile, run or word divides it."""
     for name, shape in gemm_configs(fast_device).items():
         if shape.integers or name not in FIRST.values():
             continue
@@ -283,7 +283,7 @@ def test_gate_and_up_in_pairs(device, tuning, name):
 
 @pytest.mark.parametrize(("tuning", "name"), NORMED, indirect=["tuning"])
 def test_a_norm_on_the_way_in(device, request, tuning, name):
-    """RMS norm in the prologue of each kind of product, or before it where the kernel sees no whole rows."""
+    """The RMS norm is in the prologue of each kind of product, or before it if the kernel does not see whole rows."""
     in_pairs = request.node.callspec.params["tuning"] in FIRST.values()
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 21, 256))
@@ -322,7 +322,7 @@ def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
 
 @pytest.mark.parametrize("kind", ["tile_split", "int8_split", "matrix_split"])
 def test_products_in_parts_of_their_columns(device, kind):
-    """Sums over parts are joined by whatever comes after a sum: of one matrix, of several, of pairs."""
+    """The next step after a sum adds up the parts: of one matrix, of several, and of pairs."""
     if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups")
     shape = gemm_configs(device)[kind]

@@ -1,4 +1,4 @@
-"""A time mix of one row for each sequence, and the second halves of LoRAs that it computes on the way."""
+"""A time mix with one row per sequence, fused with the second halves of LoRAs."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
-    """Tuning for subgroups whose lanes share rows of a state; without subgroups, for the kernel of prompts."""
+    """Returns a tuning whose lanes share rows of a state with subgroups; without them, the kernel for prompts."""
     lanes_per_row = 8 if device.capabilities.subgroup else 0
     return default_tuning(device.capabilities).changed(
         state_lanes_per_row=lanes_per_row,
@@ -31,7 +31,7 @@ def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
 
 
 class LoraCase(Case):
-    """LoRAs and a time mix; the matrices of a format lie in one buffer, as in a model."""
+    """LoRAs and a time mix. The matrices of a format are in one buffer, as in a model."""
 
     single = True
 
@@ -81,13 +81,13 @@ class LoraCase(Case):
         return {"x": normal(rows, heads * size, seed=40)} | {name: mixed[name] for name in ("r", "k", "v", "v_first")}
 
     def names(self, device: Device, rows: int, tuning: Tuning) -> list[str]:
-        """The dispatches that a plan of it has."""
+        """Returns the dispatches of its plan."""
         plan, _, _ = self.record(device, self.inputs(rows), rows, tuning)
         return [dispatch.pipeline.name for dispatch in plan.dispatches]
 
 
 def kept(values: np.ndarray, fmt: Format) -> Stored:
-    """Floats in a float format."""
+    """Rounds floats to a float format."""
     if fmt.name == "BF16":
         halves = (values.view(np.uint32) >> 16).astype(np.uint16)
         return Stored(fmt, halves.view(np.uint8).reshape(len(values), -1), values.shape)

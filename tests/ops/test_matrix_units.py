@@ -71,13 +71,13 @@ def test_batches_decode_on_matrix_units(name, rows):
     ("name", "rows", "there"), [("gpt-oss-20b", 8, False), ("gpt-oss-20b", 16, True), ("qwen3-30b-a3b", 32, False)]
 )
 def test_experts_of_mxfp4_decode_on_matrix_units_from_fewer_choices_on(name, rows, there):
-    """Whose bytes are no integers, so that other kernels make floats of them for each choice."""
+    """MXFP4 has no integer weights, so other kernels convert them to floats for each choice."""
     with open_synthetic(name) as file:
         assert (EXPERTS in kernels_of(file, rows, prefill=False)) == there
 
 
 def test_gate_and_up_of_phi4_are_one_round_of_workgroups_on_an_h200():
-    """35,840 rows: by two workgroups of eight subgroups on each of 132 multiprocessors, they would be a second one."""
+    """For 35,840 rows, two workgroups of eight subgroups on each of 132 multiprocessors would need a second round."""
     with open_synthetic("phi4-14.7b-q4_k_m") as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
     assert {row.workgroups for row in step.dispatches if "ffn_gate_up" in row.name} == {132}
@@ -85,7 +85,7 @@ def test_gate_and_up_of_phi4_are_one_round_of_workgroups_on_an_h200():
 
 @pytest.mark.parametrize(("coherent", "rows", "count"), [(True, 16, 132), (True, 32, 128), (False, 16, 107)])
 def test_columns_are_cut_where_rows_cannot_be_shared_out_evenly(coherent, rows, count):
-    """5,120 rows are 320 fragments, three for each of 132 multiprocessors, of which 25 then have nothing to do."""
+    """5,120 rows are 320 fragments, three for each of 132 multiprocessors. In the last round, 25 would have no work."""
     can = replace(WITH_MATRIX_UNITS, coherent=coherent)
     with open_synthetic("phi4-14.7b-q4_k_m") as file:
         step = record_step(file, can, tuning_with_matrix_units(), Step(rows))
@@ -94,7 +94,7 @@ def test_columns_are_cut_where_rows_cannot_be_shared_out_evenly(coherent, rows, 
 
 
 def attending(file: GGUFFile, rows: int, context: int, kv: str = "f16") -> set[str]:
-    """The kernels that attend in decode."""
+    """Returns the kernels of attention in decode."""
     step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, kv=kv, context=context))
     return {row.kernel.partition(".")[0] for row in step.dispatches if "attention_decode" in row.kernel}
 
@@ -112,7 +112,7 @@ def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_lon
     ("rows", "context", "split"), [(64, 32768, True), (128, 32768, True), (512, 32768, False), (64, 512, False)]
 )
 def test_a_question_far_into_a_conversation_attends_in_runs_that_are_joined(rows, context, split):
-    """Else few workgroups walk through the whole context: 64 rows of Llama 8B have 32 of them."""
+    """Otherwise, few workgroups would read the whole context: 64 rows of Llama 8B have 32 of them."""
     with open_synthetic("llama-8b-q4_k_m") as file:
         step = record_step(
             file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, prefill=True, context=context)
@@ -140,7 +140,7 @@ def test_keys_and_values_in_float32_are_not_rounded():
 
 
 def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
-    """The kernels of a layer for a number of sequences."""
+    """Returns the kernels of a layer for a number of sequences."""
     with open_synthetic(name) as file:
         step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows))
     return [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 4]
@@ -148,19 +148,19 @@ def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
 
 @pytest.mark.parametrize(("name", "rows"), [("llama-8b-q4_k_m", 16), ("llama-8b-q4_k_m", 5), ("phi4-14.7b-q4_k_m", 16)])
 def test_a_layer_takes_five_dispatches_in_a_batch(name, rows):
-    """As in a step of one row: what products read is rounded by whatever makes it, the widest of them too."""
+    """As in a step of one row, the producer of an input also rounds it, even the widest."""
     line = "linear/line_gemm"
     assert layer_of_a_batch(name, rows) == [line, "attention/attention_decode", line, line, line]
 
 
 @pytest.mark.parametrize(("name", "there"), [("lfm2-1.2b-q4_k_m", True), ("rwkv7-2.9b-q4_k_m", False)])
 def test_few_short_rows_go_to_matrix_units_where_rounding_them_is_free(name, there):
-    """A token shift is part of what needs it, and its product of few rows is faster without."""
+    """A token shift is fused with its readers. Its product of few rows is faster without matrix units."""
     assert ("linear/subgroup_gemm" in layer_of_a_batch(name, 8)) == there
 
 
 def test_experts_in_a_batch_round_their_input_once():
-    """Gate and up write what down reads, and the sum of answers what the next layer reads."""
+    """Gate and up write the input of down, and the sum of results writes the input of the next layer."""
     layer = layer_of_a_batch("gpt-oss-20b")
     assert layer[-4:] == ["moe/expert_sort", EXPERTS, EXPERTS, "moe/expert_gather"]
     assert layer.count("linear/round_rows") == 1
@@ -193,7 +193,7 @@ def test_a_router_of_a_batch_shares_a_dispatch_with_the_shared_expert(name):
 
 
 def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
-    """Falcon-H1's attention is 1,280 wide; Granite's rows are 1,536, and its experts round them."""
+    """Falcon-H1's attention is 1,280 wide. Granite's rows are 1,536 wide, and its experts round them."""
     falcon, granite = (layer_of_a_batch(name) for name in ("falcon-h1-3.1b-q4_k_m", "granite4-h-tiny-7b-q4_k_m"))
     assert falcon.count("linear/subgroup_gemm") == 6
     assert falcon.count("linear/skinny_gemm") == 1
@@ -204,6 +204,6 @@ def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "qwen3-30b-a3b-q4_k_m"])
 def test_experts_summed_where_they_are_multiplied_round_what_the_next_layer_reads(name):
-    """So its first products are on matrix units, and nothing comes before them."""
+    """So the first products use matrix units without an earlier dispatch."""
     layer = layer_of_a_batch(name)
     assert (layer[0], layer[-1]) == ("linear/subgroup_gemm", "moe/expert_sum_gemv_int")

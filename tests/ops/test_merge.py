@@ -1,4 +1,4 @@
-"""Products of several formats as one dispatch: the same answer, and several dispatches where one cannot hold them."""
+"""Products of several formats in one dispatch: the results are the same. Several dispatches are used if necessary."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def says(g, w, x):
 
 
 def planned(device, rows, merged_rows=4, asked=says):
-    """A plan, and its results."""
+    """Returns a plan and its results."""
     x = {"x": normal(rows, WIDTH)}
     tuning = default_tuning(device.capabilities).changed(merged_rows=merged_rows)
     plan, scratch = record(device, asked, WEIGHTS, x, rows, tuning)
@@ -69,7 +69,7 @@ def test_a_product_of_another_one_has_a_dispatch_of_its_own(device):
 
 
 def multiplied(device, formats):
-    """Products of many rows in one format and of few in another, whose own shapes have other workgroups."""
+    """Products of many rows in one format and of few in another, whose own configurations use other workgroups."""
     size = device.capabilities.subgroup_width if device.capabilities.subgroup_width >= 8 else 1
     integers = gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3) if size > 1 else gemv(64, 8, 2, 1)
     tuning = bare_tuning(gemv(max(16, 2 * size), 8, 2, 1), row_lanes=8, merged_rows=1).preferring(

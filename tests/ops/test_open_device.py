@@ -1,4 +1,4 @@
-"""Matrix units are used where the user wants them and a trial saw them right, and nowhere else."""
+"""Matrix units are used only if the user enables them and a trial succeeded."""
 
 import json
 from contextlib import nullcontext
@@ -28,7 +28,7 @@ ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The options with which devices are opened; each adapter has matrix units."""
+    """Records the options with which devices are opened. Each adapter has matrix units."""
     found = []
 
     class Opened(VirtualDevice):
@@ -46,7 +46,7 @@ def opened(monkeypatch):
 
 @pytest.fixture
 def trial(monkeypatch):
-    """The outcome of a trial, and how often there was one."""
+    """Sets the outcome of a trial, and counts the trials."""
     state = SimpleNamespace(code=0, output="", count=0)
 
     def run(*_args, **_how):
@@ -59,7 +59,7 @@ def trial(monkeypatch):
 
 @pytest.fixture
 def background(monkeypatch):
-    """Processes started for trials; each runs until its `code` is set."""
+    """Records the processes started for trials. Each runs until its `code` is set."""
     started = []
 
     class Process:
@@ -193,7 +193,7 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     ("bits", "wrong"), [(1, {LATENTS}), (2, {STATE_SPACE}), (3, {LATENTS, STATE_SPACE}), (-64, set())]
 )
 def test_a_driver_that_fails_one_separate_kernel_uses_matrix_units_for_the_others(opened, trial, tmp_path, bits, wrong):
-    """Also when the verdict is read again; the wrong one has its plain kernel."""
+    """This holds also when the verdict is read again. The wrong kernel is replaced by its plain one."""
     trial.code, trial.output = driver_verdict.PARTLY_RIGHT + bits, "attention over latents is off by 40%\n"
     for _ in range(2):
         can = open_device(ADAPTER, "on", tmp_path).capabilities

@@ -1,4 +1,4 @@
-"""Every pass on changed examples: what others read is still made, in time, and what a condition excludes stays apart.
+"""Every pass on changed examples: all values are computed before they are read, and conditions prevent wrong fusions.
 
 Changes are generated from what a pass does to its example: each value that it removes gets another reader or becomes an
 output, and at each place of the graph another node reads or replaces each state.
@@ -22,7 +22,7 @@ from tests.ops.test_passes import traced
 
 
 def ready(name: str) -> Recorder:
-    """The example of a pass, rewritten by those before it."""
+    """Returns the example of a pass, rewritten by the earlier passes."""
     recorder = traced(EXAMPLES[name])
     for one in PASSES[: NAMES.index(name)]:
         one.run(recorder.graph, recorder.target)
@@ -38,7 +38,7 @@ def made(graph: Graph) -> list[Value]:
 
 
 def check_sound(graph: Graph) -> None:
-    """Each value that a node reads was written before it, and each output is written."""
+    """Checks that each value is written before a node reads it, and that each output is written."""
     written = {value.root for value in graph.inputs.values()}
     roots = {value.root for value in made(graph)} | written
     assert [node.order for node in graph.nodes] == sorted(node.order for node in graph.nodes)
@@ -51,7 +51,7 @@ def check_sound(graph: Graph) -> None:
 
 
 def vanishing(name: str) -> list[int]:
-    """The places, in the list of all values, of those that a pass removes. Rows of integers are never outputs."""
+    """Returns the indices, among all values, of those that a pass removes. Rows of integers are never outputs."""
     recorder = ready(name)
     before = made(recorder.graph)
     rounded = {value for node in recorder.graph.nodes if isinstance(node.op, Quantise) for value in node.op.writes}
@@ -85,7 +85,7 @@ def test_a_value_that_is_an_output_is_still_made(name):
 
 @dataclass(frozen=True)
 class Touches(Op):
-    """Reads a state and replaces it, or only reads it."""
+    """A node that reads a state and replaces it, or only reads it."""
 
     state: State
     y: Value
@@ -106,7 +106,7 @@ def states_of(graph: Graph) -> list[State]:
 
 
 def order_of_accesses(graph: Graph, state: State, stranger: Node) -> tuple[int, int, int, int]:
-    """How many nodes read and write a state before another node, and after it."""
+    """Counts the nodes that access a state before another node, and after it."""
     at = graph.nodes.index(stranger)
     before, after = graph.nodes[:at], graph.nodes[at + 1 :]
     return (
@@ -166,7 +166,7 @@ def test_two_norms_are_one_only_over_the_same_rows_and_for_readers_that_can_read
 
 
 def test_rows_are_quantised_once_only_if_products_agree_in_all_that_makes_them():
-    """The x, the norm, and the size of integers, of which each is changed for the second product."""
+    """The second product differs in x, in the norm, or in the integer size."""
     assert run("quantise_once", ready("quantise_once")) == 1
 
     def prefixed(op: Gemm) -> Gemm:
@@ -194,7 +194,7 @@ Change = Callable[[Recorder], None]
 
 
 def shape(**values: Any) -> Change:
-    """A step of another shape."""
+    """Returns a step of another shape."""
 
     def change(recorder: Recorder) -> None:
         recorder.graph.shape = replace(recorder.graph.shape, **values)
@@ -211,7 +211,7 @@ def tuning(**values: Any) -> Change:
 
 
 def can(**values: Any) -> Change:
-    """Another device."""
+    """Returns another device."""
 
     def change(recorder: Recorder) -> None:
         target = recorder.target
@@ -221,7 +221,7 @@ def can(**values: Any) -> Change:
 
 
 def apart(recorder: Recorder) -> None:
-    """Each node in a layer of its own."""
+    """Places each node in a layer of its own."""
     for number, node in enumerate(recorder.graph.nodes):
         node.layer = number
 
@@ -231,7 +231,7 @@ def rows(recorder: Recorder) -> int:
 
 
 def most_rows(field: str, less: int) -> Change:
-    """So many rows at most, less than the example has."""
+    """Sets the limit of rows in a tuning field to the example's rows minus `less`."""
     return lambda recorder: tuning(**{field: rows(recorder) - less})(recorder)
 
 

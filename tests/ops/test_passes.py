@@ -43,7 +43,7 @@ SLOTS = 40
 
 
 def says(example: Example, recorder: Recorder) -> dict:
-    """The example said to a recorder."""
+    """Records the example."""
     weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
     x = example.x()
     value = recorder.input("x", x.dtype, x.shape)
@@ -51,7 +51,7 @@ def says(example: Example, recorder: Recorder) -> dict:
 
 
 def traced(example: Example) -> Recorder:
-    """The example as an H200 would record it; nothing is allocated."""
+    """Records the example as for an H200. Nothing is allocated."""
     device = VirtualDevice(replace(LIMITS["h200"], fragment=16 if example.matrix_units else 0))
     weights = laid_together(device, example)
     tuning = example.tuning(device.capabilities)
@@ -73,7 +73,7 @@ def traced(example: Example) -> Recorder:
 
 
 def laid_together(device: VirtualDevice, example: Example) -> Weights:
-    """As `upload_together` does it: weights of one format share a buffer."""
+    """Places weights of one format in a shared buffer, as `upload_together` does."""
     weights, buffers, ends = Weights(device), {}, Counter()
     for name, (kind, shape) in example.weights.items():
         fmt, rows = BY_NAME[kind], int(np.prod(shape[:-1]))
@@ -85,13 +85,13 @@ def laid_together(device: VirtualDevice, example: Example) -> Weights:
 
 
 def shown(about: str) -> dict[str, str]:
-    """The graphs of a docstring, before and after."""
+    """Returns the graphs in a docstring, before and after the pass."""
     blocks = re.findall(r"^ *(before|after)\n((?: +.*\n)+)", about, re.MULTILINE)
     return {when: textwrap.dedent(text) for when, text in blocks}
 
 
 def graphs(name: str) -> tuple[Graph, dict[str, str], int]:
-    """The graph of the example before a pass and after it, and how often it fired."""
+    """Returns the example's graph before and after a pass, and how often the pass fired."""
     recorder = traced(EXAMPLES[name])
     graph, target = recorder.graph, recorder.target
     at = NAMES.index(name)
@@ -135,7 +135,7 @@ def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode)
 
 
 def test_a_product_that_comes_before_adapters_has_its_rows_quantised_in_time():
-    """Adapters of a product that comes later are too late to do it."""
+    """The adapters of a later product are computed too late to be fused."""
     example = EXAMPLES["quantise_beside_adapters"]
     example = replace(example, says=plain_then_adapted, weights={**example.weights, "first": PACKED})
     recorder = traced(example)
@@ -244,14 +244,14 @@ def check_with_and_without(fast_device: Device, name: str, example: Example) -> 
 
 
 def batch_of(example: Example) -> Batch:
-    """Each sequence reads one state and writes another, as the engine has it."""
+    """Returns a batch. Each sequence reads one state and writes another, as in the engine."""
     rows = [(slot, 3, [0]) for slot in range(example.rows)] if example.decode else [(0, 3, [0] * example.rows)]
     pages = {slot: [slot] for slot in range(example.rows)} if example.caches else None
     return Batch.of(rows).placed(pages, states={slot: (slot, SLOTS - 1 - slot) for slot, _, _ in rows})
 
 
 def kv(example: Example) -> dict[str, tuple[np.ndarray, ...]]:
-    """A page of keys and values for each sequence."""
+    """Returns a page of keys and values for each sequence."""
     rng = np.random.default_rng(4)
     shape = {c.name: (len(c.stored), example.rows, PAGE, c.heads, c.size) for c in example.caches}
     return {n: tuple(rng.standard_normal(one).astype(np.float32)) for n, one in shape.items()}
@@ -267,7 +267,7 @@ def whole(buffer: Buffer) -> Slice:
 
 
 def run(device, example, tensors, tuning, without):
-    """The plan without some passes, its results, the states after it, and how often each pass fired."""
+    """Returns the plan without some passes, its results, the states after it, and how often each pass fired."""
     scratch, before = Scratch(device), slots(example)
     states = {name: device.upload(array, "state") for name, array in before.items()}
     pages = {name: tuple(whole(device.upload(a, "kv")) for a in pair) for name, pair in kv(example).items()}
@@ -290,7 +290,7 @@ def run(device, example, tensors, tuning, without):
 
 
 def on_cpu(example: Example, values) -> dict[str, np.ndarray]:
-    """The results of the reference, and the states after it."""
+    """Returns the results of the reference, and the states after it."""
     weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
     states = slots(example)
     reference = Reference(values, states, batch_of(example), kv(example))
@@ -321,7 +321,7 @@ def test_a_mixer_parallel_to_attention_does_not_wait_for_it():
 
 
 def test_a_state_space_shares_the_dispatch_of_parallel_attention():
-    """Five dispatches a layer of one row; of several rows both are dispatches that follow each other."""
+    """A layer has five dispatches for one row. For several rows, both are separate dispatches."""
     with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:
         steps = [record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(rows)) for rows in (1, 4)]
     layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]

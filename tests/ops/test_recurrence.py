@@ -18,7 +18,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def wkv6_case(size: int, own: bool) -> Case:
-    """RWKV-6 with its bonus and norm, or QRWKV with fewer heads of keys."""
+    """Returns RWKV-6 with its bonus and norm, or QRWKV with fewer heads of keys."""
 
     def says(g, parameters, states, /, r, w, k, v, gate):
         how = {"vectors": parameters["vectors"], "eps": 64e-5} if own else {}
@@ -35,7 +35,7 @@ def wkv6_inputs(rows: int, size: int, own: bool) -> Arrays:
 
 
 def delta_case(size: int, kind: str) -> Case:
-    """Of Qwen3.5, Qwen3-Next, Kimi Linear and Ling 3."""
+    """Returns the delta rule of Qwen3.5, Qwen3-Next, Kimi Linear and Ling 3."""
     by_channel, bound = kind.startswith("by channel"), -5.0 if kind == "by channel, bounded" else 0.0
     bias = normal(HEADS * size if by_channel else HEADS, seed=2)
     rate = np.exp(normal(HEADS) - 1)
@@ -66,7 +66,7 @@ def delta_inputs(rows: int, size: int, kind: str) -> Arrays:
 
 
 def lightning_case(size: int) -> Case:
-    """Of MiniMax-01."""
+    """Returns the recurrence of MiniMax-01."""
     decays = (0.999, 0.9, 0.4, 1e-3)
 
     def says(g, _, states, /, qkv):
@@ -137,7 +137,7 @@ def test_a_recurrence_stays_finite_and_near_the_reference_over_4096_tokens(fast_
 
 
 def test_the_delta_rule_forgets_what_it_had_stored_for_a_key():
-    """With β = 1 and no decay, S k is v, whatever S k was."""
+    """With β = 1 and no decay, S k equals v for any S k before."""
     size, rows = 16, 3
     k = np.tile(normal(1, size), (rows, 1))
     v = normal(rows, size, seed=1)
@@ -164,7 +164,7 @@ class Decoding(Case):
 @pytest.mark.parametrize("size", [32, 96])  # of a head whose vec4s neighbours may have, and of one whose they never do
 @pytest.mark.parametrize("kind", ["by head", "in one"])
 def test_a_decode_step_that_convolves_equals_the_reference(device, kind, size):
-    """In every mode, with and without enough buffers for it; each sequence reads one state and writes another."""
+    """Tested in every mode, with and without enough buffers. Each sequence reads one state and writes another."""
     channels = (2 * KEY_HEADS + HEADS) * size
     rule = delta_case(size, kind)
 
@@ -220,7 +220,7 @@ def test_rows_are_mixed_with_those_before_as_in_the_reference(device, low):
 
 @pytest.mark.parametrize("rank", [5, 12, 40])
 def test_one_row_of_each_sequence_is_mixed_as_in_the_reference(device, rank):
-    """Lanes share rows of whole vec4s, fewer and more than there are lanes."""
+    """Lanes share rows of whole vec4s. There are fewer or more rows than lanes."""
     batch = batch_of([(slot, slot, 1) for slot in (2, 0, 4, 1, 3)])
     inputs = {"x": normal(5, 96, seed=2), "low": normal(5, 3 * rank, seed=3)}
     case = mix_case(rank)

@@ -1,4 +1,4 @@
-"""The ops that look back in time: GPU equals the reference, sequences stay apart, and chunks do not show."""
+"""Recurrent ops: the GPU equals the reference, sequences are independent, and chunks do not change results."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ Says = Callable[..., dict[str, Any]]  # (ops, weights, states, **inputs) -> outp
 
 
 def batch_of(sequences: Sequence[tuple[int, int, int]], outputs: tuple[int, ...] = ()) -> Batch:
-    """A batch from (slot, start, tokens)."""
+    """Returns a batch from (slot, start, tokens)."""
     batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
     return Batch(batch.ids, batch.segments, outputs or batch.outputs)
 
@@ -52,15 +52,15 @@ class Case:
         self.states = {state.name: state for state in states}
 
     def load(self, device: Device) -> Weights:
-        """The parameters on a device."""
+        """Loads the parameters on a device."""
         return upload_weights(device, self.weights)
 
     def slots(self, seed: int = 0) -> Arrays:
-        """Some state in every slot."""
+        """Returns random states for every slot."""
         return {name: normal(SLOTS, *state.shape, seed=seed) for name, state in self.states.items()}
 
     def on_cpu(self, slots: Arrays, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[Arrays], Arrays]:
-        """The outputs of each step, and the states after the last."""
+        """Returns the outputs of each step, and the states after the last."""
         slots = {name: array.copy() for name, array in slots.items()}
         outputs = []
         for batch, inputs in steps:
@@ -71,7 +71,7 @@ class Case:
     def record(
         self, device: Device, inputs: Arrays, rows: int = ROWS, tuning: Tuning | None = None
     ) -> tuple[Plan, Scratch, dict[str, Slice]]:
-        """The plan, its scratch memory and its states."""
+        """Returns the plan, its scratch memory and its states."""
         scratch = Scratch(device)
         buffers = {
             name: device.buffer(SLOTS * int(np.prod(state.shape)) * 4, "states") for name, state in self.states.items()
@@ -98,7 +98,7 @@ class Case:
         rows: int = ROWS,
         tuning: Tuning | None = None,
     ) -> tuple[list[Arrays], Arrays]:
-        """As `on_cpu`, over poisoned memory; what no row or output of the step owns must stay untouched."""
+        """Returns the same as `on_cpu`, over poisoned memory. Memory outside the step must not change."""
         plan, scratch, slices = self.record(device, steps[0][1], rows, tuning)
         for name, array in slots.items():
             device.write(slices[name].buffer, array)
@@ -121,7 +121,7 @@ class Case:
         return outputs, after
 
     def assert_same(self, device: Device, steps: Sequence[tuple[Batch, Arrays]], **how: Any) -> None:
-        """Outputs and states of both interpreters agree, and untouched slots keep their bytes."""
+        """Checks that outputs and states of both interpreters agree, and that other slots do not change."""
         slots = self.slots()
         expected, expected_after = self.on_cpu(slots, steps)
         got, after = self.on_gpu(device, slots, steps, **how)
@@ -137,7 +137,7 @@ class Case:
 
 
 class PackedCase(Case):
-    """The same with some of its matrices in Q8_0, for kernels of integers."""
+    """A case with some matrices in Q8_0, for integer kernels."""
 
     def __init__(self, says: Says, weights: Arrays, states: Sequence[State], packed: Sequence[str]) -> None:
         if packed:
@@ -224,7 +224,7 @@ def mix_case(heads: int, size: int, *, gate: bool = True, first: bool = False) -
 
 
 def mix_inputs(rows: int, heads: int, size: int, seed: int = 0) -> Arrays:
-    """As a model makes them: decays near 1, rates between 0 and 1."""
+    """Returns inputs as in a model: decays near 1, rates between 0 and 1."""
     shape = rows, heads * size
     names = "r", "k", "v", "gate", "v_first"
     rates = {"a": 1.0, "v_gate": 1.0, "w": -2.0}
@@ -366,7 +366,7 @@ def test_what_follows_pick_runs_over_the_picked_rows(device, width):
 
 
 def ahead_case(width: int, says: Callable[..., Any]) -> Case:
-    """Products of mixed rows; the last adds x, as in a layer."""
+    """Products of mixed rows. The last adds x, as in a layer."""
     weights = {"weight": normal(width) + 1, "bias": normal(width, seed=1), "mix": normal(2, width, seed=2)}
     halves = {"half": normal(80, width, seed=7).astype(np.float16)}
     weights |= halves | {"first": normal(width, width, seed=5) / 8, "second": normal(width, width, seed=6) / 8}
@@ -385,7 +385,7 @@ def mixed_by_all(g, w, x, a, b):
 
 
 def mixed_by_some(g, w, x, a, b):
-    """The product of b does not mix rows."""
+    """Only the product of b does not mix rows."""
     first = g.linear(a, w["first"])
     return {"first": first, "b": g.activate(b, "relu2"), "y": g.linear(first, w["second"], add=x)}
 
@@ -395,12 +395,12 @@ def never_added(g, w, _, a, b):
 
 
 def added_at_once(g, w, x, a, b):
-    """A product reads the state that another row of it would replace."""
+    """A product reads the state that another of its rows would replace."""
     return {"first": g.linear(b, w["first"]), "y": g.linear(a, w["second"], add=x)}
 
 
 def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
-    """Steps of one row, each with its position, the state that it reads, and the one that it writes."""
+    """Returns steps of one row, each with its position, and the states that it reads and writes."""
     batches = [
         batch_of([(written, start, 1)]).placed(states={written: (read, written)}) for start, read, written in steps
     ]
@@ -444,14 +444,14 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
 
 
 def mixing(device: Device, kinds: Sequence[str] = FIRST_MIXERS) -> list[Tuning]:
-    """Each kernel that norms on the way, in these configurations."""
+    """Returns each kernel that norms while reading, in these configurations."""
     plain, shapes = default_tuning(device.capabilities), gemm_configs(device)
     exact = [shapes[name] for name in kinds if name in shapes and shapes[name].activations != "int8"]
     return [plain.only(config).changed(fuses_token_shift=True) for config in exact]
 
 
 def two_halves(g, w, s, x):
-    """A row that products add to, and the next norm of it."""
+    """Products add to a row, which is normed afterwards."""
     with g.layer(0):
         a, b = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["one"])
         early, half = g.linears([a, b], [w["first"], w["half"]])

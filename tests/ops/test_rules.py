@@ -1,4 +1,4 @@
-"""Each rule fires on its example, and does not where any one of its conditions is not met."""
+"""Each rule fires on its example, but not if any of its conditions is false."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ BIAS = Weight("gain", (64,))
 
 
 def matched(rule: Rule[Any, Any]) -> Pair[Any, Any]:
-    """The first two nodes of its example that the rule would fuse."""
+    """Returns the first two nodes of its example that the rule would fuse."""
     recorder = traced(EXAMPLES[rule.name])
     graph, target = recorder.graph, recorder.target
     for one in PASSES[: NAMES.index(rule.name)]:
@@ -54,7 +54,7 @@ def reader(**fields: Any) -> Break:
 
 
 def gemm(node: str, rewrite: Callable[[Gemm], Gemm]) -> Break:
-    """Another product in a node."""
+    """Replaces the product of a node."""
 
     def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
         one: Node = getattr(pair, node)
@@ -65,7 +65,7 @@ def gemm(node: str, rewrite: Callable[[Gemm], Gemm]) -> Break:
 
 
 def shape(**fields: Any) -> Break:
-    """A step of another shape."""
+    """Replaces the shape of the step."""
 
     def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
         pair.graph.shape = replace(pair.graph.shape, **fields)
@@ -75,7 +75,7 @@ def shape(**fields: Any) -> Break:
 
 
 def can(**fields: Any) -> Break:
-    """Another device."""
+    """Replaces the device."""
     return lambda pair: replace(pair, target=replace(pair.target, can=replace(pair.target.can, **fields)))
 
 
@@ -84,7 +84,7 @@ def tuning(**fields: Any) -> Break:
 
 
 def at(node: str, **fields: Any) -> Break:
-    """A node at another place."""
+    """Moves a node to another place."""
 
     def changed(pair: Pair[Any, Any]) -> Pair[Any, Any]:
         for name, value in fields.items():
@@ -116,7 +116,7 @@ def state_read_in_between(pair: Pair[Any, Any]) -> Pair[Any, Any]:
 
 
 def first(**fields: Any) -> Callable[[Gemm], Gemm]:
-    """A product with another first matrix."""
+    """Replaces the first matrix of a product."""
     return lambda op: replace(op, products=(replace(op.products[0], **fields), *op.products[1:]))
 
 
@@ -125,7 +125,7 @@ def wider(weight: Weight) -> Weight:
 
 
 class Split:
-    """Weights in two bindings each."""
+    """Splits weights in two bindings each."""
 
     def __init__(self, weights: Any) -> None:
         self.weights = weights
@@ -140,7 +140,7 @@ def in_two_bindings(pair: Pair[Any, Any]) -> Pair[Any, Any]:
 
 
 def with_adapters(pair: Pair[Any, Any]) -> Pair[Any, Any]:
-    """The same norm before A x of adapters."""
+    """Uses the same norm before A x of adapters."""
     x = pair.producer.y
     low = AdapterDown((x,), (BIAS,), Value((1, 8)), (Value((1, 8)),), Value((1, 4)), whole=True)
     return replace(pair, node=replace(pair.node, op=low))

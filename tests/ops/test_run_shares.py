@@ -1,4 +1,4 @@
-"""Runs of the context: rows alike have as many, a long row among short ones has more, and each has a workgroup."""
+"""Runs of the context: similar rows have equally many, a long row has more, and each run has a workgroup."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ GRAIN = 32
 
 
 def most_runs(shares: RunShares, lengths: list[int]) -> list[int]:
-    """The rule of `attention/runs/shared_out`."""
+    """Computes the rule of `attention/runs/shared_out`."""
     size = max(GRAIN, -(-sum(lengths) // shares.further))
     unlike = max(lengths) > shares.even * size
     return [min(max(-(-one // size), shares.even), shares.most) if unlike else shares.even for one in lengths]
@@ -62,7 +62,7 @@ def test_a_window_has_even_runs(fast_device):
 
 
 def test_the_last_workgroup_joins_the_further_runs_of_a_long_row(fast_device, monkeypatch):
-    """Each row is right, and those of a plan are run by kernels that share out runs by length."""
+    """Each row is correct. The kernels divide runs by length."""
     if fast_device.capabilities.subgroup_width < 8 or not fast_device.capabilities.coherent:
         pytest.skip("no lanes that surely share a subgroup")
     case, (before, last) = Case(), each_of_several()

@@ -1,4 +1,4 @@
-"""Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what is remembered."""
+"""Sampling on the GPU equals the reference: the candidates, the chosen token, and the sampler state."""
 
 import math
 
@@ -26,7 +26,7 @@ HOT = {"temperature": 1000.0}  # all that stay are about as likely
 
 
 class Both:
-    """One plan that samples rows of V logits, and the reference."""
+    """A plan that samples rows of V logits, and the reference."""
 
     def __init__(self, device, vocabulary, rows, how="any", joins=None):
         self.device, self.vocabulary, self.rows = device, vocabulary, rows
@@ -42,7 +42,7 @@ class Both:
         self.plan = recorder.finish({"chosen": recorder.sample(logits, how=how), "embedded": embedded})
 
     def run(self, logits, draws, masks=None, ids=None):
-        """The tokens that the device chooses; also advances the sampler state of the reference."""
+        """Returns the tokens that the device chooses, and advances the sampler state of the reference."""
         for buffer in self.scratch.buffers:
             self.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
         rows = len(logits)
@@ -53,7 +53,7 @@ class Both:
         return self.plan.read("chosen", rows)
 
     def check(self, logits, draws, masks=None):
-        """Both choose the same; the tokens."""
+        """Checks that both choose the same tokens, and returns them."""
         got = self.run(logits, draws, masks)
         expected = sample(logits, Drawing(self.host, draws, masks))
         assert got[:, 0].tolist() == expected[:, 0].tolist()
@@ -64,7 +64,7 @@ class Both:
 
 
 def rows_of(count, first=0, seed=11, **settings):
-    """Draws of one request, from number `first` on."""
+    """Returns draws of one request, from number `first` on."""
     row = draw_row(SamplingParams(**settings), seed, 0)
     rows = np.repeat(row[None], count)
     rows["number"] = np.arange(first, first + count)
@@ -144,7 +144,7 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.99])
 def test_few_tokens_in_many_blocks_are_cut_exactly(device, top_p):
-    """Where few are listed, and where they are found by bins; of one row and of many."""
+    """Few candidates are listed, or found by bins, for one row and for many."""
     logits = np.stack([np.random.default_rng(row).permutation(normal(LARGE, spread=0.5)) for row in range(4)])
     great = np.random.default_rng(9).permutation(LARGE)[:40]
     logits[:, great] += np.linspace(8, 14, 40, dtype=np.float32)
@@ -213,7 +213,7 @@ def test_penalties_look_back_as_the_reference_does(device):
 
 @pytest.mark.parametrize(("vocabulary", "joins"), [(6, True), (1025, False), (3000, True)])
 def test_biases_are_added_before_all_else_and_to_their_rows_alone(device, vocabulary, joins):
-    """From one to all tokens, at the ends of words and blocks, of rows beside others that have none."""
+    """One to all tokens have a bias, at the ends of words and blocks. Other rows of the step have none."""
     some = {token: (-1) ** token * 2.5 for token in (0, 31, 32, 63, 1023, 1024, vocabulary - 1) if token < vocabulary}
     ways = [
         {"logit_bias": {vocabulary - 1: 100.0}, "temperature": 0},

@@ -35,7 +35,7 @@ def test_a_tuning_without_matrix_units_uses_them_on_request(monkeypatch):
 
 
 def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_left_where_it_fails(monkeypatch):
-    """Wherever a tuning has it: on the device of a user who tuned it, too."""
+    """Any tuning may use such a configuration, including one made on a user's device."""
     can = LIMITS["h200"]
     plain, device = without_integers(default_tuning(can)), VirtualDevice(can)
     products = [config for _, config in gemm_trials(can).values() if config.tried_at_start]

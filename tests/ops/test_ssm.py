@@ -1,4 +1,4 @@
-"""State space models: GPU equals the reference, sequences stay apart, and chunks do not show."""
+"""State space models: the GPU equals the reference, sequences are independent, and chunks do not change results."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,7 +63,7 @@ def sigmoid(x):
 
 
 def test_ssd_is_what_the_paper_says():
-    """Head by head and token by token, in float64."""
+    """Computed head by head and token by token, in float64."""
     heads, groups, size, columns = 4, 2, 8, 12
     case, inputs = ssd_case(heads, groups, size, columns), ssd_inputs(6, heads, groups, size, columns)
     states = {"ssm": np.full((1, heads, size, columns), np.nan, np.float32)}
@@ -111,7 +111,7 @@ def on_units(device):
 
 @pytest.mark.parametrize("sizes", [(4, 2, 64, 128), (2, 1, 32, 256)])
 def test_chunks_on_matrix_units_keep_states_on_the_way_and_rows_of_any_size(fast_device, sizes):
-    """Rows of x, B and C differ by orders of magnitude; two sequences verify guesses beside one that reads a prompt."""
+    """Rows of x, B and C differ by orders of magnitude. Two sequences verify drafts while another reads a prompt."""
     if not fast_device.capabilities.fragment:
         pytest.skip("this device has no matrix units; pytest --matrix-units opens those of Mesa 26.2")
     case, batch = ssd_case(*sizes), batch_of([(0, 7, 3), (2, 0, 140), (1, 4, 9)])
@@ -159,7 +159,7 @@ def test_a_recurrence_of_one_row_each_equals_the_reference(device, name):
 
 @pytest.mark.parametrize(("sizes", "bias"), [((4, 2, 64, 128), "bias of conv"), ((5, 1, 32, 24), None)])
 def test_a_decode_step_that_convolves_equals_the_reference(device, sizes, bias):
-    """The convolution has no dispatch of its own; each sequence reads one state and writes another."""
+    """The convolution has no separate dispatch. Each sequence reads one state and writes another."""
     heads, groups, size, columns = sizes
     rule, inner = ssd_case(*sizes), heads * size
     channels = inner + 2 * groups * columns

@@ -1,4 +1,4 @@
-"""Which kernels accept which stages, as docs/fusion.md shows it; and what stages say of themselves.
+"""The table in docs/fusion.md of kernels and the stages that they accept; and the properties of stages.
 
 python -m tests.ops.test_stages    # writes the table
 """
@@ -32,7 +32,7 @@ def cell(kernel, form: str, parts) -> str:
 
 
 def table() -> str:
-    """Stages by kernels. A kernel that reads quantised rows has them normed before."""
+    """Returns the table of stages by kernels. Kernels that read quantised rows have them normed earlier."""
     kernels = [*PRODUCTS, SPLITK_REDUCE]
     names = [f"`{kernel.name.rpartition('/')[2]}`" for kernel in kernels]
     lines = [f"{HEAD} {' | '.join(names)} |", "|" + "---|" * (len(names) + 2)]
@@ -48,7 +48,7 @@ def written() -> str:
 
 
 def test_the_table_of_kernels_and_stages_is_that_of_the_docs():
-    """A kernel that has lost a fusion, or gained one, shows here: see the head of this file."""
+    """A kernel that gained or lost a fusion changes the table; the head of this file says how to write it."""
     assert written() == table()
 
 
@@ -94,7 +94,7 @@ FORMAT = ("formats/q8_0", "formats/signed", "formats/vec4s", "formats/runs", "li
 
 
 def test_a_stage_that_a_kernel_has_no_hole_for_is_refused():
-    """It is never left out silently."""
+    """The stage is never omitted silently."""
     with pytest.raises(ShaderError, match="gemm_tile has no hole for linear/prologue/rms_norm"):
         KERNELS["linear/gemm_tile"].check(
             KERNELS["linear/gemm_tile"].complete(

@@ -1,4 +1,4 @@
-"""Somebody who streams the same all the time, whatever happens to others: the text must never change."""
+"""A client that repeats the same stream while other requests run. Its text must never change."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ BYSTANDER = {"prompt": "The sea", "max_tokens": 30, "temperature": 0, "stream": 
 
 
 def told(content: bytes) -> str:
-    """The text of a stream that came to its end."""
+    """Returns the text of a complete stream."""
     found = events(content)
     assert found[-1] == "[DONE]"
     return "".join(choice["text"] for one in found[:-1] for choice in one["choices"])
@@ -22,7 +22,7 @@ def told(content: bytes) -> str:
 
 @contextlib.contextmanager
 def bystander(server: Served, *, model: str | None = None, **headers: str) -> Iterator[None]:
-    """A bystander while the block runs; afterwards nothing is left of any request."""
+    """Runs a bystander during the block. Afterwards, no request may be left."""
 
     def stream() -> str:
         return told(server.request("POST", TEXT, {**BYSTANDER, "model": model}, **headers)[2])

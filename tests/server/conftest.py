@@ -1,4 +1,4 @@
-"""One server for the tests that change nothing of it."""
+"""A server for tests that do not change it."""
 
 from collections.abc import Iterator
 

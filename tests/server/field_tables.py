@@ -1,4 +1,4 @@
-"""The tables of fields in docs/server.md: `python -m tests.server.field_tables` prints them."""
+"""Generates the tables of fields in docs/server.md: `python -m tests.server.field_tables` prints them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -39,7 +39,7 @@ def code(names: Iterable[str]) -> str:
 
 
 def honoured() -> list[str]:
-    """One row for each route, without the fields that all routes have in common."""
+    """Returns one row for each route, without the fields that all routes share."""
     rows = []
     for path, fields in KINDS.items():
         assert fields.ignored.items() >= COMMON_IGNORED.items()
@@ -50,7 +50,7 @@ def honoured() -> list[str]:
 
 
 def others() -> list[str]:
-    """The fields that are ignored or refused. Fields with the same reason and routes share a row."""
+    """Returns the fields that are ignored or refused. Fields with the same reason and routes share a row."""
     kinds: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {"all of these routes": (COMMON_IGNORED, {})}
     kinds |= {path: (fields.ignored, fields.refused) for path, fields in KINDS.items()}
     paths: dict[tuple[str, str], list[str]] = {}
@@ -66,7 +66,7 @@ def others() -> list[str]:
 
 
 def tables() -> str:
-    """All of them."""
+    """Returns all tables."""
     return "\n".join(
         [
             "| route | honoured fields |",

@@ -1,4 +1,4 @@
-"""An engine whose steps are let through one by one, so that a test can look at a request in each stage."""
+"""An engine whose steps a test releases one by one, to examine a request in each stage."""
 
 import threading
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Gate:
 
 @contextmanager
 def gate(server: Served) -> Iterator[Gate]:
-    """A gate before the engine of a server; open at the end."""
+    """Installs a gate before the engine of a server. It is open at the end."""
     engine = server.engine
     held = Gate(engine)
     engine.step = held.step

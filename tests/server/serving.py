@@ -1,4 +1,4 @@
-"""A server in this process, on a free port, and a client that is nothing but sockets."""
+"""A server in this process on a free port, and a minimal client that uses sockets."""
 
 import asyncio
 import contextlib
@@ -42,11 +42,11 @@ class Served:
         return self.llm._driver._engine
 
     def connect(self, timeout: float = PATIENCE) -> http.client.HTTPConnection:
-        """A connection; localhost is how the client calls the server."""
+        """Opens a connection to the server as localhost."""
         return http.client.HTTPConnection("localhost", self.port, timeout=timeout)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
-        """Status, headers and body of a response; JSON is parsed."""
+        """Returns status, headers and body of a response. JSON is parsed."""
         connection = self.connect()
         data = body if isinstance(body, bytes | None) else json.dumps(body)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -60,24 +60,24 @@ class Served:
         return response.status, response.headers, json.loads(content) if is_json else content
 
     def get(self, path: str, **headers: str) -> Any:
-        """The body of what must succeed."""
+        """Returns the body of a request that must succeed."""
         status, _, body = self.request("GET", path, **headers)
         assert status == 200, body
         return body
 
     def post(self, path: str, body: Any, **headers: str) -> Any:
-        """The body of what must succeed."""
+        """Returns the body of a request that must succeed."""
         status, _, answer = self.request("POST", path, body, **headers)
         assert status == 200, answer
         return answer
 
     def stream(self, path: str, body: Any) -> list[Any]:
-        """The data of all events."""
+        """Returns the data of all events."""
         _, _, content = self.request("POST", path, {**body, "stream": True})
         return events(content)
 
     def on_loop(self, function: Any) -> Any:
-        """What a function gives in the server's event loop."""
+        """Runs a function in the server's event loop and returns its result."""
 
         async def call() -> Any:
             return function()
@@ -86,7 +86,7 @@ class Served:
 
 
 def events(content: bytes) -> list[Any]:
-    """The data of server-sent events; the last, which says that it is done, as text."""
+    """Returns the data of server-sent events. The last one, which marks the end, is text."""
     found = []
     for block in content.decode().split("\n\n"):
         data = [line.removeprefix("data: ") for line in block.split("\n") if line.startswith("data: ")]
@@ -95,7 +95,7 @@ def events(content: bytes) -> list[Any]:
 
 
 def load(path: str, progress: Any) -> rwkv_gpu.LLM:
-    """A model in numpy, for two at a time."""
+    """Loads a model in numpy with room for two sequences."""
     return rwkv_gpu.load(path, device="cpu", sequences=2, chunk_size=64, progress=progress)
 
 
@@ -103,7 +103,7 @@ def load(path: str, progress: Any) -> rwkv_gpu.LLM:
 def serving(
     *models: ServedModel, load: Any = load, catalogue: dict[str, Any] | None = None, **config: Any
 ) -> Iterator[Served]:
-    """A server with these models, or with a tiny one, until the block ends."""
+    """Runs a server with these models, or with a tiny one, during the block."""
     settings = replace(ServerConfig(port=0, drain=1.0, sequences=2), **config)
     served = models or (ServedModel("quiet", str(MODEL)),)
     runner = Runner(Service(settings, Catalogue(served if catalogue is None else models, load, **(catalogue or {}))))

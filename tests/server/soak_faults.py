@@ -111,7 +111,7 @@ class Forks:
 
 
 def _refuses(llm: rwkv_gpu.LLM) -> bool:
-    """Whether a model of the parent process says in a child that it is elsewhere."""
+    """True if a model of the parent process says in a child that it is elsewhere."""
     calls = (lambda: llm.generate("a", max_tokens=1), lambda: llm.embed("a"), lambda: llm.generate("a", regex="a+"))
     for call in calls:
         try:

@@ -64,7 +64,7 @@ def speaker(request):
 
 
 def fits(value):
-    """Whether a value is as SCHEMA says."""
+    """True if a value is as SCHEMA says."""
     return (
         set(value) == set(SCHEMA["properties"])
         and isinstance(value["name"], str)

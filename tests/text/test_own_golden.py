@@ -28,7 +28,7 @@ SPACES_BEFORE_DIGITS = re.compile(
 
 
 def comparable(name: str, text: str) -> bool:
-    """Whether llama.cpp's pattern means what the model's own does."""
+    """True if llama.cpp's pattern means what the model's own does."""
     if name == "gpt2 afmoe":
         return SPACES_BEFORE_DIGITS.search(text) is None
     if name not in ASCII_CASE | NO_CASE:

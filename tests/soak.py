@@ -37,12 +37,12 @@ Ask = Callable[[LLM, random.Random], str]
 
 
 def prompt(rng: random.Random) -> str:
-    """Many begin alike, and are long or short."""
+    """Returns a short or long prompt. Many share a prefix."""
     return rng.choice(PREFIXES) + "".join(rng.choices("abc de.\n", k=rng.randrange(60)))
 
 
 def generated(**settings: Any) -> Ask:
-    """A request that is read to the end."""
+    """Reads a request to the end."""
 
     def ask(llm: LLM, rng: random.Random) -> str:
         return llm.generate(
@@ -53,7 +53,7 @@ def generated(**settings: Any) -> Ask:
 
 
 def broken_off(llm: LLM, rng: random.Random) -> str:
-    """Left after a few events."""
+    """Closes a request after a few events."""
     with llm.stream(prompt(rng), temperature=1.0, max_tokens=200) as generation:
         for _ in zip(range(rng.randrange(6)), generation, strict=False):
             pass
@@ -61,13 +61,13 @@ def broken_off(llm: LLM, rng: random.Random) -> str:
 
 
 def dropped(llm: LLM, rng: random.Random) -> str:
-    """Forgotten while it runs."""
+    """Drops the reference to a running request."""
     next(llm.stream(prompt(rng), max_tokens=200), None)
     return "abort"
 
 
 def read_slowly(llm: LLM, rng: random.Random) -> str:
-    """Each event is waited for."""
+    """Waits before it reads each event."""
     generation = llm.stream(prompt(rng), max_tokens=12)
     for _ in generation:
         time.sleep(rng.random() / 200)
@@ -75,7 +75,7 @@ def read_slowly(llm: LLM, rng: random.Random) -> str:
 
 
 def closed_by_another(llm: LLM, rng: random.Random) -> str:
-    """Closed by another thread, at any moment."""
+    """Closes a request on another thread, at any moment."""
     generation = llm.stream(prompt(rng), max_tokens=200)
     timer = threading.Timer(rng.random() / 20, generation.close)
     timer.start()
@@ -85,7 +85,7 @@ def closed_by_another(llm: LLM, rng: random.Random) -> str:
 
 
 def in_asyncio(llm: LLM, rng: random.Random) -> str:
-    """Runs a task, and cancels some."""
+    """Runs tasks in asyncio, and cancels some."""
 
     async def run() -> str:
         task = asyncio.create_task(llm.agenerate(prompt(rng), max_tokens=20))
@@ -101,20 +101,20 @@ def in_asyncio(llm: LLM, rng: random.Random) -> str:
 
 
 def chatted(llm: LLM, rng: random.Random) -> str:
-    """A chat of two turns."""
+    """Runs a chat of two turns."""
     chat = llm.chat(template="chatml", max_tokens=6)
     chat.send(prompt(rng))
     return chat.send("and then?").finish_reason
 
 
 def measured(llm: LLM, rng: random.Random) -> str:
-    """A text that is evaluated."""
+    """Evaluates a text."""
     llm.perplexity(prompt(rng) + " end") if rng.random() < 0.5 else llm.embed(prompt(rng))
     return "length"
 
 
 def refused(llm: LLM, rng: random.Random) -> str:
-    """What no model takes."""
+    """Sends a request that every model refuses."""
     wrong: list[dict[str, Any]] = [
         {"prompt": [1, 2, 1 << 30]}, {"prompt": []}, {"prompt": "a", "top_p": 7}, {"prompt": "a", "regex": "("},
         {"prompt": "a", "schema": {"type": "nothing"}}, {"prompt": "a", "logit_bias": {1 << 30: 1}},
@@ -127,7 +127,7 @@ def refused(llm: LLM, rng: random.Random) -> str:
 
 
 def failing(llm: LLM, rng: random.Random) -> str:
-    """A logits processor that raises, after a while."""
+    """Uses a logits processor that raises after a while."""
     steps = rng.randrange(5)
 
     def processor(_ids: Any, logits: Any) -> Any:
@@ -168,7 +168,7 @@ KINDS: dict[str, tuple[Ask, set[str]]] = {
 
 @dataclass(frozen=True)
 class Standing:
-    """What is taken of everything that can run out."""
+    """The resources in use, of every kind that can run out."""
 
     pages_and_states: tuple[int, int]  # that are free
     slots: int  # that are free
@@ -180,7 +180,7 @@ class Standing:
 
     @classmethod
     def of(cls, llm: LLM) -> "Standing":
-        """Of a model that has nothing to do, once nothing is kept of requests that have ended."""
+        """Measures an idle model, once no data of ended requests are cached."""
 
         def look(engine: Any) -> tuple[tuple[int, int], int, int]:
             engine.prefixes.clear()
@@ -198,7 +198,7 @@ class Standing:
         return cls(*llm._driver.call(look), descriptors() - pipes, threads, helpers, resident())
 
     def lost(self, before: "Standing") -> list[str]:
-        """What is missing since."""
+        """Returns the resources that are missing since an earlier measurement."""
         lines = [
             f"{name}: {getattr(self, name)}, at the start {getattr(before, name)}"
             for name in ("pages_and_states", "slots", "requests")
@@ -217,7 +217,7 @@ class Standing:
 
 
 def soak(llm: LLM, requests: int, threads: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
-    """Asks so much of a model; how it ended, by kind, and what is wrong afterwards."""
+    """Sends requests to a model. Returns their results by kind, and the errors found afterwards."""
     ended: Counter[str] = Counter()
     wrong: list[str] = []
 
@@ -250,7 +250,7 @@ def soak(llm: LLM, requests: int, threads: int, seed: int = 0) -> tuple[Counter[
 @click.option("--model", default=None, help="A model file; two tiny ones where none is given.")
 @click.option("--seed", default=0)
 def main(requests: int, threads: int, device: str, model: str | None, seed: int) -> None:
-    """Soaks a model, and says what is left."""
+    """Soaks a model, and prints the results."""
     lost = []
     for path in [model] if model else [golden("tiny-rwkv7.gguf"), golden("tiny-llama.gguf")]:
         with rwkv_gpu.load(path, device=device, sequences=8, chunk_size=64) as llm:

@@ -1,4 +1,4 @@
-"""After requests of all kinds, and after many models, all is as at the start: the short form of `tests.soak`."""
+"""The short form of `tests.soak`: after many requests and many models, no resource is missing."""
 
 import gc
 from typing import Any
@@ -30,7 +30,7 @@ def test_requests_of_all_kinds_leave_nothing_behind_on_a_device(adapter):
 
 
 def used_after(loads: int, name: str, **options: Any) -> tuple[int, int, int]:
-    """Memory, descriptors and objects of Python after so many models more."""
+    """Returns memory, descriptors and Python objects after further models."""
     before = alive_on_gpus()  # commands of devices that other tests lost stay for ever
     for _ in range(loads):
         with rwkv_gpu.load(golden(f"{name}.gguf"), **options) as llm:
@@ -88,7 +88,7 @@ def test_loading_and_closing_models_on_two_devices_keeps_memory_flat(adapter):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_closed_model_gives_its_devices_back_without_the_collector(adapter, devices):
-    """Else a program that loads one model after another grows until the collector comes by, which may be late."""
+    """Otherwise, a program that loads models in turn grows until the garbage collector runs, which may be late."""
     split = {"split": [1] * devices} if devices > 1 else {}
     gc.collect()
     before = alive_on_gpus()

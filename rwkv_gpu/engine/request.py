@@ -41,7 +41,7 @@ class Request:
     params: SamplingParams = DEFAULT
     grammar: Grammar | None = None
     keep: bool = False  # store prompt and answer, so that a continuation costs only its new tokens
-    images: Sequence[Span] = ()  # in order; their ids are in the place of tokens
+    images: Sequence[Span] = ()  # in order; `ids` has the ids of their rows
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which another continuation may branch off
     salt: Salt = PLAIN  # it shares stored prefixes and images with requests of the same salt
 

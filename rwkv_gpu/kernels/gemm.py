@@ -92,7 +92,7 @@ def _skinny_trials(can: Capabilities) -> dict[str, GemmConfig]:
 
 
 def _skinny_candidates(can: Capabilities, rows: int, precision: str) -> Iterator[GemmConfig]:
-    """Stages as many chunks as fit in 48 KiB."""
+    """Returns configurations that stage as many chunks as fit in 48 KiB."""
     if can.software or not 1 < rows <= 32:
         return
     tb = min(4, 1 << (rows - 1).bit_length())

@@ -1,4 +1,4 @@
-"""System prompts whose prefixes all salts share: their tokens as plain text, and as a message of a chat template."""
+"""System prompts whose cached prefixes all tenants share, as plain text and as a message of a chat template."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

@@ -15,7 +15,7 @@ from .values import Value
 Array = npt.NDArray[Any]
 
 LANES_PER_ROW = 4  # maximum per row of a state; at batch 16, 4 with 64 rows is 1 to 4% faster than 8 with 32
-MOST_ROWS = 64  # maximum rows per workgroup, which then has the minimum of max_invocations
+MOST_ROWS = 64  # maximum rows per workgroup: its lanes are then the guaranteed max_invocations
 BLOCK_FLOATS = 3072  # floats of workgroup memory for a block of tokens: 12 of the guaranteed 16 KiB
 MOST_TOKENS = 16  # maximum tokens of a block
 

@@ -128,7 +128,7 @@ class T5Tokenizer(Tokenizer):
         yield text[at:]
 
     def _best(self, text: bytes) -> list[int]:
-        """The ids of the best path, by dynamic programming over positions; among equal ones, the first found."""
+        """Returns the ids of the best path, by dynamic programming over positions. The first of equal paths wins."""
         scores = [0.0] + [-math.inf] * len(text)
         starts, tokens = [0] * (len(text) + 1), [self._unknown] * (len(text) + 1)
         start = 0

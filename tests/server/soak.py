@@ -44,7 +44,7 @@ STEADY = {"prompt": "The sea", "max_tokens": 12, "temperature": 0, "stream": Tru
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request, and the statuses that it may have."""
+    """A kind of request, and the statuses that are allowed for it."""
 
     path: str
     body: dict[str, Any] | None  # None is a GET
@@ -87,7 +87,7 @@ KINDS = {
 
 
 async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes]) -> str:
-    """One request; how it ended."""
+    """Sends one request. Returns its result."""
     body = b""
     if kind.body is not None:
         varied = "prompt" in kind.body and kind.body is not STEADY and rng.random() < 0.5
@@ -118,7 +118,7 @@ def _text(chunk: bytes) -> bytes:
 
 
 async def ask_for(port: int, seconds: float, clients: int, pause: float, seed: int) -> Counter[str]:
-    """Many clients for so long. A greedy stream whose text changes counts as wrong."""
+    """Runs many clients for some seconds. A greedy stream whose text changes counts as an error."""
     ended: Counter[str] = Counter()
     steady: set[bytes] = set()
     end = time.monotonic() + seconds
@@ -140,7 +140,7 @@ async def ask_for(port: int, seconds: float, clients: int, pause: float, seed: i
 
 
 def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed: int) -> Counter[str]:
-    """Has another process ask."""
+    """Runs clients in another process."""
     command = [sys.executable, "-m", "tests.server.soak", "--client", str(server.port), "--seconds", str(seconds)]
     command += ["--clients", str(options.clients), "--pause", str(options.pause), "--seed", str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
@@ -158,14 +158,14 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
 
 
 def standing(server: Served) -> list[Standing]:
-    """What all models hold when nobody asks, and the one whose device was lost is loaded again."""
+    """Returns the resources of all models when there are no requests. The model whose device was lost is reloaded."""
     models = server.service.catalogue.models
     until(lambda: all(model.llm is not None for model in models))
     return [Standing.of(model.llm) for model in models if model.llm is not None]
 
 
 def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
-    """How requests ended, what is wrong afterwards, and how much memory has grown."""
+    """Returns the results of requests, the errors found afterwards, and the growth of memory."""
     losses, models = Losses(options.seed), (ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA)))
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -189,7 +189,7 @@ def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
 
 
 def soaked(server: Served, options: argparse.Namespace) -> tuple[Counter[str], list[Standing]]:
-    """How requests ended, and what the models held after the warm-up."""
+    """Returns the results of requests, and the resources of the models after the warm-up."""
     end, ended = time.monotonic() + options.seconds, Counter[str]()
     # Caches that are bounded fill with the first thousands of requests, which a busy machine takes long for.
     for round in itertools.count():
@@ -203,7 +203,7 @@ def soaked(server: Served, options: argparse.Namespace) -> tuple[Counter[str], l
 
 
 def main() -> None:
-    """Soaks a server, and prints what is left."""
+    """Soaks a server and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--warm-up", type=float, default=300, help="of these seconds: until memory is read first")

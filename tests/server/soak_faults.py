@@ -27,21 +27,21 @@ AS_PROMISED = 7  # the exit code of a child whose calls were refused
 
 
 def faulty_models(folder: Path) -> tuple[ServedModel, ...]:
-    """A model with finite weights and infinite results, and one whose device is lost after some steps."""
+    """Writes a model with finite weights and infinite results, and one whose device is lost after some steps."""
     overflowing = changed(folder, overflow)
     lost = shutil.copy(LLAMA, folder / f"{LOST}.gguf")
     return ServedModel(OVERFLOWING, str(overflowing)), ServedModel(LOST, str(lost))
 
 
 class Losses:
-    """Loads models. Devices of one of them are lost after a random number of steps, while submitting or waiting."""
+    """Loads models. The devices of one of them are lost after a random number of steps, while submitting or waiting."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self.count = 0
 
     def load(self, path: str, progress: Any) -> rwkv_gpu.LLM:
-        """A model in numpy."""
+        """Loads a model in numpy."""
         llm = load_sound(path, progress)
         if Path(path).stem == LOST:
             self._lose(llm._driver._engine._runner, self._rng.randrange(1, LOST_AFTER), self._rng.random() < 0.5)
@@ -64,7 +64,7 @@ class Losses:
 
 
 class Gone:
-    """A step whose results never come."""
+    """A step whose results never arrive."""
 
     def __init__(self, wait: Any) -> None:
         self.wait = wait
@@ -78,7 +78,7 @@ class Forks:
         self.ended: Counter[str] = Counter()
 
     def once(self) -> None:
-        """One child, and how it ended."""
+        """Forks one child, and returns its result."""
         models = [model.llm for model in self._server.service.catalogue.models if model.llm is not None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks of a process with threads
@@ -92,7 +92,7 @@ class Forks:
 
     @contextmanager
     def each(self, seconds: float) -> Iterator[None]:
-        """Forks until the block ends, where the system can fork."""
+        """Forks repeatedly until the block ends, if the system can fork."""
         over = threading.Event()
 
         def run() -> None:
@@ -111,7 +111,7 @@ class Forks:
 
 
 def _refuses(llm: rwkv_gpu.LLM) -> bool:
-    """True if a model of the parent process says in a child that it is elsewhere."""
+    """True if a model of the parent process raises `Forked` in a child."""
     calls = (lambda: llm.generate("a", max_tokens=1), lambda: llm.embed("a"), lambda: llm.generate("a", regex="a+"))
     for call in calls:
         try:

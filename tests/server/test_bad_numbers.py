@@ -1,4 +1,4 @@
-"""Numbers that are NaN or infinite leave no API: every path of a model that computes them ends with the same error."""
+"""NaN or infinite numbers in a model never reach a client: every API returns the same error."""
 
 import json
 import math
@@ -24,7 +24,7 @@ TEXT = "/v1/completions"
 
 
 def changed(folder, change, name="tiny-llama"):
-    """A model with changed bytes of tensors."""
+    """Returns a model with changed bytes of tensors."""
     parts = take_apart(golden(f"{name}.gguf").read_bytes())
     for tensor in parts.tensors:
         tensor.data = change(tensor)
@@ -41,13 +41,13 @@ def overflow(tensor):
 
 @pytest.fixture(scope="module")
 def overflowing(tmp_path_factory):
-    """A model whose weights are finite, and whose results are not."""
+    """Returns a model whose weights are finite, but whose results are not."""
     return changed(tmp_path_factory.mktemp("overflowing"), overflow)
 
 
 @pytest.fixture(scope="module")
 def overflowing_ranks(tmp_path_factory):
-    """A reranker of that kind."""
+    """Returns such a reranker."""
     return changed(tmp_path_factory.mktemp("ranks"), overflow, "ranking-qwen3")
 
 
@@ -137,7 +137,7 @@ def test_a_log_probability_in_json_is_finite():
 
 
 def test_a_damaged_tensor_is_named_before_the_model_is_loaded(tmp_path):
-    """Whichever tensor has the NaN, in its first block or its last."""
+    """The NaN is in any tensor, in its first block or its last."""
     names = [tensor.name for tensor in take_apart(golden("tiny-llama.gguf").read_bytes()).tensors]
     for number, wanted in enumerate(names[:: len(names) // 8]):
 

@@ -1,4 +1,4 @@
-"""Bodies of requests that are almost sound, for every API: none of them is an error of the server's."""
+"""Almost valid request bodies for every API: none of them causes an internal server error."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ COUNT = 150  # of some 2,500
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a body."""
+    """Returns the paths of all values in a body."""
     yield at
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
@@ -69,7 +69,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(body: Any, at: tuple[Any, ...], value: Any) -> Any:
-    """The body with another value in one place."""
+    """Returns the body with another value in one place."""
     if not at:
         return value
     whole = inner = copy.deepcopy(body)

@@ -24,7 +24,7 @@ CHAT = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in mes
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """A tiny model with a template that knows tools."""
+    """Loads a tiny model with a template that supports tools."""
     data = with_keys(golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", CHAT)])
     with serving(ServedModel("llama", str(written(tmp_path_factory.mktemp("model"), data)))) as served:
         yield served
@@ -67,7 +67,7 @@ def test_forms_that_contradict_are_refused(llama, path, more):
 
 
 def test_an_answer_with_tools_and_a_schema_is_a_call_or_follows_the_schema(llama):
-    """A required call is a call; otherwise both forms may come, and nothing else."""
+    """A required call is returned as a call. Otherwise the answer is a text or a call, and nothing else."""
     tools = [{"type": "function", "function": TOOL}]
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
     body = {"messages": HI, "max_tokens": 120, "tools": tools, "response_format": form, "temperature": 1}

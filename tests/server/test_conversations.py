@@ -1,4 +1,4 @@
-"""Conversations as clients send them back: the prompt that the model gets, and requests that must not fail."""
+"""Conversations as clients send them back: the resulting prompt, and requests that must not fail."""
 
 import logging
 import queue
@@ -21,7 +21,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arg
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server of a tiny model with the template of Qwen3."""
+    """Starts a server of a tiny model with the template of Qwen3."""
     template = template_matrix.load()[0][NAME]
     data = with_keys(golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", template)])
     path = written(tmp_path_factory.mktemp("model"), data)
@@ -34,7 +34,7 @@ def prompt(server: Served, messages: list[dict[str, Any]], **more: Any) -> str:
 
 
 class Lines(logging.Handler):
-    """The fields of log lines, as they come."""
+    """Collects the fields of log lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Lines(logging.Handler):
 
 
 def logged(server: Served, path: str, body: dict[str, Any]) -> str:
-    """The prompt of a request, from its log line."""
+    """Returns the prompt of a request, from its log line."""
     lines, logger = Lines(), logging.getLogger("rwkv_gpu.access")
     level = logger.level
     logger.setLevel(logging.INFO)

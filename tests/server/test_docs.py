@@ -1,4 +1,4 @@
-"""docs/server.md says what the server does."""
+"""docs/server.md describes the server's actual behaviour."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ BODIES = {
 
 
 def test_the_tables_of_fields_are_those_of_the_source():
-    """python -m tests.server.field_tables prints them."""
+    """`python -m tests.server.field_tables` prints the tables."""
     assert tables() in PAGE
 
 

@@ -21,7 +21,7 @@ LONG = {"stream": True, "response_format": {"type": "json_schema", "json_schema"
 
 
 class DownAtFirst(MemoryStore):
-    """A store that is not there until it is told so."""
+    """A store that is unavailable until a test enables it."""
 
     down = True
 
@@ -41,7 +41,7 @@ def opened(store: MemoryStore, **more: Any) -> rwkv_gpu.LLM:
 
 
 def test_a_drained_server_leaves_all_its_conversations_in_the_store():
-    """One that has ended while the store was down, and one that is cut off when the time to drain is over."""
+    """One chat ended while the store was unavailable, and another is still running when the time to drain is over."""
     store = DownAtFirst()
     config = replace(ServerConfig(port=0, sequences=8), drain=2.0)
     catalogue = Catalogue([ServedModel("quiet", str(MODEL))], lambda _, progress: opened(store, progress=progress))

@@ -1,4 +1,4 @@
-"""Who may call, and what a request may be like before anybody looks at what it asks for."""
+"""Authentication, and the checks of a request before its content is read."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def locked():
 
 
 def raw(server: Served, data: bytes, seconds: float = PATIENCE) -> bytes:
-    """What comes back for some bytes."""
+    """Sends some bytes. Returns the response."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
         connection.sendall(data)
         found = b""
@@ -180,7 +180,7 @@ def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
     ids=["length", "chunks", "get", "unknown route", "refused"],
 )  # fmt: skip
 def test_a_body_that_trickles_has_a_deadline_also_where_it_is_not_read(monkeypatch, line, piece, expected):
-    """Each byte comes in time; the whole body does not."""
+    """Each byte arrives in time, but the whole body does not."""
     monkeypatch.setattr("rwkv_gpu.server.body.PATIENCE", 0.3)
     with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         host = b"evil" if b"evil" in line else b"localhost"
@@ -238,7 +238,7 @@ UPGRADE = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings
 def asking(
     path: str, body: bytes | None = None, more: str = "", version: str = "1.1", host: str = "localhost"
 ) -> bytes:
-    """A request as bytes."""
+    """Returns a request as bytes."""
     length = "" if body is None else f"content-length: {len(body)}\r\n"
     named = f"host: {host}\r\n" if host else ""
     line = f"{'GET' if body is None else 'POST'} {path} HTTP/{version}\r\n"
@@ -246,7 +246,7 @@ def asking(
 
 
 def test_a_request_that_offers_another_protocol_is_answered_in_this_one(server):
-    """Java's client offers HTTP/2 with each first request; the body is there, and the connection goes on."""
+    """Java's client offers HTTP/2 with each first request. The body is read, and the connection continues."""
     body = json.dumps(ASK).encode()
     one, last = asking(CHAT, body, UPGRADE), asking("/health", None, "connection: close\r\n")
     for sent in (one + last, asking("/health", None, UPGRADE) * 3 + one + last):
@@ -261,7 +261,7 @@ def test_a_request_that_offers_another_protocol_is_answered_in_this_one(server):
 
 
 def test_http_1_0_gets_no_chunks(server):
-    """A stream ends with its connection; nginx asks so unless it is told otherwise."""
+    """A stream ends with its connection. nginx uses HTTP/1.0 by default."""
     streamed = {**ASK, "stream": True, "temperature": 0}
     texts = []
     for version in ("1.0", "1.1"):
@@ -292,7 +292,7 @@ def test_a_request_names_one_host(server, hosts):
 
 
 def test_only_http_1_0_needs_no_host(locked):
-    """Load balancers ask so; a browser always names the host."""
+    """Load balancers send such requests; a browser always sends a Host header."""
     assert b" 200 " in raw(locked, asking("/health", version="1.0", host="")).splitlines()[0]
     assert b" 401 " in raw(locked, asking("/v1/models", version="1.0", host="")).splitlines()[0]
     assert b" 403 " in raw(locked, asking("/health", None, "connection: close\r\n", host="")).splitlines()[0]
@@ -306,7 +306,7 @@ def test_what_no_route_can_take_is_no_fault_of_the_server(server):
 
 
 def test_a_line_break_behind_a_body_ends_no_stream(monkeypatch):
-    """Some clients send one; it is no head that comes too slowly."""
+    """Some clients send a line break after the body. It must not count as an incomplete head."""
     monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", 0.2)
     with serving() as server:
         body = json.dumps({"prompt": "a", "max_tokens": 3000, "stream": True, "logit_bias": {"0": -1000}, "timeout": 1})

@@ -1,4 +1,4 @@
-"""How a server ends, and how it goes on after its engine was lost."""
+"""The end of a server, and its recovery after its engine was lost."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ LONG = {**ASK, "max_tokens": 400, "logit_bias": {"0": -1000}, "stream": True}
 
 
 def streamed(server: Served, body: dict) -> tuple[threading.Thread, list]:
-    """The events of a stream, which are there when the thread has ended."""
+    """Returns the events of a stream. The list is complete when the thread has ended."""
     found: list = []
     thread = threading.Thread(target=lambda: found.extend(events(server.request("POST", "/v1/completions", body)[2])))
     thread.start()

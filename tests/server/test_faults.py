@@ -1,4 +1,4 @@
-"""What must not harm a server: each fault beside a bystander, whose stream stays what it is alone."""
+"""Faults that must not harm a server: a bystander's stream runs during each, and must not change."""
 
 import json
 import socket

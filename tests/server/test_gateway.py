@@ -1,4 +1,4 @@
-"""What the router of one machine and the front of a Ray cluster have in common, without replicas."""
+"""The common part of the one-machine router and the front of a Ray cluster, without replicas."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ METRICS = Page(0, "cpu", 200, b"# TYPE a gauge\na 1\n")
 
 
 class Recorder(Gateway[int]):
-    """Keeps what it should pass on."""
+    """Records the requests that it should forward."""
 
     def __init__(self, *pages: Page) -> None:
         super().__init__(max_body=1 << 20)
@@ -28,7 +28,7 @@ class Recorder(Gateway[int]):
         return self.found
 
     def ask(self, path: str, body: bytes = b"", root: str = "", **headers: str) -> tuple[int, Any]:
-        """Status and body of what the gateway itself sends; 0 where it sends nothing."""
+        """Returns the status and body that the gateway itself sends; 0 if it forwards the request."""
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients with different keys learn nothing of each other's texts from what the server remembers."""
+"""The server's caches reveal nothing about the texts of a client to clients with other keys."""
 
 import json
 import threading
@@ -30,7 +30,7 @@ def chat(*texts: str, system: str = "", **more):
 
 
 def cached(server, body, key, path="/v1/chat/completions") -> int:
-    """How many tokens of a prompt were not computed."""
+    """Returns the number of cached tokens of a prompt."""
     return server.post(path, body, **key)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
@@ -150,7 +150,7 @@ def test_all_keys_share_a_named_prompt_and_nothing_else(model):
 
 
 def test_token_counts_do_not_reveal_how_another_key_was_answered():
-    """A conversation keeps the token ids of its answers, of which another tokenisation may have fewer."""
+    """A conversation reuses the token ids of its answers. Another tokenisation may have fewer."""
     with keyed(MODELS[0]) as server:
         [whole], [other] = (server.llm.tokenize(text) for text in ("er", "q"))
         letters = chat("Hello", max_tokens=12, regex="(e[rq]){4}", logit_bias={str(whole): -100, str(other): -100})

@@ -19,7 +19,7 @@ MANY_TOKENS = "The sea is wide. " * 60
 
 
 class Asked:
-    """A request that was sent, and whose response is read when the test says so."""
+    """A request whose response is read when the test needs it."""
 
     def __init__(self, server: Served, body: dict, path: str = "/v1/completions", **headers: str) -> None:
         self.connection = server.connect()
@@ -88,7 +88,7 @@ def test_a_client_that_leaves_frees_its_memory_within_two_steps(server, body, st
 
 
 def test_a_client_that_leaves_without_waiting_for_its_first_answer_frees_all(server):
-    """It sent its requests one behind the other: the first is answered, the others are not begun."""
+    """The client sent several requests on one connection. The first is answered, the others are not started."""
     body = json.dumps(LONG).encode()
     one = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     with gate(server) as held:
@@ -150,7 +150,7 @@ def test_a_request_that_takes_too_long_ends_with_an_error():
 
 
 def in_order(arrivals, slots=1):
-    """The names of requests in the order in which they get their slots; each is (name, tokens, seconds waited)."""
+    """Returns request names in the order in which they get slots. An arrival is (name, tokens, seconds waited)."""
 
     async def run():
         queue = Queue(slots, 100, 1 << 30)

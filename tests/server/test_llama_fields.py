@@ -1,4 +1,4 @@
-"""Fields of llama-server, vLLM and Ollama that change what an answer is, and what their clients read from it."""
+"""Fields of llama-server, vLLM and Ollama that change the answer, and fields that their clients read."""
 
 import json
 

@@ -23,7 +23,7 @@ ASK = {"prompt": "The sea", "max_tokens": 2, "temperature": 0}
 
 @contextlib.contextmanager
 def managed(folder, *models, files=None, most=1 << 30, load=load, **config):
-    """A server whose downloads come from a hub on this machine."""
+    """Starts a server whose downloads come from a hub on this machine."""
     with hub_serving({FILE: MODEL.read_bytes()} if files is None else files) as hub:
         store = Store(folder)
         with serving(

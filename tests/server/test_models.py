@@ -89,7 +89,7 @@ def test_where_memory_is_short_the_model_that_was_idle_longest_goes():
     loaded = []
 
     def tight(path, progress):
-        """Room for two."""
+        """Limits memory to two models."""
         loaded[:] = [llm for llm in loaded if llm._finalizer.alive]
         if len(loaded) == 2:
             raise OutOfMemory("no room")

@@ -1,4 +1,4 @@
-"""OpenAI's API over HTTP says what the library says, whole and streamed."""
+"""OpenAI's API over HTTP returns the library's results, whole and streamed."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TEXT = {"prompt": "The sea", "max_tokens": 6, "temperature": 0}
 
 
 def told(chunks, index=0):
-    """The text of an answer in chunks."""
+    """Returns the text of an answer from its chunks."""
     deltas = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
     return "".join(delta["delta"].get("content") or "" if "delta" in delta else delta["text"] for delta in deltas)
 

@@ -1,4 +1,4 @@
-"""Faults of those who run a server and of strangers, each beside a bystander whose stream stays what it is alone."""
+"""Faults of operators and of unknown clients. A bystander's stream runs during each, and must not change."""
 
 import contextlib
 import gzip
@@ -29,27 +29,27 @@ KEYS = {"x_api_key": "first-key"}
 
 
 def begin(port: int, body: dict = BYSTANDER) -> http.client.HTTPConnection:
-    """A request that is sent."""
+    """Sends a request."""
     connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE)
     connection.request("POST", TEXT, json.dumps(body), {"connection": "close"})
     return connection
 
 
 def answer(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
-    """The response to it, once it begins."""
+    """Returns the response of a request as soon as it begins."""
     response = connection.getresponse()
     connection.close()  # when the response is read
     return response
 
 
 def ask(port: int, body: dict) -> http.client.HTTPResponse:
-    """Both."""
+    """Sends a request and returns the response."""
     return answer(begin(port, body))
 
 
 @pytest.fixture(scope="module")
 def locked():
-    """A server with keys and another bystander in it all the time."""
+    """Starts a server with keys, and another bystander during the test."""
     with serving(api_keys=("first-key", "second-key")) as server, bystander(server, **KEYS):
         yield server
 
@@ -81,7 +81,7 @@ def test_a_stream_of_another_key_is_neither_read_nor_stopped_while_others_run(lo
 
 
 def test_the_time_of_a_refusal_does_not_tell_how_much_of_a_key_is_right(locked, monkeypatch):
-    """Digests of one length are compared, with every key, by a function whose time does not depend on what matches."""
+    """The comparison takes the same time for every key: it compares digests of equal length with all keys."""
     compared = []
 
     def compare_digest(one: bytes, other: bytes) -> bool:
@@ -139,7 +139,7 @@ def test_a_crafted_file_in_the_folder_harms_no_bystander(tmp_path):
 
 
 def test_a_full_queue_harms_no_bystander():
-    """Who has a place keeps it: of many at once some get 429, and all others the same text."""
+    """Waiting requests keep their places. Of many new ones, some get 429, and all others the same text."""
     with serving(max_queue=2) as server:
         answers = [(one.status, one.read()) for one in [answer(one) for one in [begin(server.port) for _ in range(12)]]]
         texts = [told(content) for status, content in answers if status == 200]
@@ -168,7 +168,7 @@ def test_an_engine_that_is_lost_harms_no_bystander_of_another_model(error):
 
 
 def test_an_engine_that_is_lost_before_a_request_reaches_it_is_loaded_anew():
-    """The driver has ended, and `start` says so: nobody reads a stream that could."""
+    """The driver has ended, and `start` raises its error. No reader waits for the stream."""
     with serving() as server:
         text, first = server.post(TEXT, ASK)["choices"][0]["text"], server.llm
         first.close()
@@ -179,7 +179,7 @@ def test_an_engine_that_is_lost_before_a_request_reaches_it_is_loaded_anew():
 
 
 def connected(server: Served, stack: contextlib.ExitStack, count: int) -> None:
-    """So many connections: a third idle, a third with half a head, a third with half a body."""
+    """Opens connections: a third are idle, a third send half a head, and a third half a body."""
     for n in range(count):
         one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         if n % 3 == 1:
@@ -189,7 +189,7 @@ def connected(server: Served, stack: contextlib.ExitStack, count: int) -> None:
 
 
 def slow_reader(server: Served, stack: contextlib.ExitStack) -> None:
-    """A stream of thousands of tokens that nobody reads."""
+    """Starts a stream of thousands of tokens and does not read it."""
     body = json.dumps({**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}).encode()
     one = stack.enter_context(socket.socket())
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -229,7 +229,7 @@ def test_a_thousand_connections_do_not_disturb_running_streams(idle, slow, runni
 
 @contextlib.contextmanager
 def process(tmp_path, port: int = 0):
-    """`rwkv-gpu serve` as a process: its handle and port."""
+    """Starts `rwkv-gpu serve` as a process. Yields its handle and port."""
     code = "from rwkv_gpu.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", str(MODEL), "--device", "cpu", "--port", str(port), "--drain=3600"]
     environment = {**os.environ, "RWKV_GPU_CACHE": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""What those who run the server look at."""
+"""Tests of the pages and logs for operators."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_there_is_no_page_that_was_not_shipped(server):
 
 
 def value(text, name, **labels):
-    """A number of the metrics page."""
+    """Returns a number of the metrics page."""
     wanted = "{" + ",".join(f'{key}="{one}"' for key, one in sorted(labels.items())) + "}" if labels else ""
     [line] = [line for line in text.splitlines() if line.startswith(f"{name}{wanted} ")]
     return float(line.rpartition(" ")[2])

@@ -31,7 +31,7 @@ def llama(tmp_path_factory):
 
 
 def named(content):
-    """The events of a stream with names, as (name, data)."""
+    """Returns the events of a stream with names, as (name, data)."""
     found = []
     for block in content.decode().strip().split("\n\n"):
         name, data = block.split("\n")
@@ -198,7 +198,7 @@ def test_ollama_generates_raw_or_by_the_template(llama):
 
 
 def test_ollamas_lines_can_be_read_again(llama):
-    """A line is an event; they have no numbers, as each is JSON."""
+    """Each line is an event. Lines have no numbers, because each is plain JSON."""
     body = {"prompt": "hello", "raw": True, "options": {"num_predict": 5, "temperature": 0}, "resumable": True}
     _, headers, content = llama.request("POST", "/api/generate", body)
     found = lines(content)
@@ -254,7 +254,7 @@ def test_durations_are_those_of_ollama(given, seconds):
 @pytest.mark.parametrize("path", ["/api/generate", "/completion"])
 @pytest.mark.parametrize(("switch", "active"), [(None, False), (0, False), (1, True), (2, True)])
 def test_mirostat_is_off_unless_its_switch_is_on(llama, monkeypatch, path, switch, active):
-    """Clients send all settings: a target beside a switch that is off."""
+    """Clients send all settings: a target together with a switch that is off."""
     asked, prepare = [], llama.llm.prepare_completion
     monkeypatch.setattr(
         llama.llm, "prepare_completion", lambda *a, **given: asked.append(given) or prepare(*a, **given)

@@ -1,4 +1,4 @@
-"""The page as it is sent: one file, and a policy under which nothing else can run. `make test-page` has a browser."""
+"""The page as the server sends it: one file, with a strict content policy. `make test-page` opens it in a browser."""
 
 import base64
 import hashlib

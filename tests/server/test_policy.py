@@ -1,4 +1,4 @@
-"""Which replica answers a request: by session, by stored beginning, by work and speed."""
+"""The choice of a replica for a request: by session, by stored prefix, and by load and speed."""
 
 from collections import Counter
 from random import Random
@@ -38,7 +38,7 @@ def test_idle_replicas_take_turns():
 
 
 def test_unlike_replicas_share_work_by_their_speed():
-    """Requests that all last: each replica ends up with its share of them."""
+    """All requests are long, so each replica ends up with its share of them."""
     speeds = {"server": 8.0, "laptop": 1.0, "desktop": 3.0}
     for draw in (None, Random(3)):
         running: Counter[str] = Counter()

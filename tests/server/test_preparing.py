@@ -1,4 +1,4 @@
-"""Short requests are prepared in the event loop, others on threads; those that come together begin together."""
+"""Short requests are prepared in the event loop, others on threads. Simultaneous requests start together."""
 
 import itertools
 import json

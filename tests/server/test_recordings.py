@@ -1,4 +1,4 @@
-"""The last events of a stream, as they are kept for a client that comes back."""
+"""The last events of a stream, which are stored for a client that reconnects."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from rwkv_gpu.server.streams import Recording, Streams
 
 
 def read(recording: Recording, after: int) -> list[bytes]:
-    """The events after one, of a stream that has ended."""
+    """Returns the events after one of them, from a stream that has ended."""
 
     async def all_of_it() -> list[bytes]:
         return [piece async for piece in recording.read(after)]

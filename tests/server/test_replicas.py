@@ -1,4 +1,4 @@
-"""One server on several devices: conversations stay, a killed replica costs only its running answers and comes back."""
+"""One server on several devices: chats keep their replica, and a killed one loses only running answers and returns."""
 
 import asyncio
 import http.client
@@ -65,7 +65,7 @@ class ServedReplicas(Served):
         self.runner.supervisor.processes[number].kill()  # type: ignore[attr-defined]
 
     def wait_stored(self, *messages: str) -> None:
-        """Waits until the store finds a beginning of a conversation: the state first, then the list that names it."""
+        """Waits until the store has a prefix of a conversation: the state first, then the list that names it."""
         with rwkv_gpu.load(MODEL, device="cpu", sequences=2, chunk_size=64, store=str(self.store)) as llm:
             roles = ("user", "assistant")
             chat = [{"role": roles[n % 2], "content": text} for n, text in enumerate(messages)]
@@ -77,7 +77,7 @@ class ServedReplicas(Served):
         until(lambda: all(one.is_ready for one in self.replicas))
 
     def chat(self, *messages: str, **more: Any) -> tuple[int, Any]:
-        """The replica, and the body, of an answer to messages of user and assistant in turn."""
+        """Sends messages. Returns the replica and the body of the answer."""
         roles = ("user", "assistant")
         body = {"messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(messages)], **more}
         status, headers, answer = self.request("POST", "/v1/chat/completions", {"max_tokens": 4, **body}, **KEY)
@@ -363,7 +363,7 @@ CLIENT = "127.0.0.1" if sys.platform == "darwin" else "127.0.0.2"
 
 
 def logged_client(port: int, log: Path) -> str:
-    """The client that the log has for a request from `CLIENT` that claims to come from elsewhere."""
+    """Returns the logged client of a request from `CLIENT` that claims another origin."""
     connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE, source_address=(CLIENT, 0))
     connection.request("GET", "/v1/models", headers={"X-Forwarded-For": "9.9.9.9", "X-Router-Key": "guess"})
     connection.getresponse().read()

@@ -1,4 +1,4 @@
-"""Documents ranked over HTTP."""
+"""Documents are ranked over HTTP."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def ranking():
 
 @pytest.fixture(scope="module")
 def best():
-    """The numbers of the documents, the best first, and the score of each."""
+    """Returns the numbers of the documents, the best first, and the score of each."""
     with rwkv_gpu.load(MODEL, device="cpu") as llm:
         scores = llm.rerank(QUERY, DOCUMENTS).tolist()
     return sorted(range(len(scores)), key=lambda at: -scores[at]), scores

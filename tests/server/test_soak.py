@@ -1,4 +1,4 @@
-"""After requests of all APIs, a tenth of them broken off, all is as before: the short form of `tests.server.soak`."""
+"""The short form of `tests.server.soak`: after many requests, a tenth of them aborted, no resource is missing."""
 
 from argparse import Namespace
 

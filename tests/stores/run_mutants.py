@@ -29,7 +29,7 @@ TURN = 500  # mutants between two turns of a chat
 
 
 def mutant(value: bytes, others: list[bytes], random: Random) -> bytes:
-    """A damaged value, or one that belongs elsewhere."""
+    """Returns a damaged value, or one that belongs elsewhere."""
     made = bytearray(value)
     match random.randrange(8):
         case 0:
@@ -56,7 +56,7 @@ def mutant(value: bytes, others: list[bytes], random: Random) -> bytes:
 
 
 def foreign_values(states: StoredStates, llm: rwkv_gpu.LLM, ids: list[int]) -> list[bytes]:
-    """Genuine values for the same ids, of another tenant, another secret and another layout."""
+    """Returns genuine values for the same ids, of another tenant, another secret and another layout."""
     store = MemoryStore()
     array = {"x": np.ones(8, np.float32)}
     for secret, tenant, layout in ((KEY, "b", states._layout), (KEY + b"!", "", states._layout), (KEY, "", "another")):
@@ -71,7 +71,7 @@ def values_of(store: MemoryStore) -> list[bytes]:
 
 
 def run(path: Path, count: int, random: Random) -> int:
-    """Tries so many mutants with a model; how many states were found, of lists or states that no mutant had touched."""
+    """Tries mutants with a model. Returns the number of states found in undamaged values."""
     plain = MemoryStore()
     with rwkv_gpu.load(path, device="cpu", sequences=1, store=plain, store_key=KEY) as llm:
         llm.chat_format = llm.chat_format_of("chatml")

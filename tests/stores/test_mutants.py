@@ -1,4 +1,4 @@
-"""Damaged and foreign values of a store mean computing: never an error, never another text."""
+"""Damaged and foreign values in a store are ignored and computed again: no error, and no other text."""
 
 from random import Random
 

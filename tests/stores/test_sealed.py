@@ -1,4 +1,4 @@
-"""A value that was changed, cut, moved or written by others is as if it were not there."""
+"""A value that was changed, cut, moved or written by others counts as absent."""
 
 import random
 

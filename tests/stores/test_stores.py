@@ -1,4 +1,4 @@
-"""What every store promises, and what bounds each of them."""
+"""The guarantees of all stores, and the limits of each."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ from tests.process import PATIENCE
 
 @pytest.fixture(scope="module")
 def valkey_port() -> Iterator[int]:
-    """A server that speaks the protocol of Valkey."""
+    """Starts a server that uses Valkey's protocol."""
     server = TcpFakeServer(("127.0.0.1", 0), server_type="valkey")
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -42,7 +42,7 @@ def valkey_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[ModuleType]:
-    """A cluster of this process."""
+    """Starts a Ray cluster of this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray = pytest.importorskip("ray")
@@ -68,7 +68,7 @@ MAKERS = {
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name == "ray" else name for name in MAKERS])
 def make(request) -> Callable[..., Store]:
-    """A new store, with bounds."""
+    """Returns a new store with limits."""
     return partial(MAKERS[request.param], request)
 
 
@@ -86,7 +86,7 @@ def test_a_store_returns_stored_values_only(store):
 
 
 def test_many_threads_see_whole_values(store):
-    """Windows shows none that is being replaced."""
+    """Windows may hide a value while it is replaced."""
     values = [bytes([n]) * 20_000 for n in range(8)]
 
     def work(n: int) -> bool:

@@ -147,7 +147,7 @@ def test_bases_between_dna_tags_are_tokens_of_six_as_llama_cpp_has_them(text, id
 
 
 def test_every_name_that_llama_cpp_knows_is_known():
-    """The names of llama.cpp's newest version that was looked at (September 2026); `mmbert` is of other converters."""
+    """The names are those of llama.cpp of September 2026. Only other converters write `mmbert`."""
     names = (Path(__file__).parent / "pre_tokenizer_names.txt").read_text().split()
     assert set(names) - PRE.keys() - RAW.keys() == set()
 

@@ -1,4 +1,4 @@
-"""Chat templates of Modelfiles, in Go: the same prompts in jinja2, and what has none is refused by its name."""
+"""Chat templates of Modelfiles, in Go, are converted to jinja2. Features without an equivalent are refused by name."""
 
 import contextlib
 
@@ -127,7 +127,7 @@ def test_what_has_no_translation_is_refused_by_its_name(source, named):
 
 
 def test_hostile_texts_end():
-    """Quadratic work on these would take minutes."""
+    """Quadratic work on these texts would take minutes."""
     for piece in ("{{", "{{- ", '{{"', "{{/*", "{{`", "{{ if 1 }}{{ end }}", "}}", '{{ "\\'):
         with contextlib.suppress(BadTemplate):
             as_jinja(piece * (MOST // len(piece)))

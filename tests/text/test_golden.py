@@ -1,4 +1,4 @@
-"""Tokenisations recorded from llama.cpp: ours are the same, id by id and byte by byte."""
+"""Tokenisations equal llama.cpp's records, id by id and byte by byte."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""An answer held to a form has it, whatever the model would say: the models here are small and untrained."""
+"""A constrained answer always has the required form. The models here are small and untrained."""
 
 import json
 import re
@@ -35,7 +35,7 @@ SCHEMA = {
 
 
 class Speaker:
-    """A model that says what a form allows."""
+    """A random model that generates what a form allows."""
 
     def __init__(self, name):
         with GGUFFile.open(golden(name)) as file:
@@ -45,7 +45,7 @@ class Speaker:
         self.grammars = Grammars(self.tokenizer, model.vocabulary)
 
     def say(self, form, seed=0, after="", max_tokens=250, **settings):
-        """The text of an answer, and why it ended."""
+        """Returns the text of an answer, and its finish reason."""
         grammar = self.grammars.grammar(form, after=after)
         settings = {"temperature": 1.5, "seed": seed, "stop_ids": grammar.stop_ids, **settings}
         params = SamplingParams(max_tokens=max_tokens, **settings)
@@ -64,7 +64,7 @@ def speaker(request):
 
 
 def fits(value):
-    """True if a value is as SCHEMA says."""
+    """True if a value fits SCHEMA."""
     return (
         set(value) == set(SCHEMA["properties"])
         and isinstance(value["name"], str)

@@ -1,4 +1,4 @@
-"""Messages, as they are checked before a template reads them."""
+"""Checks of messages before a template reads them."""
 
 import pytest
 

@@ -19,7 +19,7 @@ TEXTS = st.text("aab bc你好é!x", max_size=40) | st.text(st.characters(exclude
 
 
 def merged(text: str) -> list[str]:
-    """The definition, by brute force over the whole text."""
+    """Merges by the definition, by brute force over the whole text."""
     tokens = FIELDS["tokenizer.ggml.tokens"]
     scores = dict(zip(tokens, FIELDS["tokenizer.ggml.scores"].tolist(), strict=True))
     symbols = list(text.replace(" ", "▁"))
@@ -92,7 +92,7 @@ def test_the_cache_changes_nothing(text):
 
 
 def test_special_tokens_of_phi3_take_the_spaces_behind_them():
-    """As in llama.cpp, which was asked for these ids."""
+    """The expected ids are llama.cpp's."""
     with GGUFFile.open(golden("tiny-phi3.gguf")) as file:
         phi3, plain = (load_tokenizer({**file.metadata, "general.architecture": arch}) for arch in ("phi3", "llama"))
     texts = "<|user|>", "<|end|>", "<|assistant|>", "<s>"

@@ -1,4 +1,4 @@
-"""Stop strings: found wherever the pieces are cut, never shown by halves, nothing held back without need."""
+"""Stop strings are found in any pieces, never shown in part, and delay no more text than necessary."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def run(stops, pieces):
 
 
 def plain(stops, text):
-    """The rule, read out: the text before the first stop that is complete, reading letter by letter."""
+    """Returns the text before the first complete stop, found letter by letter."""
     for end in range(len(text) + 1):
         met = [stop for stop in stops if text[:end].endswith(stop)]
         if met:

@@ -1,4 +1,4 @@
-"""Prompts from messages: what the files' own templates, the built-in ones and Hugging Face's dialect give."""
+"""Prompts from messages, by the files' own templates, the built-in ones and Hugging Face's extensions."""
 
 import warnings
 from datetime import datetime
@@ -386,7 +386,7 @@ def test_a_template_that_is_no_string_is_refused():
 
 
 def test_a_template_that_names_tools_and_leaves_them_out_does_not_know_them():
-    """SmolLM3's wants them in another variable; then they are described in words."""
+    """SmolLM3 expects tools in another variable. Templates without one get them as text."""
     chat = "{% for m in messages %}{{ m.content }}{% endfor %}"
     assert ChatTemplate("{{ tools | tojson if tools }}" + chat).knows_tools
     other = "{{ xml_tools | tojson if xml_tools }}{% set n = tools | length if tools else 0 %}"

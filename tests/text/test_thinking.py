@@ -1,4 +1,4 @@
-"""Thoughts and answers told apart, wherever the pieces are cut."""
+"""Reasoning and answers are separated, for any pieces of text."""
 
 import pytest
 from hypothesis import given
@@ -76,7 +76,7 @@ WRAPS = "<response>", "</response>"
     ],
 )
 def test_what_wraps_an_answer_behind_reasoning_is_no_part_of_it(text, parts):
-    """As in Granite 3.3, however the text is cut."""
+    """Tested with Granite 3.3's marks, in any pieces."""
     for pieces in ([text], list(text)):
         assert run(pieces, wraps=WRAPS) == parts
 
@@ -200,7 +200,7 @@ GEMMA4 = marks_of("<channel|>")
     ],
 )
 def test_an_answer_in_the_marks_of_its_template_is_split(text):
-    """The template shows the marks: the text does, too."""
+    """The template shows the marks, so the text does, too."""
     splitter = marks_of(text).splitter("")
     parts = [part for letter in text for part in splitter.feed(letter)] + splitter.flush()
     assert "".join(part.text for part in parts if part.thinking).strip() == "PLAN"

@@ -1,4 +1,4 @@
-"""From metadata to a tokenizer: what every kind promises, and what is refused."""
+"""Tokenizers from metadata: the guarantees of every kind, and refusals."""
 
 import random
 import time
@@ -122,7 +122,7 @@ def specials(texts: list[str], kinds: list[int]) -> SpecialTokens:
 
 
 def cut_one_after_the_other(text: bytes, texts: list[str], kinds: list[int], parse: bool) -> list[bytes | int]:
-    """The definition: every token through what the longer ones left."""
+    """Finds tokens by the definition: each in the text between the longer ones."""
     parts: list[bytes | int] = [text]
     matched = {USER, CONTROL} if parse else {USER}
     for token in sorted(range(len(texts)), key=lambda i: -len(texts[i])):

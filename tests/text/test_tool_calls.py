@@ -1,4 +1,4 @@
-"""Calls of tools as each family writes them, read back from text that comes in any pieces."""
+"""Tool calls in each family's format are parsed from text in any pieces."""
 
 import json
 

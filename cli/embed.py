@@ -34,9 +34,9 @@ def command(
     model: str, arguments: tuple[str, ...], path: str | None, dimensions: int | None, as_json: bool,
     loading: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Print the embedding of each TEXT as a line of JSON: numbers of length one.
+    """Print the embedding of each TEXT as a line of JSON: a vector of length one.
 
-    They are the mean of the final hidden states of its tokens, or the state of its first or last token if the model
+    It is the mean of the final hidden states of its tokens, or the state of its first or last token if the model
     file says so, as for embedding models.
 
     --json prints one object, as the embeddings API of OpenAI returns it.

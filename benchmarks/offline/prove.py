@@ -99,7 +99,7 @@ def prove_by_mesa(
 @click.option("--since", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
               help="Only shaders whose text is not in FOLDER, which has those of another commit.")  # fmt: skip
 @click.option("--library", type=click.Path(exists=True, path_type=Path), help="Library of DXC or FXC.")
-@click.option("--unoptimised", is_flag=True, help="FXC not as wgpu has it, but faster.")
+@click.option("--unoptimised", is_flag=True, help="Run FXC without the optimisations that wgpu requests.")
 @click.option("--python", default=Path(), type=click.Path(path_type=Path), help="Python with Debian sid's Mesa.")
 @click.option("--gpus", default="", help="GPUs of AMD or Intel; by default all.")
 @click.option("--sizes", is_flag=True, help="The shaders of well-known models, in their true sizes.")

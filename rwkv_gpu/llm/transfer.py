@@ -190,7 +190,7 @@ class Transfer:
     def _is_another(self, answer: Any, start: int) -> bool:
         """True if a response has other bytes than requested: from another offset, or of a file that has changed.
 
-        A changed file with a known sum is refused by that: some servers of one file name it by different tags.
+        If the checksum is known, tags are ignored, because several servers may use different tags for one file.
         """
         place = RANGE.match(answer.headers.get("Content-Range") or "")
         if (

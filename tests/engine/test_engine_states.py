@@ -29,7 +29,7 @@ STOP = 7
 
 
 def next_token(seen) -> int:
-    """The token that follows these tokens."""
+    """Returns the token that follows these tokens."""
     return hash(tuple(seen)) % VOCABULARY
 
 
@@ -172,7 +172,7 @@ class Fake:
 
 
 def alone(ids: list[int], most: int, keep: int | None = None) -> list[int]:
-    """The answer of a request that runs alone. With `keep` it goes on without its middle at the end of the context."""
+    """Returns the answer of a request that runs alone. With `keep`, a full context loses its middle."""
     seen, said = list(ids), list[int]()
     while len(said) < most and (keep is not None or len(seen) < CONTEXT):
         if len(seen) > CONTEXT:

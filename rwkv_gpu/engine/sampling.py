@@ -48,7 +48,8 @@ class Sampler:
         self._history = TokenHistory() if params.dry_multiplier > 0 else None
         self._ids: list[int] = []  # tokens so far, for the processors
         self._mu = 2 * params.mirostat_tau
-        self._drawn_from: tuple[npt.NDArray[Any], npt.NDArray[Any]]  # tokens and scaled logits of the last draw
+        # Tokens, logits and temperature of the last draw
+        self._drawn_from: tuple[npt.NDArray[Any], npt.NDArray[Any], float]
         self._ends = np.array(sorted(params.stop_ids), np.int64)
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),
@@ -94,7 +95,7 @@ class Sampler:
             changed = np.where(allowed(mask, self.vocab_size), changed, np.float32(-np.inf))
         best = int(changed.argmax())
         check(logits, changed, best)
-        self._drawn_from = np.array([best]), np.zeros(1)
+        self._drawn_from = np.array([best]), np.zeros(1), 1.0
         if self.params.temperature == 0:
             token = best
         elif self.params.mirostat_tau > 0:
@@ -147,7 +148,7 @@ class Sampler:
             x = x[kept]
             ids = kept if ids is None else ids[kept]
         tokens = np.arange(len(x)) if ids is None else ids
-        self._drawn_from = tokens, scale(x, self.params.temperature)
+        self._drawn_from = tokens, x, self.params.temperature
         return int(tokens[draw(x, tokens, self.params.temperature, self.seed, self._number)])
 
     def _xtc(self, x: Logits) -> Places:
@@ -163,14 +164,15 @@ class Sampler:
         scaled = scale(x, self.params.temperature)
         kept = surprising(scaled, self._mu)
         p = softmax(scaled[kept])
-        self._drawn_from = kept, scaled[kept]
+        self._drawn_from = kept, scaled[kept], 1.0
         at = draw(scaled[kept], kept, 1.0, self.seed, self._number)
         self._mu -= self.params.mirostat_eta * (-math.log2(float(p[at])) - self.params.mirostat_tau)
         return int(kept[at])
 
     def _after_sampling(self, token: int) -> Sampled:
         """The token with its log probability among those that it was drawn from, and theirs."""
-        tokens, x = self._drawn_from
+        tokens, drawn, temperature = self._drawn_from
+        x = scale(drawn, temperature)
         logprobs = x - x.max() - math.log(float(np.exp(x - x.max()).sum()))
         order = np.argsort(-logprobs, kind="stable")[: self.params.logprobs]
         top = [(int(tokens[at]), float(logprobs[at])) for at in order if np.isfinite(logprobs[at])]

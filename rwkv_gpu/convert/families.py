@@ -1,6 +1,7 @@
 """The families of folders that are converted, by the name in `architectures` of config.json."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gguf
@@ -95,21 +96,11 @@ LLAMA = Family(
     tokens=_llama_tokens,
     computed=_llama3_factors,
 )
-MISTRAL = Family(
-    gguf.MODEL_ARCH.LLAMA,
-    ROTATED | {"max_position_embeddings": 131072, "num_key_value_heads": 8},
-    changes=_paired,
-    keys=_llama_keys,
-    tokens=_llama_tokens,
-    computed=_llama3_factors,
-)
-SMOLLM3 = Family(
-    gguf.MODEL_ARCH.SMOLLM3,
-    ROTATED | {"rope_theta": 2e6, "max_position_embeddings": 32768, "num_key_value_heads": 4},
-    changes=_paired,
-    keys=_llama_keys,
-    tokens=_llama_tokens,
-    computed=_llama3_factors,
+MISTRAL = replace(LLAMA, defaults=ROTATED | {"max_position_embeddings": 131072, "num_key_value_heads": 8})
+SMOLLM3 = replace(
+    LLAMA,
+    architecture=gguf.MODEL_ARCH.SMOLLM3,
+    defaults=ROTATED | {"rope_theta": 2e6, "max_position_embeddings": 32768, "num_key_value_heads": 4},
 )
 QWEN2 = Family(
     gguf.MODEL_ARCH.QWEN2, ROTATED | {"max_position_embeddings": 32768}, keys=pooling, computed=_refuse_llama3

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rwkv_gpu.engine.sampling_params import SPANS, SamplingParams, Span
+from rwkv_gpu.engine.sampling_params import MIROSTAT_TAU, SPANS, SamplingParams, Span
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat_completion import settings_of
 from rwkv_gpu.llm.modelfile import OPTIONS
@@ -44,7 +44,6 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 # Meaning of -1, for fields where it is not a value
 MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}
-MIROSTAT_TAU = 5.0  # for `--mirostat 2` without a target, as in llama.cpp
 
 # Fields of OpenAI's API without effect here
 NOT_OURS = ("model", "user", "metadata", "store", "stream", "stream_options")

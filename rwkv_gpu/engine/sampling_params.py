@@ -40,6 +40,7 @@ class Span:
 
 
 LogitsProcessor = Callable[[npt.NDArray[np.int32], npt.NDArray[np.float32]], npt.ArrayLike]
+MIROSTAT_TAU = 5.0  # target surprise in bits if mirostat is on without one, as in llama.cpp
 IDS = 1 << 31  # upper bound of token ids
 SPANS = {
     "temperature": Span(0, 1000),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine.sampling_params import SPANS
+from ..engine.sampling_params import MIROSTAT_TAU, SPANS
 from ..errors import BadFile, BadInput, printable
 from .completion import own_names
 
@@ -21,7 +21,6 @@ WITHOUT_EFFECT = frozenset({
     "logits_all", "vocab_only", "embedding_only", "penalize_newline", "tfs_z",
 })  # fmt: skip
 IGNORED = ("REQUIRES", "RENDERER", "PARSER")  # for Ollama alone; the model's own template renders and parses here
-MIROSTAT_TAU = 5.0  # target entropy of mirostat, as in llama.cpp and Ollama
 ROLES = ("system", "user", "assistant")
 INSTRUCTION = re.compile(r"[ \t]*([A-Za-z]+)(?:[ \t]+|$)")
 

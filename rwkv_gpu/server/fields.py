@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from rwkv_gpu.engine.sampling_params import MIROSTAT_TAU
 from rwkv_gpu.llm.completion import ALIASES, KNOWN
 
 from .call import Call, Json
@@ -12,7 +13,6 @@ from .errors import ApiError, shown
 # Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
 LONGEST_SALT = 256  # characters
-MIROSTAT_TAU = 5.0  # bits
 SERVING = frozenset({"timeout", "resumable", "cache_salt"})  # handled by the server itself, in all families
 
 

@@ -69,7 +69,7 @@ class ModelsDialog {
     }
   }
 
-  // Sends a request with the admin key, which is asked for once.
+  // Sends a request with the admin key. The page requests the key from the user at the first one.
   async act(path, { method = "POST", body } = {}) {
     this.fail("");
     try {

@@ -63,12 +63,15 @@ def command(
         names = device_names(device)
         if len(names) > 1:
             drafts = drafts.without_head()
+        if drafts.fault:
+            print_text(f"rwkv-gpu: no drafts by the draft model: {drafts.fault}", err=True)
         target = drafts.in_use(target)
         asked = None if chunk_size == "auto" else chunk_size
         rows, context, tokens = room_of(target, DEFAULT_SEQUENCES, asked, context)
         given = None if mmproj is None else Path(mmproj)
         vision = vision_for(file, target, given, finds=not no_mmproj, devices=len(names))
-        wanted = Wanted(file, target, Companions(adapters, drafts.model), offload, rows or "auto", vision)
+        companions = Companions(adapters, drafts.model)
+        wanted = Wanted(drafts.joined or file, target, companions, offload, rows or "auto", vision)
         options: CacheOptions = {
             "context": context, "tokens": tokens, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most
         }  # fmt: skip

@@ -5,11 +5,12 @@ with GGUFFile.open("model.gguf") as f:
     data = f.read(f.tensors["token_embd.weight"])
 """
 
+import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -71,6 +72,20 @@ class GGUFFile(Fields):
         """Replaces keys of the metadata, or adds them."""
         self.metadata = MappingProxyType({**self.metadata, **values})
         self.overridden = {**self.overridden, **values}
+
+    def joined(self, other: "GGUFFile", own: Mapping[str, TensorInfo], more: Mapping[str, TensorInfo]) -> "GGUFFile":
+        """A file of some of its tensors, and of `more` from another, for reading while both are open.
+
+        Errors name the other file.
+        """
+        joined = copy.copy(self)
+        first = len(self._sources)
+        moved = {name: replace(tensor, part=first + tensor.part) for name, tensor in more.items()}
+        joined.tensors = MappingProxyType({**own, **moved})
+        joined.path, joined._path = other.path, other._path
+        joined.nbytes = self.nbytes + sum(tensor.nbytes for tensor in more.values())
+        joined._sources = [*self._sources, *other._sources]
+        return joined
 
     def close(self) -> None:
         for source in self._sources:

@@ -1,4 +1,4 @@
-"""Loads the source of draft tokens for a model: prompt lookup, its own head, or a draft model."""
+"""Loads the source of draft tokens for a model: prompt lookup, a head in its file or another, or a draft model."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,12 @@ from ..engine.speculation.head_drafts import HeadDrafts
 from ..engine.speculation.lookup import PromptLookup
 from ..engine.speculation.proposer import Proposer
 from ..engine.speculation.speculator import Speculator
-from ..errors import BadFile, BadInput
+from ..errors import BadFile, BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
+from ..models.half_files import drafts_by_head
+from ..models.head_files import join_mtp
 from ..models.heads import Head, predicting
 from ..models.layered import Layered
 from ..models.registry import Model, load_generator
@@ -30,6 +32,7 @@ from .load_options import check
 # Maximum tokens of a draft. With the token before them they make 16 rows, which matrix units multiply in the time of 5.
 # For models with a state it is 8, as the state after each row is kept. A head is trained to predict one token.
 DEFAULT_DRAFT, KEPT_DRAFT, HEAD_DRAFT = 15, 7, 3
+SEVERAL = "heads do not draft over several devices"
 PADDING = 512  # ids at the end of a vocabulary that a model of the same family may lack
 
 
@@ -38,7 +41,7 @@ class DraftOptions:
     """The options of `load` about drafts."""
 
     lookup: bool = False
-    path: Path | None = None  # path of the draft model
+    path: Path | None = None  # path of the draft model, or of a head of the model
     tokens: int | None = None  # maximum tokens of a draft; None is the model's default
     heads: bool = True  # whether a head of the model drafts, if no draft model is given
 
@@ -49,9 +52,7 @@ class DraftOptions:
 
     def head(self, model: Model) -> Head | None:
         """The head of the model that drafts."""
-        found = model.file_head if isinstance(model, Layered) else None
-        head = None if found is None else found.head
-        return head if isinstance(head, Head) and self.heads and self.path is None else None
+        return _head_of(model)[0] if self.heads and self.path is None else None
 
     def most(self, model: Model) -> int:
         """Maximum tokens of a draft for a model; 0 without drafts."""
@@ -72,8 +73,9 @@ class Drafts:
     lookup: bool
     file: GGUFFile | None  # file of the draft model
     most: int  # maximum tokens of a draft; 0 without drafts
-    head: Head | None = None  # of the model
-    fault: str = ""  # what is wrong with the draft model, which is not used then
+    head: Head | None = None  # of the model, or of a file of its own
+    joined: GGUFFile | None = None  # the file of the model with the head of another file
+    fault: str = ""  # what is wrong with the draft model or the head of another file, which is not used then
 
     def in_use(self, model: Model) -> Model:
         """The model with its head, if that drafts."""
@@ -83,9 +85,9 @@ class Drafts:
         return predicting(model, self.head)
 
     def without_head(self) -> "Drafts":
-        """The other sources of drafts."""
-        others = self.lookup or self.file is not None
-        return replace(self, head=None, most=self.most if others else 0)
+        """The other sources of drafts. Over several devices, a head would read and write on different ones."""
+        others, fault = self.lookup or self.file is not None, self.fault if self.joined is None else SEVERAL
+        return replace(self, head=None, joined=None, most=self.most if others else 0, fault=fault)
 
     @cached_property
     def model(self) -> tuple[GGUFFile, Model] | None:
@@ -109,32 +111,59 @@ NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
 def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[Drafts]:
     """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context.
 
-    A damaged draft model is not used: the model answers without it.
+    A damaged draft model, or a head that does not fit, is not used: the model answers without it.
     """
     most = options.most(model)
     with contextlib.ExitStack() as stack:
-        opened, fault = None, ""
+        found, fault = None, ""
         if options.path is not None:
-            opened, fault = _opened(options.path, file, stack)
-        if opened is None:
-            options = replace(options, path=None)
-            yield Drafts(options.lookup, None, options.most(model), options.head(model), fault)
+            try:
+                found = _found(options, options.path, file, stack)
+            except BadFile as error:
+                fault = str(error)
+        if found is not None:
+            yield replace(found, most=most if found.head is None or options.lookup else options.tokens or HEAD_DRAFT)
         else:
-            yield Drafts(options.lookup, opened, most)
+            options = replace(options, path=None)
+            yield Drafts(options.lookup, None, options.most(model), options.head(model), fault=fault)
 
 
-def _opened(path: Path, target: GGUFFile, stack: contextlib.ExitStack) -> tuple[GGUFFile | None, str]:
-    """The file of a draft model, or how it is damaged. Raises an error if it does not fit the model."""
+def _found(options: DraftOptions, path: Path, target: GGUFFile, stack: contextlib.ExitStack) -> Drafts:
+    """The drafts by a file. Raises BadFile if it is damaged, or a head that does not fit the model."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
+    opened = stack.enter_context(GGUFFile.open(path))
+    if drafts_by_head(opened):
+        joined, head = _joined(opened, target)
+        return Drafts(options.lookup, None, 0, head, joined)
+    check_vocabulary(path, _tokens(opened), _tokens(target))
+    check_sample(opened)
+    load_generator(opened)
+    return Drafts(options.lookup, opened, 0)
+
+
+def _joined(opened: GGUFFile, target: GGUFFile) -> tuple[GGUFFile, Head]:
+    """The file of a model with the head of another file, and this head. Raises BadFile if it does not fit."""
     try:
-        opened = stack.enter_context(GGUFFile.open(path))
-        check_vocabulary(path, _tokens(opened), _tokens(target))
+        joined = join_mtp(target, opened)
+        if _tokens(opened):
+            check_vocabulary(opened.path, _tokens(opened), _tokens(target))
         check_sample(opened)
-        load_generator(opened)
-    except BadFile as error:
-        return None, str(error)
-    return opened, ""
+        head, fault = _head_of(load_generator(joined))
+    except (BadInput, UnsupportedModel) as error:
+        raise BadFile(str(error)) from None
+    if head is None:
+        arch = target.str("general.architecture")
+        raise BadFile(fault or f"{opened.path}: architecture '{arch}' does not draft by its head; run it without")
+    return joined, head
+
+
+def _head_of(model: Model) -> tuple[Head | None, str]:
+    """The draft head in the file of a model, or the reason why it cannot be used."""
+    found = model.file_head if isinstance(model, Layered) else None
+    if found is None:
+        return None, ""
+    return (found.head, "") if isinstance(found.head, Head) else (None, found.fault)
 
 
 def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> None:

@@ -76,11 +76,14 @@ def _load(
         warn_of_differences(gguf)
         initial = files.first_state(model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(draft_options, gguf, model))
+        if len(choices_of(devices.names)) > 1:
+            drafts = drafts.without_head()
         tokenizer, pooling = load_tokenizer(gguf.metadata), Pooling.of(gguf, encoder=is_encoder(model))
         vision = files.vision(gguf, model, len(devices.names))
         opened = Opened(
-            gguf, drafts.in_use(model), adapters, drafts, has_initial_state=initial is not None, vision=vision
-        )
+            drafts.joined or gguf, drafts.in_use(model), adapters, drafts,
+            has_initial_state=initial is not None, vision=vision,
+        )  # fmt: skip
         loaded = load_runner(opened, devices, room, progress)
         speculator, runner = loaded.speculator(drafts), loaded.runner
         info = Info.of(gguf, runner, loaded.device, room.sequences, loaded.gpus, drafts.fault)
@@ -100,8 +103,6 @@ def _load(
 def load_runner(opened: Opened, devices: DeviceOptions, room: RoomOptions, progress: Progress | None = None) -> Loaded:
     """Loads the model onto the requested devices."""
     choices = choices_of(devices.names)
-    if len(choices) > 1:
-        opened = opened.without_head()  # it would read rows and write keys on different devices
     chunk, cache = room.cache(opened.model, opened.drafts.most, initial=opened.has_initial_state)
     choice = choices[0]
     if len(choices) > 1:

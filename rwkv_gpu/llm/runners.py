@@ -1,8 +1,7 @@
 """Loads a model onto one device: one factory for numpy and one for a GPU. `split_loading` handles several devices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
@@ -16,7 +15,6 @@ from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import refuse_cpu
-from ..models.heads import Predicting
 from ..models.registry import Model
 from ..vision.encoder import tower_bytes
 from ..vision.projector import Vision
@@ -43,11 +41,6 @@ class Opened:
         """Adapters, draft model and projector that share a device with the model."""
         projector = 0 if self.vision is None else tower_bytes(self.vision, device)
         return Companions(self.adapters, self.drafts.model, projector)
-
-    def without_head(self) -> Self:
-        """Returns a copy without the model's head."""
-        model = self.model.model if isinstance(self.model, Predicting) else self.model
-        return replace(self, model=model, drafts=self.drafts.without_head())
 
 
 @dataclass(frozen=True)

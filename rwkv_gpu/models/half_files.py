@@ -14,7 +14,7 @@ DRAFT_HEADS = {
     "eagle3": "an EAGLE-3 draft head",
     "gemma4-assistant": "a draft head of Gemma 4",
 }
-MTP = "only the blocks that predict further tokens (MTP) of a model; open the file of the whole model"
+MTP = "only the blocks that predict further tokens (MTP) of a model; open the model, and give this file with --draft"
 
 
 def half_of(file: GGUFFile) -> str | None:
@@ -32,6 +32,11 @@ def half_of(file: GGUFFile) -> str | None:
     if arch in DRAFT_HEADS:
         return f"{DRAFT_HEADS[arch]}; open the model that it drafts for"
     return _part_of_tensors(file)
+
+
+def drafts_by_head(file: GGUFFile) -> bool:
+    """True for a file of heads that draft for a model in another file."""
+    return file.str("general.architecture", default="") in DRAFT_HEADS or half_of(file) == MTP
 
 
 def refuse_half(file: GGUFFile) -> None:

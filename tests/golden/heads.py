@@ -4,6 +4,7 @@ Only what llama.cpp says of them is kept (`head-*.npz`, by record_heads.py); the
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
+from tests.gguf.parts import Stored, take_apart
 
 HERE = Path(__file__).resolve().parent
 
@@ -124,3 +126,31 @@ def _heads(file: GGUFFile, how: Headed, layers: int) -> dict[str, np.ndarray]:
                 values = 0.1 * random.standard_normal(shape) + ("norm" in short)
             made[f"blk.{layers + head}.{short}"] = values.astype(np.float32 if len(shape) == 1 else np.float16)
     return made
+
+
+def write_apart(folder: Path, name: str, *, says: bool) -> tuple[Path, Path]:
+    """Writes a model without its heads, which still `says` that there are some or not, and a file of these heads."""
+    how = HEADED[name]
+    whole = write_headed(folder / f"whole-{name}.gguf", name).read_bytes()
+    model, mtp = take_apart(whole), take_apart(whole)
+    arch = bytes(model.row("general.architecture").value).decode()
+    blocks = model.row(f"{arch}.block_count")
+    first = blocks.value - how.heads
+
+    def of_head(tensor: Stored) -> bool:
+        block = re.match(rb"blk\.(\d+)\.", tensor.name)
+        return block is not None and int(block[1]) >= first
+
+    model.tensors = [one for one in model.tensors if not of_head(one)]
+    shared = b"token_embd.weight", b"output.weight", b"output_norm.weight"
+    mtp.tensors = [one for one in mtp.tensors if of_head(one) or one.name in shared]
+    if not says:
+        for row in model.rows:
+            if row.name.startswith(arch.encode()) and isinstance(row.value, list) and len(row.value) == blocks.value:
+                row.value = row.value[:first]
+        blocks.value = first
+        model.rows = [row for row in model.rows if row.name != f"{arch}.nextn_predict_layers".encode()]
+    paths = folder / f"model-{name}.gguf", folder / f"mtp-{name}.gguf"
+    for path, parts in zip(paths, (model, mtp), strict=True):
+        path.write_bytes(parts.built())
+    return paths

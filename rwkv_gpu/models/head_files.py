@@ -1,0 +1,65 @@
+"""Draft heads in a file of their own: their tensors join the file of the model that they draft for.
+
+The head takes embedding, last norm and output matrix from the model, even if its own file repeats them.
+"""
+
+import re
+
+import numpy as np
+
+from ..errors import BadFile
+from ..gguf.file import GGUFFile
+
+BLOCK = re.compile(r"blk\.(\d+)\.")
+BLOCKS, HEADS = "block_count", "nextn_predict_layers"  # keys of the metadata
+
+
+def join_mtp(file: GGUFFile, mtp: GGUFFile) -> GGUFFile:
+    """The file of a model with the blocks of an MTP file. Raises BadFile if they are of another model."""
+    arch = file.str("general.architecture")
+    _expect(mtp, "general.architecture", mtp.str("general.architecture"), arch)
+    layers = _blocks(file, arch) - file.int(f"{arch}.{HEADS}", low=0, default=0)
+    blocks, heads = _blocks(mtp, arch), mtp.int(f"{arch}.{HEADS}", low=1, high=_blocks(mtp, arch))
+    _expect(mtp, f"{arch}.{BLOCKS}", blocks - heads, layers)
+    of_heads = {name: tensor for name, tensor in mtp.tensors.items() if _block(name) >= layers}
+    own = {name: tensor for name, tensor in file.tensors.items() if _block(name) < layers}
+    joined = file.joined(mtp, own, of_heads)
+    joined.metadata = {
+        **{key: value for key, value in mtp.metadata.items() if key.startswith(f"{arch}.")},
+        **file.metadata,
+        **_by_block(file, mtp, arch, layers),
+        f"{arch}.{BLOCKS}": blocks,
+        f"{arch}.{HEADS}": heads,
+    }
+    return joined
+
+
+def _block(name: str) -> int:
+    """The number of the block of a tensor; -1 outside of blocks."""
+    found = BLOCK.match(name)
+    return -1 if found is None else int(found[1])
+
+
+def _blocks(file: GGUFFile, arch: str) -> int:
+    return file.int(f"{arch}.{BLOCKS}", low=1, high=1024)
+
+
+def _by_block(file: GGUFFile, mtp: GGUFFile, arch: str, layers: int) -> dict[str, np.ndarray]:
+    """The arrays of the MTP file that have entries for its own blocks, too."""
+    found = {}
+    for key, value in mtp.metadata.items():
+        known = file.metadata.get(key)
+        if not key.startswith(f"{arch}.") or not isinstance(value, np.ndarray) or not isinstance(known, np.ndarray):
+            continue
+        if layers <= len(known) < len(value):
+            _expect(mtp, key, value[:layers].tolist(), known[:layers].tolist())
+            found[key] = value
+    return found
+
+
+def _expect(file: GGUFFile, key: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise BadFile(
+            f"{file.path}: is for another model (metadata key '{key}': {found}, the model's is {expected}); "
+            "take the file of this model"
+        )

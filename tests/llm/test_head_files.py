@@ -1,0 +1,157 @@
+"""Draft heads in a file of their own (`--draft mtp-MODEL.gguf`): used like those of a whole file, counted, refused."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.llm import drafts
+from tests.gguf.parts import take_apart
+from tests.golden.heads import HEADED, write_apart
+from tests.golden_files import golden
+
+LOADED = {"device": "cpu", "context": 128, "chunk_size": 16}
+ASKED = {"max_tokens": 20, "min_tokens": 20, "temperature": 0.0}
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Makes drafts of the maximum length, regardless of time."""
+    monkeypatch.setattr(drafts, "Speculator", partial(Speculator, always=True))
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model without its head, and the file of this head."""
+    return write_apart(tmp_path_factory.mktemp("apart"), "qwen35", says=False)
+
+
+def answer(model: Path, **how) -> tuple[list[int], int, int]:
+    """The tokens of an answer, and the numbers of drafted and accepted tokens."""
+    with rwkv_gpu.load(model, **LOADED, **how) as llm:
+        assert not llm.info.draft_fault
+        done = llm.generate([5, 6, 7], **ASKED)
+        return done.tokens, done.stats.drafted_tokens, done.stats.accepted_tokens
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", HEADED)
+def test_a_head_of_another_file_drafts_what_it_drafts_in_the_whole_file(name, tmp_path):
+    for says in (True, False):
+        model, mtp = write_apart(tmp_path, name, says=says)
+        whole = answer(tmp_path / f"whole-{name}.gguf")
+        assert answer(model, draft=mtp) == whole
+        assert whole[1] > 10
+        plain = answer(model)
+        assert plain == (whole[0], 0, 0)
+
+
+def test_it_is_counted_and_chosen_over_that_of_the_model(apart):
+    model, mtp = apart
+    whole = model.with_name("whole-qwen35.gguf")
+
+    def needed(*words: object) -> dict:
+        done = CliRunner().invoke(cli, ["fit", *map(str, words), "--device", "cpu", "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    sizes = [needed(*words)["weights"] for words in ((whole,), (model, "--draft", mtp), (model,))]
+    assert sizes[0] == sizes[1] > sizes[2]
+    assert needed(whole, "--draft", mtp)["weights"] == sizes[0]
+    assert answer(whole, draft=mtp)[0] == answer(whole)[0]
+
+
+def _other_family(folder: Path, _mtp: Path) -> Path:
+    return write_apart(folder, "glm4moe", says=False)[1]
+
+
+def _other_layers(folder: Path, mtp: Path) -> Path:
+    parts = take_apart(mtp.read_bytes())
+    parts.row("qwen35.block_count").value += 1
+    return _written(folder, parts)
+
+
+def _other_vocabulary(folder: Path, mtp: Path) -> Path:
+    parts = take_apart(mtp.read_bytes())
+    parts.row("tokenizer.ggml.tokens").value[7] = b"other"
+    return _written(folder, parts)
+
+
+def _other_width(folder: Path, mtp: Path) -> Path:
+    parts = take_apart(mtp.read_bytes())
+    for tensor in parts.tensors:
+        tensor.dims[0] *= 2
+    return _written(folder, parts)
+
+
+def _no_heads(folder: Path, mtp: Path) -> Path:
+    parts = take_apart(mtp.read_bytes())
+    parts.row("qwen35.nextn_predict_layers").value = 0
+    return _written(folder, parts)
+
+
+def _cut(folder: Path, mtp: Path) -> Path:
+    data = mtp.read_bytes()
+    (folder / "bad.gguf").write_bytes(data[: len(data) - 5000])
+    return folder / "bad.gguf"
+
+
+def _written(folder: Path, parts) -> Path:
+    (folder / "bad.gguf").write_bytes(parts.built())
+    return folder / "bad.gguf"
+
+
+FAULTS = {
+    _other_family: "is for another model",
+    _other_layers: "is for another model",
+    _other_vocabulary: "has another vocabulary",
+    _other_width: "found the shape",
+    _no_heads: "nextn_predict_layers",
+    _cut: "",
+}
+
+
+def test_a_head_that_does_not_fit_is_one_line_and_the_model_answers(apart, tmp_path):
+    model, mtp = apart
+    expected = answer(model)[0]
+    for number, (spoil, words) in enumerate(FAULTS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        bad = spoil(folder, mtp)
+        with rwkv_gpu.load(model, **LOADED, draft=bad) as llm:
+            fault = llm.info.draft_fault
+            assert str(bad) in fault and words in fault and "\n" not in fault
+            assert not llm.info.drafts
+            assert llm.generate([5, 6, 7], **ASKED).tokens == expected
+    done = CliRunner().invoke(
+        cli, ["generate", str(model), "--draft", str(bad), "-p", "a", "-n", "2", "--device", "cpu"]
+    )
+    assert done.exit_code == 0
+    [line] = [line for line in done.stderr.splitlines() if "draft" in line]
+    assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
+
+
+def test_a_model_that_does_not_draft_by_heads_says_so(tmp_path, apart):
+    parts, head = take_apart(golden("tiny-llama.gguf").read_bytes()), take_apart(apart[1].read_bytes())
+    layers = parts.row("llama.block_count").value
+    parts.tensors = [one for one in parts.tensors if not one.name.startswith(b"blk.")]
+    [joining] = [one for one in head.tensors if one.name.endswith(b"nextn.eh_proj.weight")]
+    joining.name = f"blk.{layers}.nextn.eh_proj.weight".encode()
+    parts.tensors.append(joining)
+    parts.row("llama.block_count").value += 1
+    parts.set("llama.nextn_predict_layers", 4, 1)
+    with rwkv_gpu.load(golden("tiny-llama.gguf"), **LOADED, draft=_written(tmp_path, parts)) as llm:
+        assert "architecture 'llama' does not draft by its head" in llm.info.draft_fault
+        assert llm.generate([5, 6, 7], **ASKED).tokens
+
+
+def test_over_several_devices_the_model_answers_without(apart):
+    model, mtp = apart
+    with rwkv_gpu.load(model, **(LOADED | {"device": "cpu,cpu"}), draft=mtp) as llm:
+        assert llm.info.draft_fault == "heads do not draft over several devices"
+        assert llm.generate([5, 6, 7], **ASKED).tokens == answer(model)[0]

@@ -139,12 +139,12 @@ def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
     return saved
 
 
-def loads(data: bytes) -> Saved:
-    """Reads what `dumps` returned; BadFile if it is damaged."""
+def loads(data: bytes, name: str = "a stored state", model: str | None = None) -> Saved:
+    """Reads what `dumps` returned, like `load`; `name` is what errors call it."""
     try:
-        return _read(io.BytesIO(data), keep=True)
+        return _read(io.BytesIO(data), keep=True, fingerprint=model)
     except Unreadable as error:
-        raise BadFile(f"a stored state {error}") from None
+        raise BadFile(f"{name} {error}") from None
 
 
 def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Saved:

@@ -57,6 +57,16 @@ def write(
     lock: WriterLock | None = None,
 ) -> None:
     """Writes the file. If that fails, the old file stays."""
+    state_file.save(validate.path("path", path), model.model_id(), *_parts(session), lock=lock)
+
+
+def dumps(session: SavedSession, model: ModelFile) -> bytes:
+    """Returns what `write` would write, as bytes."""
+    return state_file.dumps(model.model_id(), *_parts(session))
+
+
+def _parts(session: SavedSession) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The arrays and the notes of a file."""
     arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
     for number, chat in enumerate(session.chats):
         arrays |= {f"{number}/{name}": array for name, array in _arrays(chat.transcript).items()}
@@ -66,7 +76,7 @@ def write(
         "length": session.length,
         "chats": [_notes(chat) for chat in session.chats],
     }
-    state_file.save(validate.path("path", path), model.model_id(), arrays, notes, lock=lock)
+    return arrays, notes
 
 
 def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
@@ -74,7 +84,16 @@ def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> Sav
 
     Waits for the digest of the model's file if there is a state to use.
     """
-    saved = state_file.load(validate.path("path", path), model.fingerprint)
+    return _session(state_file.load(validate.path("path", path), model.fingerprint), path, model, vocabulary)
+
+
+def loads(data: bytes, model: ModelFile, vocabulary: int) -> SavedSession:
+    """Reads a session from bytes, like `read`."""
+    return _session(state_file.loads(data, "the file", model.fingerprint), "the file", model, vocabulary)
+
+
+def _session(saved: state_file.Saved, path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
+    """The session of a file that is called `path` in errors."""
     same = saved.model.fingerprint == model.fingerprint
     notes, kind = saved.notes, saved.notes.get("kind")
     if kind not in (OLD_KIND, KIND):

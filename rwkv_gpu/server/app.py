@@ -11,6 +11,7 @@ from . import (
     absent,
     anthropic,
     batches,
+    conversations,
     documents,
     llama_server,
     management,
@@ -41,6 +42,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     llama_server.routes,
     rerank.routes,
     documents.routes,
+    conversations.routes,
     operations.routes,
     absent.routes,
 )

@@ -7,6 +7,7 @@ import zipfile
 import pytest
 from playwright.sync_api import expect
 
+from rwkv_gpu.llm.chat import save_chats
 from tests.browser.conftest import LAST, answers, ask
 from tests.process import until
 from tests.server.serving import serving
@@ -163,6 +164,31 @@ def test_a_file_that_cannot_be_imported_is_one_sentence_and_stores_nothing(page)
         expect(page.locator("#notice")).to_contain_text(says)
         page.click("[aria-label='Close this notice']")
     expect(page.locator("#list .entry")).to_have_count(0)
+
+
+def test_a_conversation_file_brings_its_branches_and_its_state(page, server, tmp_path):
+    chat = server.llm.chat("Be brief.", temperature=0, max_tokens=6)
+    chat.send("What is the sea?")
+    chat.send("And a fox?")
+    other = chat.fork()
+    other.undo()
+    other.send("And an owl?")
+    save_chats(tmp_path / "talk.rwkvchat", [other, chat], 1)
+    page.set_input_files("#import-file", tmp_path / "talk.rwkvchat")
+    expect(page.locator("article")).to_have_count(4)
+    asked = "pathTo(state.current, state.current.leaf).map(one => one.content)"
+    assert page.evaluate(asked) == [one["content"] for one in chat.messages[1:]]
+    assert page.evaluate("[Object.keys(state.current.nodes).length, state.current.system]") == [6, "Be brief."]
+    assert page.evaluate("[state.current.settings.temperature, state.current.settings.max_tokens]") == [0, 6]
+    ask(page, "And the sky?")
+    expect(page.locator("#status")).to_contain_text("Answered in")
+    stats = page.evaluate("state.current.nodes[state.current.leaf].stats")
+    prompt, cached = stats["prompt"], stats["cached"]
+    assert cached > 30 and prompt - cached < 20, "the server continues from the state of the file"
+    answered = chat.send("And the sky?")
+    assert page.locator(LAST).inner_text().count(answered.text.split("\n")[0])
+    page.set_input_files("#import-file", {"name": "bad", "mimeType": "", "buffer": b"RWKVGPU3" + bytes(99)})
+    expect(page.locator("#notice")).to_contain_text("bad cannot be imported: the file is damaged or cut short")
 
 
 def titled(page, *titles):

@@ -103,11 +103,13 @@ def test_one_conversation_is_exported_and_imported(page, tmp_path):
     answers(page, "blue")
     ask(page, "the sky")
     texts = {}
-    for kind in ("JSON", "Markdown"):
+    for kind in ("JSON", "Markdown", "conversation file"):
         page.click("[aria-label='Menu of the sky']")
         with page.expect_download() as download:
             page.click(f"text=Export as {kind}")
-        texts[kind] = Path(download.value.path()).read_text(encoding="utf-8")
+        texts[kind] = Path(download.value.path()).read_bytes()
+    (tmp_path / "talk.rwkvchat").write_bytes(texts["conversation file"])
+    texts = {kind: texts[kind].decode() for kind in ("JSON", "Markdown")}
     assert texts["Markdown"] == "# the sky\n\n**You**\n\nthe sky\n\n**Model**\n\nblue\n"
     (tmp_path / "one.json").write_text(texts["JSON"])
     with page.expect_file_chooser() as chooser:
@@ -115,6 +117,13 @@ def test_one_conversation_is_exported_and_imported(page, tmp_path):
     chooser.value.set_files(tmp_path / "one.json")
     expect(page.locator("#list .entry")).to_have_count(2)
     expect(page.locator("article")).to_have_count(2)
+    page.set_input_files("#import-file", tmp_path / "talk.rwkvchat")
+    expect(page.locator("#list .entry")).to_have_count(3)
+    assert page.evaluate("pathTo(state.current, state.current.leaf).map(one => one.content)") == ["the sky", "blue"]
+    page.click("[aria-label='Menu of the sky'] >> nth=0")
+    page.click("dialog >> text=Delete")
+    page.click("dialog button.primary")
+    expect(page.locator("#list .entry")).to_have_count(2)
     page.click("[aria-label='Menu of the sky'] >> nth=0")
     page.click("dialog >> text=Cancel")
     page.click("[aria-label='Menu of the sky'] >> nth=0")

@@ -55,6 +55,7 @@ function entryMenu(listed) {
     }],
     [listed.pinned ? "Unpin" : "Pin", () => change((conversation) => (conversation.pinned = !conversation.pinned))],
     ["Export as JSON", async () => download(`${listed.title}.json`, JSON.stringify(await store.get(listed.id), null, 1), "application/json")],
+    ["Export as conversation file", () => exportConversation(listed)],
     ["Export as Markdown", async () => download(`${listed.title}.md`, asMarkdown(await store.get(listed.id)), "text/markdown")],
     ["Delete", async () => {
       if (!(await confirmed(`Delete "${listed.title}"?`, "Delete"))) return;
@@ -64,6 +65,27 @@ function entryMenu(listed) {
       await refreshList();
     }],
   ]);
+}
+
+// Has the server write a file for `rwkv-gpu chat --session` and exported pages: all branches, and the state that it has stored.
+async function exportConversation({ id, title }) {
+  try {
+    const conversation = loaded(id) ?? (await store.get(id));
+    const nodes = Object.values(conversation.nodes);
+    const leaves = nodes.filter((node) => !nodes.some((one) => one.parent === node.id)).map((node) => node.id);
+    if (!leaves.includes(conversation.leaf)) leaves.push(conversation.leaf);
+    const { model, cache_salt } = bodyFor(conversation, conversation.leaf);
+    const settings = Object.fromEntries(SETTINGS.map(([name]) => [name, conversation.settings[name]]));
+    const branches = leaves.map((leaf) => {
+      const { messages } = bodyFor(conversation, leaf);
+      pathTo(conversation, leaf).reverse().forEach(({ thinking }, n) => thinking && (messages.at(-1 - n).reasoning_content = thinking));
+      return { messages, settings };
+    });
+    const body = { branches, current: leaves.indexOf(conversation.leaf), model, cache_salt };
+    download(`${title}.rwkvchat`, await (await request("/v1/conversation-files/write", { method: "POST", body })).blob(), "application/octet-stream");
+  } catch (error) {
+    notice(`${title} cannot be exported: ${error.message}`);
+  }
 }
 
 function download(name, text, type) {
@@ -217,6 +239,7 @@ function bodyFor(conversation, parent, continued) {
   }
   const model = conversation.model ?? byId("model").value;
   if (model) body.model = model;
+  if (conversation.cacheSalt) body.cache_salt = conversation.cacheSalt; // of the state of a conversation file
   for (const [name] of SETTINGS) if (settings[name] !== undefined) body[name] = settings[name];
   if (settings.schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(settings.schema) } };
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };

@@ -1,4 +1,4 @@
-// Imports of chats: exports of this page, ChatGPT, llama-server and Open WebUI, also in a ZIP archive. All are checked: they may come from anywhere.
+// Imports of chats: exports of this page, ChatGPT, llama-server and Open WebUI, also in a ZIP archive, and conversation files. All are checked: they may come from anywhere.
 const LARGEST_IMPORT = 256 << 20; // bytes, also of the files of an archive
 const MOST_CHATS = 20000;
 const MOST_MESSAGES = 10000; // of a chat
@@ -13,11 +13,34 @@ const milliseconds = (seconds) => (Number.isFinite(seconds) ? 1000 * seconds : u
 // The conversations of a file.
 async function readImport(file) {
   if (file.size > LARGEST_IMPORT) throw new Error(`it has ${bytes(file.size)}; at most ${bytes(LARGEST_IMPORT)} can be imported`);
-  const zipped = (await file.slice(0, 4).text()) === "PK\u0003\u0004";
+  const head = await file.slice(0, 8).text();
+  if (/^RWKVGPU\d$/.test(head)) return readConversationFile(file);
+  const zipped = head.startsWith("PK\u0003\u0004");
   const texts = zipped ? await unzipped(file) : [await file.text()];
   const found = texts.flatMap((text) => imported(parsed(text)));
   if (!found.length) throw new Error("it has no chats");
   return found;
+}
+
+// A conversation file of `rwkv-gpu chat --session`, of an exported page or of this one. The server reads it. If the state in it
+// is of the same model, it serves requests with this salt, so that no other conversation can use it.
+async function readConversationFile(file) {
+  const form = new FormData();
+  const cacheSalt = newId();
+  for (const [name, value] of Object.entries({ file, cache_salt: cacheSalt, model: byId("model").value })) if (value) form.append(name, value);
+  const { branches, current, state } = await (await request("/v1/conversation-files/read", { method: "POST", body: form })).json();
+  const nodes = [];
+  const leaves = branches.map(({ messages }) => messages.reduce((parent, { role, content, reasoning_content: thinking = "" }) => {
+    if (role === "system") return parent;
+    const same = (one) => one.parent === parent && one.role === role && one.content === content && one.thinking === thinking;
+    if (!nodes.some(same)) nodes.push({ id: String(nodes.length), parent, role, content, thinking, created: nodes.length + 1 });
+    return nodes.find(same).id;
+  }, null));
+  const { messages, settings } = branches[current];
+  const title = asText(messages.find(({ role }) => role === "user")?.content).split("\n")[0].slice(0, 60);
+  const system = messages[0]?.role === "system" ? messages[0].content : "";
+  const conversation = checked({ title, nodes, leaf: leaves[current], system, settings });
+  return conversation.leaf ? [Object.assign(conversation, state ? { cacheSalt } : {})] : [];
 }
 
 // JSON, or JSON by lines, as llama-server writes it: {type: "session"}, then {type: "message"} for each message.

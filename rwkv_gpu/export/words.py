@@ -15,7 +15,7 @@ from ..text.spm import SpmTokenizer
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of
 from ..text.tokenizer import load_tokenizer
-from ..text.vocabulary import Kind, read_flag, read_id, read_merges, read_name, read_numbers
+from ..text.vocabulary import Kind, read_flag, read_id, read_merges, read_name, read_scores
 
 KINDS: dict[type[Tokenizer], str] = {RwkvTokenizer: "rwkv", BpeTokenizer: "bpe", SpmTokenizer: "spm"}
 # What Oniguruma means by \s, which in JavaScript includes U+FEFF and lacks U+0085.
@@ -59,7 +59,7 @@ def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
         ]
         return {**data, "patterns": patterns(row), "whole": row.ignore_merges, "merges": merges}
     assert isinstance(tokenizer, SpmTokenizer)
-    scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
+    scores = read_scores(metadata, len(vocabulary)).tolist()
     return {
         **data,
         "scores": scores,

@@ -8,7 +8,7 @@ from typing import Any
 from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.special import MATCHED
-from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_numbers, read_vocabulary
+from rwkv_gpu.text.vocabulary import SPACE, Defaults, read_flag, read_id, read_scores, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
@@ -32,7 +32,7 @@ class SpmTokenizer(Tokenizer):
         if metadata.get("general.architecture") == "phi3":
             special = (token for token, kind in enumerate(vocabulary.kinds) if kind in MATCHED)
             self.takes_spaces = frozenset(token for token in special if vocabulary.tokens[token] not in PHI3_APART)
-        scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
+        scores = read_scores(metadata, len(vocabulary)).tolist()
         self._scores: dict[str, float] = dict(zip(vocabulary.tokens, scores, strict=True))
         unknown = read_id(metadata, "unknown", len(vocabulary), default=0)
         self.byte_ids = _find_byte_ids(vocabulary.ids, unknown)

@@ -26,7 +26,7 @@ from rwkv_gpu.text.vocabulary import (
     read_flag,
     read_id,
     read_kinds,
-    read_numbers,
+    read_scores,
     read_vocabulary,
 )
 
@@ -60,7 +60,7 @@ class T5Tokenizer(Tokenizer):
         self._map = CharacterMap(metadata)
         kinds = read_kinds(metadata, len(vocabulary))  # read before tokens become control tokens by name
         texts = [text.encode() for text in vocabulary.tokens]
-        scores = read_numbers(metadata, "scores", len(vocabulary)).astype(np.float32)
+        scores = read_scores(metadata, len(vocabulary)).astype(np.float32)
         normal = scores[np.frombuffer(kinds, np.uint8) == Kind.NORMAL]
         worst = normal.min() if len(normal) else np.finfo(np.float32).max
         self._unknown_score = float(worst - PENALTY)

@@ -8,7 +8,7 @@ from rwkv_gpu.text.base import Tokenizer
 from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.raw_bpe import read_bytes
 from rwkv_gpu.text.utf8 import decode_leniently
-from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_numbers, read_vocabulary
+from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_scores, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2)
 SCALE = 10_000  # scores are compared as integers in units of 1/SCALE
@@ -26,7 +26,7 @@ class UnigramTokenizer(Tokenizer):
         super().__init__(vocabulary)
         self._bytes = read_bytes(vocabulary.ids)
         self._pieces: dict[str, tuple[int, int] | None] = {}  # cost and id; None marks a proper prefix of tokens
-        scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
+        scores = read_scores(metadata, len(vocabulary)).tolist()
         for token, (text, kind, score) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, scores, strict=True)):
             cost = _cost(score)
             if kind not in _CUT and cost < DEAREST:

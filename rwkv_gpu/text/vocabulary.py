@@ -177,6 +177,11 @@ def read_numbers(metadata: Mapping[str, Any], name: str, count: int) -> NDArray[
     return array
 
 
+def read_scores(metadata: Mapping[str, Any], count: int) -> NDArray[Any]:
+    """The score of each token, 0 in files without scores (XVERSE)."""
+    return read_numbers(metadata, "scores", count) if PREFIX + "scores" in metadata else np.zeros(count, np.float32)
+
+
 def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | None = None) -> int | None:
     """The id at `tokenizer.ggml.<role>_token_id`, or `default` if the vocabulary is large enough."""
     key = f"{PREFIX}{role}_token_id"

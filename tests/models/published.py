@@ -23,6 +23,7 @@ QWEN = "bos=<|endoftext|> eos=<|im_end|> padding=<|endoftext|> -=<|im_start|>"
 NEOX = "bos=<|endoftext|> eos=<|endoftext|> unknown=<|endoftext|>"
 DEEPSEEK = "bos=<｜begin▁of▁sentence｜> eos=<｜end▁of▁sentence｜> -=<｜User｜> -=<｜Assistant｜>"
 GRANITE = "bos=<|end_of_text|> eos=<|end_of_text|> -=<|start_of_role|> -=<|end_of_role|>"
+PLAMO = "unknown=<|plamo:unk|> bos=<|plamo:bos|> eos=<|plamo:eos|> padding=<|plamo:pad|> eot=<|plamo:op|>"
 LING = "bos=<|startoftext|> eos=<|endoftext|> padding=<|endoftext|> -=<role>"
 
 FORMS = f"""
@@ -110,6 +111,32 @@ jamba            jamba            ai21labs/Jamba-v0.1                      llama
 nemotron         nemotron         nvidia/Minitron-4B-Base                  llama default       BE  {LLAMA}
 paddleocr        paddleocr        PaddlePaddle/PaddleOCR-VL                llama default       -   {LLAMA}
 pangu-embedded   pangu-embedded   FreedomIntelligence/openPangu-Embedded-7B-V1.1 llama default bE  {LLAMA}
+bailingmoe3      bailingmoe3      inclusionAI/Ling-3.0-flash               gpt2  bailingmoe2   B   {LING} -=</role> eot=<|role_end|>
+minimax-01       minimax-01       MiniMaxAI/MiniMax-M1-40k                 gpt2  minimax-m2    B   bos=<beginning_of_sentence> eos=<end_of_sentence> unknown=<unk>
+plamo2           plamo2           pfnet/plamo-2-1b                         plamo2 default      -   {PLAMO}
+plamo3           plamo3           pfnet/plamo-3-nict-2b-base               plamo2 default      -   {PLAMO}
+plm              plm              PLM-Team/PLM-1.8B-Instruct               gpt2  qwen2         B   {QWEN}
+maincoder        maincoder        Maincode/Maincoder-1B                    gpt2  qwen2         B   {QWEN}
+mimo2            mimo2            XiaomiMiMo/MiMo-V2-Flash                 gpt2  qwen2         B   {QWEN}
+nanbeige         nanbeige         Nanbeige/Nanbeige4.2-3B                  llama default       bE  unknown=<unk> bos=<|im_start|> eos=<|im_end|> padding=<unk> -=<s> -=</s>
+talkie           talkie           lewtun/talkie-1930-13b-it-hf             gpt2  talkie        B   bos=<|endoftext|> eos=<|end|> -=<|user|> -=<|assistant|> -=<|system|>
+granite_swa      granite_swa      GraniteSWAForCausalLM                    gpt2  refact        B   {GRANITE}
+granite_swa      experts-granite_swa GraniteMoeSWAForCausalLM              gpt2  refact        B   {GRANITE}
+hunyuan_vl       hunyuan_vl       tencent/HunyuanOCR                       gpt2  hunyuan-dense B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_place▁holder▁no▁2｜> padding=<｜hy_▁pad▁｜>
+hy_v3            hy_v3            tencent/Hy3                              gpt2  hy_v4         B   bos=<｜hy_begin▁of▁sentence｜> eos=<｜hy_eos｜> padding=<｜hy_▁pad▁｜>
+spark2_5         spark2_5         XHToken/Spark-X2.5-1.7B                  gpt2  spark2_5      B   bos=<｜start▁of▁sentence｜> eos=<｜end▁of▁sentence｜> -=<|System|> -=<|User|> -=<|Bot|> -=<|Tool|>
+cogvlm           cogvlm           THUDM/cogvlm2-llama3-chat-19B            gpt2  llama-bpe     b   {LLAMA3}
+cogvlm           cogvlm           THUDM/cogvlm-chat-hf                     llama default       bE  {LLAMA}
+gptneox          gptneox          EleutherAI/pythia-70m                    gpt2  olmo          B   {NEOX}
+bitnet           bitnet           1bitLLM/bitnet_b1_58-3B                  llama default       bE  {LLAMA} padding=<pad>
+xverse           xverse           xverse/XVERSE-7B                         llama default       -   padding=<pad> unknown=<unk> bos=<|startoftext|> eos=<|endoftext|>
+mistral4         mistral4         mistralai/Mistral-Small-4-119B-2603      gpt2  tekken        bE  unknown=<unk> bos=<s> eos=</s> padding=<pad> -=[INST] -=[/INST]
+grok             grok             keyfan/grok-1-hf                         llama default       bE  padding=[PAD] bos=[BOS] eos=[EOS] unknown=<unk>
+grok             grok             xai-org/grok-2                           gpt2  grok-2        B   padding=<|pad|> eos=<|eos|> eot=<|separator|>
+afmoe            afmoe            arcee-ai/Trinity-Large-Thinking          gpt2  afmoe         B   bos=<|begin_of_text|> eos=<|im_end|> padding=<|pad|> -=<|im_start|>
+step35           step35           stepfun-ai/Step-3.7-Flash                gpt2  deepseek-v3   b   bos=<｜begin▁of▁sentence｜> eos=<|im_end|> padding=<｜▁pad▁｜> -=<|im_start|>
+maple            maple            deepgrove/maple-preview                  gpt2  gpt-4o        B   bos=<|endoftext|> eos=<|im_end|> padding=<|endoftext|> -=<|im_start|>
+laguna           laguna           poolside/Laguna-XS.2                     gpt2  laguna        B   bos=〈|EOS|〉 eos=〈|EOS|〉 padding=〈|PAD|〉 unknown=〈|UNK|〉 eot=</assistant> -=<assistant> -=<user> -=<system>
 """  # noqa: E501
 
 # What the converter writes for encoders next to their sizes.
@@ -118,6 +145,8 @@ ENCODER_KEYS: dict[str, dict[str, tuple[int, Any]]] = {
     "neo-bert": {"rope.scaling.type": (STRING, b"none")},
     "eurobert": {"rope.scaling.type": (STRING, b"none")},
 }
+UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
+WITHOUT_SCORES = ("xverse",)
 MERGES = "t h", "Ġ t", "h e", "th e", "Ġt he", "e r", "i n", "Ġ a"
 
 
@@ -152,7 +181,10 @@ def pairs(words: list[str]) -> list[tuple[str, str, str]]:
 def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
     """Returns text, kind and score of each token: special tokens at the converter's ids, and unused tokens."""
     special = [(text, CONTROL, 0.0) for text in dict.fromkeys(text for _, text in form.special)]
-    special = [(text, int(Kind.UNKNOWN) if text in ("<unk>", "[UNK]") else kind, s) for text, kind, s in special]
+    special = [
+        (text, int(Kind.UNKNOWN) if text in ("<unk>", "[UNK]", "<|plamo:unk|>") else kind, s)
+        for text, kind, s in special
+    ]
     words = "▁the ▁a the er in th he hello ▁hello ▁world world".split()  # noqa: SIM905
     bytes_ = [(f"<0x{byte:02X}>", int(Kind.BYTE), 0.0) for byte in range(256)]
     letters = [*"▁abcdehilnorstuw,.!"]
@@ -161,6 +193,8 @@ def tokens_of(form: Published, count: int) -> list[tuple[str, int, float]]:
     elif form.kind == "gpt2":
         merged = [line.replace(" ", "") for line in MERGES]
         tokens = [(text, NORMAL, 0.0) for text in [*BYTE_LETTERS, *merged]] + special
+    elif form.kind == "plamo2":
+        tokens = special + bytes_ + [(text, NORMAL, -float(i + 1)) for i, text in enumerate(letters)]
     elif form.kind == "llama":
         tokens = special + bytes_
         tokens += [(text, NORMAL, -float(i)) for i, text in enumerate(words)]
@@ -184,7 +218,7 @@ def file_of(form: Published) -> Parts:
     whole.set("tokenizer.ggml.pre", STRING, form.pre.encode())
     whole.rows.append(Row(b"tokenizer.ggml.tokens", ARRAY, [text.encode() for text, _, _ in tokens], STRING))
     whole.rows.append(Row(b"tokenizer.ggml.token_type", ARRAY, [kind for _, kind, _ in tokens], I32))
-    if form.kind in ("llama", "t5"):
+    if form.kind in ("llama", "t5", "plamo2") and form.arch not in WITHOUT_SCORES:
         whole.rows.append(Row(b"tokenizer.ggml.scores", ARRAY, [score for _, _, score in tokens], F32))
     if form.kind == "gpt2":
         merges = () if form.pre == "granite-embed-multi-311m" else MERGES

@@ -195,7 +195,6 @@ def test_a_file_without_a_tokenizer_is_refused():
         (bpe, "merges", ["t h", "q w"], "'q w' names a token"),
         (bpe, "merges", ["th"], "'th' names a token"),
         (bpe, "merges", ["t h e"], "'t h e' names a token"),
-        (spm, "scores", None, "is missing"),
         (spm, "scores", np.zeros(5, np.float32), "has 5 entries for"),
         (spm, "scores", np.zeros((2, 2)), "must be an array of numbers"),
         (spm, "scores", np.full(len(spm()[PREFIX + "tokens"]), np.nan), "not finite"),

@@ -33,7 +33,8 @@ RMS_NORM = Kernel(
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 EXCESS = Kernel("dense/excess", "excess", (LANES,))
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
-UNARY = Hole("unary", tuple(f"dense/unary/{part}" for part in ("activation", "softcap", "clamp", "scale", "xielu")))
+UNARIES = "activation", "softcap", "clamp", "scale", "swish", "xielu"
+UNARY = Hole("unary", tuple(f"dense/unary/{part}" for part in UNARIES))
 MAP_UNARY = Kernel(
     "dense/map_unary",
     "activate",

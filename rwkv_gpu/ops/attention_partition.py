@@ -45,7 +45,8 @@ class AttentionPartition:
     @classmethod
     def of(cls, cache: Cache, how: Attention, shared: int) -> "AttentionPartition":
         """The partition of a layer, with `shared` heads of a row per workgroup."""
-        reach = f"attention/reach/{'chunk' if how.chunk else 'window' if how.causal else 'both'}"
+        sees = "bounded" if how.bounds else "chunk" if how.chunk else "window" if how.causal else "both"
+        reach = f"attention/reach/{sees}"
         return cls(how.heads, cache.heads, cache.size, how.window or how.chunk, shared, reach=reach)
 
     @property

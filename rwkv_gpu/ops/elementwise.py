@@ -73,6 +73,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
     "softcap": Elementwise(lambda x, cap: cap * np.tanh(x / cap), "dense/unary/softcap", ("NUMBER",)),
     "clamp": Elementwise(lambda x, limit: np.clip(x, -limit, limit), "dense/unary/clamp", ("NUMBER",)),
     "scale": Elementwise(lambda x, by: by * x, "dense/unary/scale", ("NUMBER",)),
+    "swish": Elementwise(lambda x, by: x * sigmoid(by * x), "dense/unary/swish", ("NUMBER",)),
     "xielu": Elementwise(xielu, "dense/unary/xielu", ("POSITIVE", "NEGATIVE", "BETA", "LEAST")),
     "add": Elementwise(np.add, "dense/binary/add"),
     "mul": Elementwise(np.multiply, "dense/binary/mul"),

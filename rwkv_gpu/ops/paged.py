@@ -58,14 +58,26 @@ def slopes(alibi: float, heads: int) -> Array:
     return (2.0 ** (-alibi / power * np.where(head < power, head + 1, head - power + 0.5))).astype(np.float32)
 
 
-def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: Array | None = None) -> Array:
-    """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
+def attend(
+    q: Array,
+    keys: Array,
+    values: Array,
+    how: Attention | None,
+    sinks: Array | None = None,
+    bounds: Array | None = None,
+) -> Array:
+    """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]
+
+    `bounds` are those of the vocabulary, [n, 2].
+    """
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
     grouped = q.reshape(count, kv, heads // kv, size).transpose(1, 2, 0, 3)  # [KV, H / KV, n, N]
     scores = grouped @ keys.transpose(1, 2, 0)[:, None]  # [KV, H / KV, n, L]
     here = np.arange(past - count, past)[:, None]
-    if how is None or how.causal:
+    if bounds is not None:
+        seen = (np.arange(past) >= bounds[:, :1]) & (np.arange(past) < bounds[:, 1:])
+    elif how is None or how.causal:
         seen = np.arange(past) <= here
         if how and how.window:
             seen &= np.arange(past) > here - how.window

@@ -558,10 +558,11 @@ class Reference(Ops[Array]):
             self.write_keys(k, v, cache, how)
         sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
+        bounds = self.batch.given[how.bounds] if how.bounds else None
         for segment in self.batch.segments:
             mine = segment.rows
             past = segment.past(cache.window)
-            y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks)
+            y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks, bounds)
         return y.reshape(len(q), -1)
 
     def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:

@@ -419,10 +419,11 @@ class Tracer(Ops[Value]):
 
     def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
+        bounds = self.given(how.bounds) if how.bounds else None
         if k is None or v is None:
-            self._append(nodes.Attend(q, cache, how, y, cached=True))
+            self._append(nodes.Attend(q, cache, how, y, cached=True, bounds=bounds))
             return y
-        self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y))
+        self._append(nodes.Attend(self._side_by_side([q, k, v]), cache, how, y, bounds=bounds))
         return y
 
     def write_keys(self, k: Value, v: Value, cache: Cache, how: Attention) -> None:

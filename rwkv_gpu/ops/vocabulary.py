@@ -242,6 +242,9 @@ class Attention:
     head: int = 0  # numbers of a head without padding; 0: all N
     temperature: Temperature | LateTemperature | None = None
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
+    # Name of rows [T, 2] that a step brings: the first position that each query sees, and the one after the last. Both
+    # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
+    bounds: str = ""
 
 
 @dataclass(frozen=True)
@@ -481,6 +484,10 @@ class Ops(Protocol[Tensor]):
     def xielu(self, x: Tensor, how: Xielu) -> Tensor:
         """y = xielu(x) with the parameters in `how`, by element"""
         return self._by_element("xielu", x, numbers=(how.positive, how.negative, how.beta, how.eps))
+
+    def swish(self, x: Tensor, by: float) -> Tensor:
+        """y = x · sigmoid(by · x); the quick form of GELU where `by` is 1.702"""
+        return self._by_element("swish", x, numbers=(by,))
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
         """x · w, by column"""

@@ -460,6 +460,9 @@ fn unary(x: f32) -> f32 { return NUMBER * x; }
 //# unary/softcap: x within NUMBER. From 10 on tanh is 1 to the last bit, and some drivers' overflows past 44.
 fn unary(x: f32) -> f32 { return NUMBER * tanh(clamp(x / NUMBER, -10.0, 10.0)); }
 
+//# unary/swish
+fn unary(x: f32) -> f32 { return x / (1.0 + exp(-NUMBER * x)); }
+
 //# unary/xielu: xIELU: a parabola above 0, and below what an exponential leaves of a line.
 fn unary(x: f32) -> f32 {
     let below = NEGATIVE * (exp(min(x, LEAST)) - 1.0 - x);

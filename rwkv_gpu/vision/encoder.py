@@ -22,12 +22,13 @@ from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
 from .pixels import Picture, patches_of, tiles_of
-from .positions import in_blocks, learned, plane_angles
+from .positions import in_blocks, in_windows, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
-from .towers import ANGLES, PATCHES, POSITIONS, Tower
+from .towers import ANGLES, PATCHES, POSITIONS, WINDOWS, Tower
 
-Rows = Mapping[str, npt.NDArray[np.float32]]  # [R, D] each
+Floats = npt.NDArray[np.float32]
+Rows = Mapping[str, Floats]  # [R, D] each
 MOST_KEPT = 256 << 20  # bytes of rows of earlier images
 LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
@@ -122,14 +123,24 @@ class Encoder:
             }
         if vision.family.plane is not None:
             given[ANGLES] = plane_angles(places, vision.head_size, vision.family.plane)
-        outputs = tuple(range(0, count, vision.preparation.merge**2))
+        outputs = np.arange(0, count, vision.preparation.merge**2)
+        if vision.window:
+            given, outputs = self._in_windows(given, image.blocks)
         batch = Batch.of([(0, 0, [0] * len(given[PATCHES]))])
         runner = self._runner
         try:
-            found = runner.features(Batch(batch.ids, batch.segments, outputs, given=given))
+            found = runner.features(Batch(batch.ids, batch.segments, tuple(outputs.tolist()), given=given))
         finally:
             runner.store.forget(0)
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
+
+    def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
+        """Rows by window, with those that each sees; and the first row of every block."""
+        each = self.vision.preparation.merge**2
+        order, bounds = in_windows(blocks, self.vision.window)
+        rows = (each * order[:, None] + np.arange(each)).reshape(-1)
+        seen = np.repeat(each * bounds, each, axis=0).astype(np.float32)
+        return {name: values[rows] for name, values in given.items()} | {WINDOWS: seen}, each * np.argsort(order)
 
     def _release_if_short(self) -> None:
         """Drops the tower where little memory is free. The next new image loads it again."""

@@ -21,6 +21,15 @@ def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
     return blocks.transpose(0, 2, 1, 3, 4).reshape(-1, 2)
 
 
+def in_windows(blocks: Size, side: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Numbers of blocks in the order of windows of side x side blocks, and the bounds of the window of each, [B, 2]"""
+    row, column = np.divmod(np.arange(blocks.width * blocks.height), blocks.width)
+    window = row // side * blocks.width + column // side
+    order = np.argsort(window, kind="stable")
+    _, first, counts = np.unique(window[order], return_index=True, return_counts=True)
+    return order, np.repeat(np.stack([first, first + counts], axis=1), counts, axis=0)
+
+
 def learned(table: Array, grid: Size, places: Array) -> npt.NDArray[np.float32]:
     """Rows of a square table of positions for patches; a table of another size is interpolated between its corners."""
     side = round(len(table) ** 0.5)

@@ -26,6 +26,7 @@ from ..ops.vocabulary import (
 )
 
 PATCHES, POSITIONS, ANGLES = "patches", "positions", "angles"  # rows of a step
+WINDOWS = "windows"  # the same: the patches that each sees in layers with windows
 EMBEDDED = "media"  # a result: rows in place of embeddings
 
 
@@ -36,7 +37,7 @@ def deepstack(number: int) -> str:
 
 @dataclass(frozen=True)
 class PatchAttention:
-    """Attention over all patches."""
+    """Attention over all patches, or over those of a window."""
 
     norm: AnyNorm
     qkv: tuple[Weight, ...]
@@ -55,6 +56,7 @@ class Layer:
     attention: PatchAttention
     feed: FeedForward
     scales: tuple[Weight | None, Weight | None] = None, None  # of the numbers that each branch adds, by column
+    swish: float = 0.0  # s: `feed` has no activation of its own, but y · sigmoid(s · y); 0: it has one
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class Tower:
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 x = patch_attention(g, layer.attention, x, layer.scales[0])
-                x = added(g, layer.feed.output, inner(g, layer.feed, x), x, layer.scales[1])
+                y = inner(g, layer.feed, x)
+                y = g.swish(y, layer.swish) if layer.swish else y
+                x = added(g, layer.feed.output, y, x, layer.scales[1])
             if i in self.taps:
                 tapped.append((self.taps[i], x))
         x = normed(g, x, self.last_norm)
@@ -132,7 +136,7 @@ class Tower:
 
 
 def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight | None = None) -> Tensor:
-    """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x), over all patches"""
+    """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x), over the patches that each sees"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
     if p.pairing is not None:
         angles = g.given(ANGLES)

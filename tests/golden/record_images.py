@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 Tensors = dict[str, np.ndarray]
 Keys = dict[str, Any]
 SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
+SCALES = {"qwen25vl": 4}  # of these sizes, where windows or tiles have a given size
 TEXT = "user a b <__media__> hello the <__media__> world c"
 
 
@@ -43,6 +44,12 @@ class Source:
         return (mean + 0.1 * self.rng.standard_normal(size)).astype(np.float32)
 
 
+def sizes_of(name: str) -> list[tuple[int, int]]:
+    """Returns the sizes of the images of a golden projector."""
+    scale = SCALES.get(name, 1)
+    return [(scale * width, scale * height) for width, height in SIZES]
+
+
 def image(width: int, height: int, seed: int = 0) -> np.ndarray:
     """Returns a picture of smooth shades and some noise, [height, width, 3]."""
     rng = np.random.default_rng(seed + 1000 * width + height)
@@ -52,7 +59,14 @@ def image(width: int, height: int, seed: int = 0) -> np.ndarray:
     return np.clip(shades, 0, 255).astype(np.uint8)
 
 
-def layers(g: Source, width: int, inner: int, count: int, *, biases: bool, fused: bool = False) -> Tensors:
+def kept(count: int) -> np.ndarray:
+    """Returns the rows of an image that are recorded: some from its first to its last."""
+    return np.linspace(0, count - 1, min(count, 16)).round().astype(int)
+
+
+def layers(
+    g: Source, width: int, inner: int, count: int, *, biases: bool, fused: bool = False, gated: bool = False
+) -> Tensors:
     """Returns the layers of a tower."""
     t: Tensors = {}
     for i in range(count):
@@ -60,7 +74,7 @@ def layers(g: Source, width: int, inner: int, count: int, *, biases: bool, fused
         parts = {"attn_qkv": 3 * width} if fused else {f"attn_{name}": width for name in "qkv"}
         shapes = {**{name: (rows, width) for name, rows in parts.items()}, "attn_out": (width, width)}
         shapes |= {"ffn_up": (inner, width), "ffn_down": (width, inner)}
-        if not biases:
+        if gated or not biases:
             shapes["ffn_gate"] = inner, width
         for name, shape in shapes.items():
             t[f"{at}.{name}.weight"] = g.matrix(*shape)
@@ -120,6 +134,22 @@ def qwen3vl(out: int, deep: int = 1) -> tuple[Tensors, Keys]:
     }  # fmt: skip
 
 
+def qwen2vl(out: int, *, windows: bool) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(5), 8, 12, 560, 14 if windows else 4
+    t = layers(g, width, inner, 3, biases=True, gated=windows)
+    t = {name: array for name, array in t.items() if not windows or not name.endswith(("ln1.bias", "ln2.bias"))}
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
+        "v.patch_embd.weight.1": g.matrix(width, 3, patch, patch), "v.post_ln.weight": g.vector(width, 1),
+        "mm.0.weight": g.matrix(4 * width, 4 * width), "mm.0.bias": g.vector(4 * width),
+        "mm.2.weight": g.matrix(out, 4 * width, gain=3), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    if windows:
+        more: Keys = {"clip.use_silu": True, "clip.vision.n_wa_pattern": 2}
+        return t, keys("qwen2.5vl_merger", width, inner, 3, 2, side, patch, out) | more
+    return t | {"v.post_ln.bias": g.vector(width)}, keys("qwen2vl_merger", width, inner, 3, 2, side, patch, out)
+
+
 def pixtral(out: int, merge: int = 2) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(3), 32, 48, 64, 4
     t = layers(g, width, inner, 2, biases=False)
@@ -160,6 +190,8 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "gemma3": ("tiny-gemma3", gemma3, {}),
     "qwen3vl": ("tiny-qwen3vl", qwen3vl, {"qwen3vl.n_deepstack_layers": 1}),
     "qwen35": ("tiny-qwen35", lambda out: qwen3vl(out, deep=0), {}),
+    "qwen2vl": ("tiny-qwen2vl", lambda out: qwen2vl(out, windows=False), {}),
+    "qwen25vl": ("tiny-qwen2vl", lambda out: qwen2vl(out, windows=True), {}),
     "mistral3": ("tiny-mistral3", pixtral, {}),
     "internvl": ("tiny-qwen2", internvl, {}),
 }
@@ -211,14 +243,16 @@ def record(name: str) -> None:
         write(projector, "clip", metadata, tensors)
         eyes = oracle.Eyes(text, projector)
         found: dict[str, np.ndarray] = {}
-        for number, size in enumerate(SIZES):
+        sizes = sizes_of(name)
+        for number, size in enumerate(sizes):
             chunk = eyes.parts(eyes.chunks("<__media__>", [image(*size)], special=False))
             tiles = [part for kind, part in chunk if kind == "image"]
             pixels = np.concatenate([eyes.pixels(tile) for tile in tiles])
             found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
             found[f"shape{number}"] = np.array(pixels.shape)
-            found[f"rows{number}"] = np.concatenate([eyes.embed(tile) for tile in tiles])
-        two = eyes.chunks(TEXT, [image(*SIZES[0]), image(*SIZES[1])])
+            rows = np.concatenate([eyes.embed(tile) for tile in tiles])
+            found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))]
+        two = eyes.chunks(TEXT, [image(*sizes[0]), image(*sizes[1])])
         ids = [
             part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)
             for kind, part in eyes.parts(two)

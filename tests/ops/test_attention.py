@@ -11,6 +11,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.cases.attention import blocks_of
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
 from rwkv_gpu.ops.memory import Caches, Scratch
@@ -63,7 +64,7 @@ class Case:
         norms["short_norm"] = normal(20)
         return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32), "sinks": sinks}
 
-    def says(self, g, w, q, k, v):
+    def says(self, g, w, q, k, v, **_):
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if self.normed else None
         how = Attention(self.heads, self.rope, self.size**-0.5, self.window, norms)
         how = OPTIONS[self.option](how, w) if self.option else how
@@ -203,6 +204,7 @@ OPTIONS = {
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
     "both sides": lambda how, _: replace(how, causal=False),
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0, rope=None),
+    "bounded": lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 
 
@@ -250,6 +252,16 @@ def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
     for texts in ([(2, 0, 150), (0, 0, 1), (1, 0, 33)], [(1, 0, 9)], [(0, 0, 1), (2, 0, 1)]):
         batch = case.batch(texts)
         assert_same(case, fast_device, [(batch, case.inputs(batch.rows))])
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_rows_see_what_their_bounds_say(fast_device, kind):
+    """Blocks of a text that lie across pages and across the rows of a workgroup, single rows, and one row in all."""
+    case = Case(heads=2, kv_heads=2, option="bounded", kind=kind)
+    for lengths in ((1, 70, 3, 64, 9), (200,), (1,) * 5, (1,)):
+        bounds = blocks_of(lengths)
+        batch = replace(case.batch([(1, 0, len(bounds))]), given={"bounds": bounds})
+        assert_same(case, fast_device, [(batch, case.inputs(batch.rows) | batch.given)])
 
 
 def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):

@@ -192,6 +192,11 @@ def test_xielu_equals_the_reference(device):
     assert_same(device, lambda g, w, x: {"y": g.xielu(x, how)}, {}, x, tolerance=1e-6)  # an exponential
 
 
+def test_swish_equals_the_reference(device):
+    x = {"x": 9 * normal(5, 33)}
+    assert_same(device, lambda g, w, x: {"y": g.swish(x, 1.702)}, {}, x, tolerance=1e-6)  # an exponential
+
+
 def test_clamped_values_equal_the_reference(device):
     assert_same(device, lambda g, w, x: {"y": g.clamp(x, 0.7)}, {}, {"x": normal(5, 33)}, tolerance=0)
 

@@ -14,7 +14,7 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.vision.encoder import prepare
 from rwkv_gpu.vision.eyes import eyes_for
 from rwkv_gpu.vision.pixels import picture_of
-from tests.golden.record_images import MODELS, SIZES, image
+from tests.golden.record_images import MODELS, image, sizes_of
 from tests.golden_files import OWN
 from tests.vision.test_towers import golden
 
@@ -23,7 +23,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
 
 def request_of(record, vision):
     """The recorded prompt with our images in it."""
-    pictures = iter([prepare(vision, picture_of(image(*size))) for size in SIZES[:2]])
+    pictures = iter([prepare(vision, picture_of(image(*size))) for size in sizes_of(vision.path.stem)[:2]])
     ids, spans = [], []
     tokens = record["tokens"].tolist()
     while len(ids) < len(tokens):

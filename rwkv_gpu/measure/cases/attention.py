@@ -1,10 +1,11 @@
 """Trials of attention: prompts, decode at the start of a context and far into it, by head size and cache format."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...gpu.device import Capabilities
 from ...kernels.attention import BLOCK_PAGES, HALF_PAGES
@@ -33,7 +34,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
 
 UNLIKE = (1100, 3, 150)  # positions of the rows of a step; the first needs more partitions than the others
 UNITS = "matrix units"
-CACHED, WRITTEN = "turned norms, cached", "written before"
+CACHED, WRITTEN, BOUNDED = "turned norms, cached", "written before", "blocks of unequal lengths"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
 OPTIONS: dict[str, Option] = {
     "capped, sinks, warm": lambda how, w: replace(
@@ -48,6 +49,7 @@ OPTIONS: dict[str, Option] = {
 BOTH_SIDES: dict[str, Option] = {
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0),
     "both sides of a window": lambda how, _: replace(how, causal=False, window=24),
+    BOUNDED: lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 
 
@@ -83,6 +85,12 @@ def cases(can: Capabilities) -> Iterator[Trial]:
                 yield _trial(name, tuning, stored, 64, 6, "whole text", 0, 150, False, what, option)
     if can.fragment:
         yield _trial(UNITS, plain, "f16", 64, 6, "few rows in runs", 700, 30, True)
+
+
+def blocks_of(lengths: Sequence[int]) -> npt.NDArray[np.float32]:
+    """Bounds of rows that see the rows of their own block. [T, 2]"""
+    ends = np.cumsum(lengths)
+    return np.repeat(np.stack([ends - lengths, ends], axis=1), lengths, axis=0).astype(np.float32)
 
 
 def unlike_rows() -> tuple[Batch, int]:
@@ -152,7 +160,7 @@ def _trial(
     inputs = {n: normal(count, h * size, seed=i) for i, (n, h) in enumerate((("q", heads), ("k", 2), ("v", 2)))}
     rope = Rope("normal" if normed else "neox", size, 10000.0)
 
-    def compute(g: Any, w: Any, q: Any, k: Any, v: Any) -> Any:
+    def compute(g: Any, w: Any, q: Any, k: Any, v: Any, **_: Any) -> Any:
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if normed else None
         how = Attention(heads, rope, size**-0.5, norms=norms)
         how = option(how, w) if option else how
@@ -162,11 +170,13 @@ def _trial(
         y = g.attention(q, k, v, cache, how)
         return g.add(y, g.attention(q, None, None, cache, how)) if what == CACHED else y
 
+    given = {"bounds": blocks_of((1, 40, 7, 64, 3, 35))} if what == BOUNDED else {}
     weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
     weights["sinks"] = Stored.of(normal(heads))
+    batch = replace(Batch.of([(0, start, [0] * count)]).placed({0: order}), given=given)
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
-        "write_keys" if what == WRITTEN else "attention", named, name, tuning, compute, inputs,
+        "write_keys" if what == WRITTEN else "attention", named, name, tuning, compute, inputs | given,
         weights, (BLOCK_PAGES if fmt.quantised else CLOSE if kind == "f32" else HALF_PAGES).result,
-        Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
+        Past(batch, {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip

@@ -62,6 +62,9 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("concat", "", "map", tuning, lambda g, _, x, z: g.concat(x, z), {"x": x, "z": normal(3, 64, seed=1)})
     how = Xielu(0.7, 1.1, 0.5, -1e-6)
+    yield Trial(
+        "swish", "", "map", tuning, lambda g, _, x: g.swish(x, 1.702), {"x": 3 * x}, allowed=EXACT.result
+    )  # fmt: skip
     yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
     yield Trial("clamp", "", "map", tuning, lambda g, _, x: g.clamp(x, 0.5), {"x": x}, allowed=EXACT.result)
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)

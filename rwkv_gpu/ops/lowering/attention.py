@@ -77,7 +77,8 @@ class AttentionKernel:
 
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
-        op = replace(op, how=replace(op.how, causal=True))  # the only row of a sequence sees itself and all before it
+        # The only row of a sequence sees itself and all before it.
+        op = replace(op, how=replace(op.how, causal=True, bounds=""), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     fmt = to.memory.caches.format_of(op.cache)
@@ -227,6 +228,7 @@ def _attend_on_matrix_units(
         {
             **operands,
             **sink.operands,
+            **_bounds(op),
             "y": found if partition.runs > 1 else op.y,
             "segments": to.segments,
             "pages": to.page_tables(op.cache),
@@ -306,7 +308,7 @@ def _attend(
             **sink.constants,
             "MAX_PAGES": to.memory.caches.max_pages,
         },
-        {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables(op.cache)},
+        {**kernel.operands, **operands, **sink.operands, **_bounds(op), "pages": to.page_tables(op.cache)},
         groups=partition.shares.count(blocks) * partition.heads // partition.shared,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode and not op.cached else 0,
@@ -488,6 +490,11 @@ def _scores(op: Attend, base: float = 1.0) -> Extra:
     if how.softcap:
         return Extra(("attention/logit/capped",), {"CAP": how.softcap * base})
     return Extra(("attention/logit/plain",))
+
+
+def _bounds(op: Attend) -> dict[str, Operand]:
+    """The positions that each row sees, for the part that reads them."""
+    return {"bounds": op.bounds} if op.bounds is not None else {}
 
 
 def _sink(op: Attend) -> Extra:

@@ -1,5 +1,23 @@
 // The range of keys that a query sees.
 
+//# bounded: A query sees the positions from the first to the second of its bounds. The step has one sequence, from position 0 on.
+@group(0) @binding(10) var<storage, read> bounds: array<vec2f>;         // [T]
+
+fn first_seen(position: u32) -> u32 { return u32(bounds[position].x); }
+
+// The last position that a row sees.
+fn last_seen(_segment: u32, position: u32) -> u32 { return u32(bounds[position].y) - 1u; }
+
+fn sees(query: vec4u, key: u32, end: u32) -> vec4<bool> {
+    let last = step.rows - 1u;      // lanes without a row have positions behind it
+    let a = bounds[min(query.x, last)];
+    let b = bounds[min(query.y, last)];
+    let c = bounds[min(query.z, last)];
+    let d = bounds[min(query.w, last)];
+    let at = vec4f(f32(key));
+    return (at >= vec4f(a.x, b.x, c.x, d.x)) & (at < vec4f(a.y, b.y, c.y, d.y)) & vec4<bool>(key < end);
+}
+
 //# both: A query sees what is at most half of WINDOW positions away from it in the text, before it and behind.
 // needs attention/blocks_of_segments: end_of
 const FAR = WINDOW / 2u;

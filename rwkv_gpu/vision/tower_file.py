@@ -1,0 +1,188 @@
+"""A projector file while it is read: its sizes, and the tensors of the layers of its tower, by type of projector."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import BadFile, UnsupportedModel
+from ..gguf.file import GGUFFile
+from ..models.dense import take_biases, take_gates, take_qkv, take_qkv_biases
+from ..models.tensors import EPS, Tensors
+from ..models.transformer import LARGEST_HEAD, FeedForward, Output, stored_size
+from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, LayerNorm, Pairing, Rms, Weight
+from .positions import Plane
+from .sizes import Filter
+from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
+
+QUICK = 1.702  # of the quick form of GELU
+WINDOW = 112  # pixels of the side of a window; no file says it
+CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
+
+
+@dataclass(frozen=True)
+class Family:
+    """In what one type of projector differs from others."""
+
+    read: "Callable[[TowerFile], Projector]"
+    resampling: Filter
+    begin: str = ""  # text before an image
+    end: str = ""  # and after it
+    norm: Literal["layer", "rms"] = "layer"
+    frames: int = 1  # matrices of patches: two where a video has two frames for each
+    tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
+    merge: int = 1  # patches on a side of a block
+    merge_key: str = "clip.vision.spatial_merge_size"
+    tiles: tuple[int, int] = (0, 0)  # default for the fewest and most tiles of a larger image
+    windows: bool = False  # whether most layers attend within windows
+    whole: bool = False  # whether tokens of an image see all of it
+    plane: Plane | None = None  # how patches turn; None does not
+    pairing: Pairing = "normal"
+    swaps: bool = False  # whether old files have the names of up and down swapped
+    grid_positions: bool = False  # whether the language model has rows and columns as positions
+
+
+class TowerFile:
+    """A projector file while it is read."""
+
+    def __init__(self, file: GGUFFile, family: Family) -> None:
+        self.file, self.family = file, family
+        self.width = self.size("embedding_length", 1 << 14)
+        self.heads = self.size("attention.head_count", 1 << 10)
+        self.count = self.size("block_count", 1 << 10)
+        self.patch = file.int("clip.vision.patch_size", low=1, high=256)
+        self.eps = file.float("clip.vision.attention.layer_norm_epsilon", *EPS)
+        self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
+        self.window, self.pattern = self._windows()
+        self._as_matrices()
+        self.tensors = Tensors(file)
+        self.tensors.check_divides("clip.vision.attention.head_count", self.heads, self.width, "numbers of a row")
+
+    def size(self, key: str, high: int) -> int:
+        """A size from the metadata."""
+        return self.file.int(f"clip.vision.{key}", low=1, high=high)
+
+    def _windows(self) -> tuple[int, int]:
+        """The side of a window in blocks, and the distance of layers that see all patches; 0 and 1 without windows."""
+        if not self.family.windows:
+            return 0, 1
+        pattern = self.file.int("clip.vision.n_wa_pattern", low=0, high=1 << 10)
+        return (max(1, WINDOW // self.patch // self.merge), pattern) if pattern else (0, 1)
+
+    @property
+    def block(self) -> int:
+        """Patches of a block."""
+        return self.merge**2
+
+    def _as_matrices(self) -> None:
+        """Has the kernels of patches [D, 3, p, p] as matrices [D, 3 · p · p], whose numbers are in the same order."""
+        tensors = dict(self.file.tensors)
+        for name in self.patch_names:
+            if name in tensors and len(tensors[name].shape) == 4:
+                rows, *others = tensors[name].shape
+                if tensors[name].format.name not in ("F32", "F16", "BF16"):
+                    raise BadFile(f"{self.file.path}: tensor '{name}': its format is not one of floats")
+                tensors[name] = replace(tensors[name], shape=(rows, int(np.prod(others))))
+        self.file.tensors = MappingProxyType(tensors)
+
+    @property
+    def patch_names(self) -> list[str]:
+        """Names of the matrices of patches."""
+        return ["v.patch_embd.weight", "v.patch_embd.weight.1"][: self.family.frames]
+
+    def norm(self, name: str, size: int = 0) -> AnyNorm:
+        """A norm of the residual stream, or of `size` numbers."""
+        weight = self.tensors.take(f"{name}.weight", size or self.width)
+        bias = self.tensors.find(f"{name}.bias", size or self.width)
+        return LayerNorm(weight, bias, self.eps) if self.family.norm == "layer" else Rms(weight, self.eps, bias)
+
+    def optional_norm(self, name: str) -> AnyNorm | None:
+        """The same where the file has it."""
+        return self.norm(name) if f"{name}.weight" in self.tensors else None
+
+    def mlp(self, first: str, second: str, width: int, out: int = 0, then: Activation = "gelu") -> Mlp:
+        """Two matrices that read `width` numbers; the second has as many rows as the file says, or `out`."""
+        tensors = self.tensors
+        inner = tensors.dimension(f"{first}.weight", 0)
+        out = out or tensors.dimension(f"{second}.weight", 0)
+        return Mlp(
+            tensors.take(f"{first}.weight", inner, width),
+            tensors.find(f"{first}.bias", inner),
+            tensors.take(f"{second}.weight", out, inner),
+            tensors.find(f"{second}.bias", out),
+            then,
+        )
+
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers of the tower."""
+        size = self.width // self.heads
+        if size > LARGEST_HEAD or size % 2:
+            raise UnsupportedModel(f"{self.file.path}: heads of size {size} are not supported")
+        stored = stored_size(size)
+        how = Attention(
+            self.heads, None, scale=size**-0.5, causal=False, head=size if stored != size else 0
+        )  # every patch sees all of them
+        cache = Cache(CACHE, self.heads, stored)
+        windowed = replace(how, bounds=WINDOWS)
+        hows = [how if (i + 1) % self.pattern == 0 else windowed for i in range(self.count)]
+        quick = QUICK if self._activation() == "none" else 0.0
+        return tuple(
+            Layer(self._attention(i, hows[i], cache, size), self._feed(i), self._scales(i), quick)
+            for i in range(self.count)
+        )
+
+    def _scales(self, i: int) -> tuple[Weight | None, Weight | None]:
+        find, at = self.tensors.find, f"v.blk.{i}"
+        return find(f"{at}.ls1.weight", self.width), find(f"{at}.ls2.weight", self.width)
+
+    def _attention(self, i: int, how: Attention, cache: Cache, size: int) -> PatchAttention:
+        at, width, tensors = f"v.blk.{i}.attn", self.width, self.tensors
+        pairing = self.family.pairing if self.family.plane else None
+        return PatchAttention(
+            self.norm(f"v.blk.{i}.ln1"),
+            take_qkv(tensors, at, (width,) * 3, width),
+            take_qkv_biases(tensors, at, (width,) * 3),
+            Output(tensors.take(f"{at}_out.weight", width, width), tensors.find(f"{at}_out.bias", width)),
+            cache,
+            how,
+            size,
+            pairing,
+        )
+
+    def _feed(self, i: int) -> FeedForward:
+        at, tensors, width = f"v.blk.{i}.ffn", self.tensors, self.width
+        up, down = f"{at}_up", f"{at}_down"
+        if self.family.swaps and tensors.dimension(f"{down}.weight", 1) == width:
+            inner = tensors.dimension(f"{down}.weight", 0)
+            if tensors.dimension(f"{up}.weight", 0) == width:
+                up, down = down, up
+        inner = tensors.dimension(f"{up}.weight", 0)
+        gates: Any
+        if f"{at}_gate.weight" in tensors:
+            if self._activation() == "none":
+                raise UnsupportedModel(f"{self.file.path}: gates with the quick form of GELU are not supported")
+            gates, biases = take_gates(tensors, at, inner, width), take_biases(tensors, at, inner, ("gate", "up"))
+        else:
+            gates, biases = tensors.take(f"{up}.weight", inner, width), (tensors.find(f"{up}.bias", inner),)
+        branch = Output(tensors.take(f"{down}.weight", width, inner), tensors.find(f"{down}.bias", width))
+        return FeedForward(self.norm(f"v.blk.{i}.ln2"), gates, self._activation(), branch, biases)
+
+    def _activation(self) -> Activation:
+        """The activation of feed-forwards; "none" if it is the quick form of GELU, which is an op of its own."""
+        for key, activation in (("clip.use_gelu", "gelu"), ("clip.use_silu", "silu")):
+            if self.file.bool(key, default=False):
+                return activation  # type: ignore[return-value]
+        return "none"
+
+    def taps(self) -> dict[int, Projector]:
+        """The projectors of deepstack rows, by layer."""
+        found: dict[int, Projector] = {}
+        for i in range(self.count):
+            at, width = f"v.deepstack.{i}", self.width * self.block
+            if f"{at}.fc1.weight" in self.tensors:
+                norm = self.norm(f"{at}.norm", width)
+                assert isinstance(norm, LayerNorm), "this family has layer norms"
+                found[i] = JoinedProjector(self.block, self.mlp(f"{at}.fc1", f"{at}.fc2", width), norm)
+        return found

@@ -6,7 +6,8 @@ The server runs in this process and the clients in another one, so that the memo
 models computes infinite numbers, one loses its device every few hundred steps, and the process is forked each few
 seconds (`soak_faults.py`). Prints how requests ended, and ends with 1 where a page, a state, a slot, a file descriptor
 or a thread is missing, memory has grown by 2%, a greedy stream had another text, or a request ended in a way that its
-kind does not know. Each minute it prints memory, descriptors and threads, and how many requests had come.
+kind does not know. Each minute it prints memory, descriptors and threads, and how many requests had come; after each
+round also what of each model is free.
 """
 
 import argparse
@@ -86,7 +87,7 @@ KINDS = {
 # ------------------------------------------------------------ the clients
 
 
-async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes]) -> str:
+async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes], patience: float) -> str:
     """Sends one request. Returns its result."""
     body = b""
     if kind.body is not None:
@@ -102,7 +103,9 @@ async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes]) -> 
             await asyncio.sleep(rng.random() / 5)
             return "broken off"
         writer.write(sent)
-        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        answer = await asyncio.wait_for(reader.read(), patience)
+    except TimeoutError:
+        return f"WRONG: no complete answer in {patience:g} s"
     finally:
         writer.close()
     status = int(answer.split(b" ", 2)[1])
@@ -117,20 +120,20 @@ def _text(chunk: bytes) -> bytes:
     return b"".join(choice["text"].encode() for choice in json.loads(chunk)["choices"])
 
 
-async def ask_for(port: int, seconds: float, clients: int, pause: float, seed: int) -> Counter[str]:
+async def ask_for(port: int, options: argparse.Namespace) -> Counter[str]:
     """Runs many clients for some seconds. A greedy stream whose text changes counts as an error."""
     ended: Counter[str] = Counter()
     steady: set[bytes] = set()
-    end = time.monotonic() + seconds
+    end = time.monotonic() + options.seconds
 
     async def client(number: int) -> None:
-        rng = random.Random(seed << 32 | number)
+        rng = random.Random(options.seed << 32 | number)
         while time.monotonic() < end:
             name = rng.choice([*KINDS])
-            ended[f"{name}: {await ask(port, KINDS[name], rng, steady)}"] += 1
-            await asyncio.sleep(2 * pause * rng.random())
+            ended[f"{name}: {await ask(port, KINDS[name], rng, steady, options.patience)}"] += 1
+            await asyncio.sleep(2 * options.pause * rng.random())
 
-    await asyncio.gather(*map(client, range(clients)))
+    await asyncio.gather(*map(client, range(options.clients)))
     if len(steady) > 1:
         ended[f"WRONG: {len(steady)} texts of one greedy stream"] += 1
     return ended
@@ -143,6 +146,7 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
     """Runs clients in another process."""
     command = [sys.executable, "-m", "tests.server.soak", "--client", str(server.port), "--seconds", str(seconds)]
     command += ["--clients", str(options.clients), "--pause", str(options.pause), "--seed", str(seed)]
+    command += ["--patience", str(options.patience)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
         while True:
             try:
@@ -198,7 +202,9 @@ def soaked(server: Served, options: argparse.Namespace) -> tuple[Counter[str], l
         if server.service.metrics.requests.total() >= options.warm_up_requests or left < options.seconds / 2:
             break
     before = standing(server)
-    ended += clients_of(server, options, left, options.seed - 1)
+    for round in range(options.rounds):
+        ended += clients_of(server, options, left / options.rounds, options.seed - 1 - round)
+        print("\n".join(map(str, standing(server))), flush=True)
     return ended, before
 
 
@@ -212,12 +218,15 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between two requests of a client")
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="of the time after the warm-up: all is measured after each"
+    )
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a client waits for an answer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--client", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        seconds, clients, pause = options.seconds, options.clients, options.pause
-        print(json.dumps(asyncio.run(ask_for(options.client, seconds, clients, pause, options.seed))))
+        print(json.dumps(asyncio.run(ask_for(options.client, options))))
         return
     ended, wrong, growth = soak(options)
     for how, count in sorted(ended.items()):

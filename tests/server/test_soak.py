@@ -2,10 +2,14 @@
 
 from argparse import Namespace
 
+from tests.process import PATIENCE
 from tests.server.soak import soak
 
 
 def test_requests_of_all_apis_leave_nothing_behind():
-    ended, wrong, _ = soak(Namespace(seconds=6, warm_up=1, warm_up_requests=20, clients=8, pause=0.1, seed=0))
+    options = Namespace(
+        seconds=6, warm_up=1, warm_up_requests=20, rounds=1, clients=8, pause=0.1, patience=PATIENCE, seed=0
+    )
+    ended, wrong, _ = soak(options)
     assert wrong == []
     assert sum(count for how, count in ended.items() if how.endswith("broken off"))

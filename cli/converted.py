@@ -1,11 +1,13 @@
 """Models that are no GGUF files: converted once, into the cache."""
 
 import hashlib
+import math
 import os
 from pathlib import Path
 
 from rwkv_gpu.convert.checkpoint import is_adapter, is_checkpoint, open_checkpoint
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadInput, FileInUse
+from rwkv_gpu.writer_lock import WriterLock
 
 from .bars import quantise_bar
 from .echo import echo_text
@@ -26,18 +28,30 @@ def converted(name: str, *, adapter: bool = False) -> str:
     # An adapter is known by the name of its file.
     place = f"{version}/{name_of}.gguf" if adapter else f"{name_of}-{version}.gguf"
     target = cache_folder() / "converted" / place
-    if not target.exists():
-        from rwkv_gpu.convert.convert import convert  # not needed for GGUF files
+    if target.exists():
+        return str(target)
+    with _turn(target, name) as lock:
+        if not target.exists():  # else another process has written it meanwhile
+            from rwkv_gpu.convert.convert import convert  # not needed for GGUF files
 
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{target.parent}: cannot be written: {error.strerror}; set RWKV_GPU_CACHE") from None
-        smaller = "" if adapter else "; smaller: `rwkv-gpu convert --type Q4_K_M`"
-        echo_text(f"rwkv-gpu: converting {name} to {target}, once{smaller}", err=True)
-        with quantise_bar(Screen()) as bar:
-            convert(source, target, progress=bar.update)
+            smaller = "" if adapter else "; smaller: `rwkv-gpu convert --type Q4_K_M`"
+            echo_text(f"rwkv-gpu: converting {name} to {target}, once{smaller}", err=True)
+            with quantise_bar(Screen()) as bar:
+                convert(source, target, progress=bar.update, lock=lock)
     return str(target)
+
+
+def _turn(target: Path, name: str) -> WriterLock:
+    """Locks the file of a conversion, after another process that is writing it."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return WriterLock(target)
+        except FileInUse:
+            echo_text(f"rwkv-gpu: another process is converting {name}; waiting for it", err=True)
+            return WriterLock(target, math.inf)
+    except OSError as error:
+        raise BadInput(f"{target.parent}: cannot be written: {error.strerror}; set RWKV_GPU_CACHE") from None
 
 
 def _version(source: Path) -> str:

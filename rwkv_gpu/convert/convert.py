@@ -18,6 +18,7 @@ from ..gguf.quantise import quantise_rows
 from ..gguf.requantise import CHUNK, Progress, type_keys, write_model
 from ..gguf.scan import TensorInfo
 from ..models.registry import load_model
+from ..writer_lock import WriterLock
 from .card import card_keys
 from .checkpoint import Checkpoint, open_checkpoint
 from .families import FAMILIES, architecture_of, family_of
@@ -41,10 +42,12 @@ def convert(
     template: str = "",
     progress: Progress | None = None,
     base: Path | None = None,
+    lock: WriterLock | None = None,
 ) -> dict[str, Format]:
     """Writes `target`; returns the format of each tensor. The default is the 16-bit float nearest to the checkpoint.
 
-    `base` is the folder of the model that an adapter was trained on. Adapters are written in F32 by default.
+    `base` is the folder of the model that an adapter was trained on. Adapters are written in F32 by default. `lock` is
+    that of a caller who has already locked `target`.
     """
     checkpoint = open_checkpoint(source)
     if target.exists() and any(target.samefile(tensor.path) for tensor in checkpoint.tensors.values()):
@@ -58,7 +61,7 @@ def convert(
     if not plan.adapter:
         _check(header, described, plan.tensors, source)
     contents = (_written(tensor, new.format) for tensor, new in zip(plan.tensors, described, strict=True))
-    write_model(target, header, described, contents, [one.nbytes for one in described], progress)
+    write_model(target, header, described, contents, [one.nbytes for one in described], progress, lock)
     return {one.name: one.format for one in described}
 
 

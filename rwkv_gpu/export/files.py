@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,32 +16,50 @@ from ..gpu.shader import COMMENT
 from ..models.registry import load_generator
 from ..replace_file import replace_bytes
 from ..text.tokenizer import load_tokenizer
+from ..writer_lock import WriterLock
 from .plans import Recorded, record
 from .words import chat_data, tokenizer_data
 
 FORMAT = 1  # of the manifest; `FORMAT` in web/engine.js
 SHARD = 64 << 20  # bytes of a shard at most
 MANIFEST = "model.json"
+LEFT = re.compile(r"shard-\d{3,}-[0-9a-f]{12}\.bin|\.shard-.*\.bin\.saving-[0-9a-f]{16}")  # shards, and unfinished ones
 # The library: rwkv-gpu.js, and what it imports.
 SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js")
 
 
-def export_plan(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
-    """Writes the manifest, the shards and the scripts to a folder; returns the manifest."""
+def export_plan(
+    file: GGUFFile, folder: Path, digest: str, context: int | None = None, more: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Writes the manifest, the shards, the scripts and `more` files of `web/` to a folder; returns the manifest.
+
+    One process at a time exports to a folder. Shards that an earlier or a killed export has left are removed.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = WriterLock(folder / MANIFEST)
     except OSError as error:
         raise BadInput(f"{folder}: cannot be written: {error.strerror}; give another folder") from None
+    with lock:
 
-    def write(name: str, data: bytes) -> None:
-        replace_bytes(folder / name, data, private=False)
+        def write(name: str, data: bytes) -> None:
+            replace_bytes(folder / name, data, lock=lock, private=False)
 
-    manifest = describe(file, digest, context, write)
-    text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
-    for name in SCRIPTS:
-        write(name, script(name).encode())
-    write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # last: a folder with it is complete
+        manifest = describe(file, digest, context, write)
+        text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
+        for name in (*SCRIPTS, *more):
+            write(name, script(name).encode())
+        write(MANIFEST, text.encode("utf-8", "surrogatepass"))  # last: a folder with it is complete
+        _remove_shards(folder, {one["file"] for one in manifest["shards"]})
     return manifest
+
+
+def _remove_shards(folder: Path, used: Set[str]) -> None:
+    """Removes shards of other exports from a folder, and unfinished ones."""
+    for path in folder.iterdir():
+        if LEFT.fullmatch(path.name) and path.name not in used:
+            with suppress(OSError):  # a web server on Windows has it open
+                path.unlink()
 
 
 def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]) -> dict[str, Any]:

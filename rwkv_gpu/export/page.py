@@ -27,10 +27,7 @@ _POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*'
 def export_web(file: GGUFFile, folder: Path, digest: str, context: int | None = None) -> dict[str, Any]:
     """Writes what `export_plan` writes, and the chat page; returns the manifest."""
     _check_chat(file)
-    manifest = export_plan(file, folder, digest, context)
-    for name in PAGE:
-        replace_bytes(folder / name, script(name).encode(), private=False)
-    return manifest
+    return export_plan(file, folder, digest, context, PAGE)
 
 
 def export_single_file(file: GGUFFile, target: Path, digest: str, context: int | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..errors import BadInput
 from ..replace_file import replace_file
+from ..writer_lock import WriterLock
 from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
@@ -60,8 +61,12 @@ def write_model(
     contents: Iterable[Iterable[bytes]],
     sizes: Sequence[int],
     progress: Progress | None,
+    lock: WriterLock | None = None,
 ) -> None:
-    """Writes a file of a header and the contents of each tensor, piece by piece. Progress counts in `sizes`."""
+    """Writes a file of a header and the contents of each tensor, piece by piece. Progress counts in `sizes`.
+
+    `lock` is that of a caller who has already locked the file.
+    """
 
     def write(out: BinaryIO) -> None:
         out.write(header)
@@ -74,7 +79,7 @@ def write_model(
             if progress is not None:
                 progress(done, sum(sizes), tensor.name)
 
-    replace_file(target, write=write, patience=0, private=False)
+    replace_file(target, write=write, patience=0, private=False, lock=lock)
 
 
 def type_keys(mix: Mix) -> dict[str, Value]:

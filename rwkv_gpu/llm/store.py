@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,12 +141,13 @@ class Store:
         gone = found[0]
         shared = any(one.projectors == gone.projectors for one in self.models() if one.name != gone.name)
         paths = gone.paths if shared else (*gone.paths, *gone.projectors)
-        nbytes = sum(path.stat().st_size for path in paths)
+        nbytes = sum(map(_nbytes, paths))
         for path in paths:
-            with WriterLock(path.with_name(path.name.removesuffix(".part"))):  # a download may be going on
+            lock = path.with_name(path.name.removesuffix(".part"))  # a download may be going on
+            with suppress(FileNotFoundError), WriterLock(lock):  # else deleted by another process
                 path.unlink()
         for folder in gone.paths[0].relative_to(self.folder).parents[:-1]:
-            if not any((self.folder / folder).iterdir()):
+            with suppress(OSError):  # it has other files
                 (self.folder / folder).rmdir()
         return replace(gone, nbytes=nbytes)
 
@@ -204,7 +206,7 @@ def own_name(name: str) -> str:
 def _stored(name: str, paths: list[Path], projectors: Sequence[Path]) -> Stored:
     first = paths[0].name.removesuffix(".part")
     complete = {path.name for path in paths} == set(hub_names.parts(first))
-    nbytes = sum(path.stat().st_size for path in paths)
+    nbytes = sum(map(_nbytes, paths))
     return Stored(name, tuple(paths), nbytes, complete, tuple(projectors))
 
 

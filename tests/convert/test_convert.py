@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,18 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.converted import converted
 from rwkv_gpu.convert.convert import convert
 from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.mixes import mix_of
 from rwkv_gpu.gguf.requantise import requantise
+from rwkv_gpu.writer_lock import WriterLock
 from tests.convert import checkpoints
 from tests.convert.record import CONFIGS, RECORD, described
 from tests.gguf.test_safetensors import whole
 from tests.gguf.torch_files import Calls, save, torch_names
+from tests.process import until
 
 RECORDED = json.loads(RECORD.read_text())
 # The name is a folder's; the template is the project's own, by a name that llama.cpp knows as well.
@@ -94,6 +98,23 @@ def test_a_command_converts_a_checkpoint_once(tmp_path, monkeypatch):
     assert first.stdout == second.stdout
     [made] = (tmp_path / "cache" / "converted").iterdir()
     assert made.suffix == ".gguf"
+
+
+def test_a_second_use_of_a_checkpoint_waits_for_the_conversion_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path / "cache"))
+    path = safetensors(tmp_path, "rwkv6")
+    target = Path(converted(str(path)))
+    data = target.read_bytes()
+    target.unlink()
+    notes = []
+    monkeypatch.setattr("rwkv_gpu.cli.converted.echo_text", lambda text, **_: notes.append(text))
+    with ThreadPoolExecutor(1) as pool, WriterLock(target):
+        second = pool.submit(converted, str(path))
+        until(lambda: notes)
+        target.write_bytes(data)
+    assert notes == [f"rwkv-gpu: another process is converting {path}; waiting for it"]
+    assert second.result() == str(target)
+    assert os.listdir(target.parent) == [target.name]
 
 
 def test_bad_checkpoints_are_refused_in_one_line_and_write_nothing(tmp_path, torch):

@@ -16,11 +16,13 @@ from click.testing import CliRunner
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.errors import FileInUse
 from rwkv_gpu.export import files
 from rwkv_gpu.export import page as page_module
 from rwkv_gpu.export.files import SCRIPTS, script
 from rwkv_gpu.export.page import PAGE, WORKER, bundle, export_single_file, export_web
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.writer_lock import WriterLock
 from tests.golden_files import golden
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +49,18 @@ def test_shards_have_the_sizes_and_digests_of_the_manifest(tiny, tmp_path, monke
     assert starts == [sum(sizes[:n]) for n in range(len(sizes))]
     assert sum(sizes) == sum(map(len, shards))
     assert {path.name for path in tmp_path.iterdir()} >= {*SCRIPTS, *PAGE}
+
+
+def test_a_folder_has_one_writer_and_only_the_shards_of_its_manifest(tiny, tmp_path):
+    left = ["shard-000-0123456789ab.bin", ".shard-001-0123456789ab.bin.saving-0123456789abcdef"]
+    others = ["shard-000.bin", "notes.txt"]
+    for name in (*left, *others):
+        (tmp_path / name).write_text("x")
+    with WriterLock(tmp_path / "model.json"), pytest.raises(FileInUse, match="is writing it"):
+        export_web(tiny, tmp_path, "0" * 64)
+    assert sorted(os.listdir(tmp_path)) == sorted([*left, *others])
+    shards = [one["file"] for one in export_web(tiny, tmp_path, "0" * 64)["shards"]]
+    assert sorted(os.listdir(tmp_path)) == sorted([*shards, *others, *SCRIPTS, *PAGE, "model.json"])
 
 
 def test_an_export_is_the_same_in_every_process(tmp_path):

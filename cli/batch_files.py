@@ -101,7 +101,9 @@ class Output:
 def answered_in(lock: WriterLock, ids: frozenset[str]) -> frozenset[str]:
     """The answered ids in a locked file. Removes an incomplete last line, and errors of `ids`."""
     path = lock.target
-    data = path.read_bytes()
+    with open(path, "rb") as file:  # not all of a large file that is something else, such as a model
+        data = file.read(1)
+        data += file.read() if data == BEGINNING[:1] else b""
     whole, newline, rest = data.rpartition(b"\n")
     if rest and not BEGINNING.startswith(rest[: len(BEGINNING)]):
         raise BadInput(f"{path} does not contain results of a batch; give another file, or one that does not exist yet")

@@ -14,7 +14,7 @@ from .model_name import AdapterName, FileName, ModelName, naming_options
 from .page import Page
 from .printing import print_text
 from .replacing import may_replace
-from .texts import read_text
+from .texts import MOST_SETTING, read_text
 
 
 @click.command("create", cls=Page, epilog="Example: rwkv-gpu create mario -f Modelfile; rwkv-gpu run mario")
@@ -28,7 +28,7 @@ def command(name: str, path: str) -> None:
     that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (of Go or jinja2), ADAPTER, MESSAGE and LICENSE.
     `rwkv-gpu rm NAME` deletes it; the model stays.
     """
-    file, folder = parse(read_text(path), path), Path(path).parent
+    file, folder = parse(read_text(path, MOST_SETTING), path), Path(path).parent
     target = store().preset_path(name)
     base = base_preset(_near(file.base, folder))
     preset = Preset.of(file, base, [str(Path(AdapterName.path(_near(one, folder))).resolve()) for one in file.adapters])

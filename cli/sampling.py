@@ -15,7 +15,7 @@ from rwkv_gpu.llm.chat_completion import settings_of
 from rwkv_gpu.llm.modelfile import OPTIONS
 
 from .page import Grouped
-from .texts import read_text
+from .texts import MOST_SETTING, read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -132,8 +132,8 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
     if value is None or option.name == "regex" or "{" in value:
         return value
     if option.name == "schema":
-        return True if value == "json" else read_text(value)
-    return read_text(value) if Path(value).is_file() else value
+        return True if value == "json" else read_text(value, MOST_SETTING)
+    return read_text(value, MOST_SETTING) if Path(value).is_file() else value
 
 
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rwkv_gpu.errors import BadInput
 
 from .options import size
 from .page import Grouped
-from .texts import read_text
+from .texts import MOST_SETTING, read_text
 
 Command = Callable[..., Any]
 
@@ -154,7 +154,7 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
     if path is None:
         return
     try:
-        given = tomllib.loads(read_text(path))
+        given = tomllib.loads(read_text(path, MOST_SETTING))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is no TOML: {error}") from None
     ctx.default_map = {**(ctx.default_map or {}), **by_parameter(ctx.command, given, path)}
@@ -184,7 +184,7 @@ def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) ->
 
 def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     """The API keys from options and from a file."""
-    lines = [] if file is None else [line.strip() for line in read_text(file).splitlines()]
+    lines = [] if file is None else [line.strip() for line in read_text(file, MOST_SETTING).splitlines()]
     found = (*keys, *(line for line in lines if line and not line.startswith("#")))
     if file is not None and len(found) == len(keys):
         raise BadInput(f"{file} has no key; write one a line")
@@ -195,7 +195,7 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
 
 def prompts_of(files: tuple[str, ...]) -> tuple[str, ...]:
     """The texts of shared system prompts."""
-    texts = tuple(read_text(file).strip() for file in files)
+    texts = tuple(read_text(file, MOST_SETTING).strip() for file in files)
     for file, text in zip(files, texts, strict=True):
         if not text:
             raise BadInput(f"--shared-prompt {file} has no text")
@@ -209,7 +209,7 @@ def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:
             raise BadInput("--store-key-file is given without --store")
         return {}
     if key_file is not None:
-        return {"store": name, "store_key": read_text(key_file).strip().encode()}
+        return {"store": name, "store_key": read_text(key_file, MOST_SETTING).strip().encode()}
     if "://" in name:
         raise BadInput(f"--store {name} needs --store-key-file: a file with a secret of at least 16 characters")
     return {"store": name}

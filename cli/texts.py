@@ -14,6 +14,9 @@ from rwkv_gpu.writer_lock import WriterLock
 
 from .printing import print_text
 
+MOST_BYTES = 4 << 30  # bytes of a text
+MOST_SETTING = 64 << 20  # bytes of a template, a grammar or another file of settings
+
 
 def input_text(text: str | None, path: str | None, name: str) -> str:
     """The text of an argument, which errors call `name`, or of a file; without either, standard input."""
@@ -22,14 +25,16 @@ def input_text(text: str | None, path: str | None, name: str) -> str:
     return read_text(path or "-") if text is None else as_text(text.encode("utf-8", "surrogateescape"), name)
 
 
-def read_text(path: str) -> str:
-    """A file's text; - is standard input."""
+def read_text(path: str, most: int = MOST_BYTES) -> str:
+    """A file's text; - is standard input. Raises BadInput if a file has more than `most` bytes."""
     if path == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             print_text("rwkv-gpu: reading text from the terminal; Ctrl-D on a line of its own ends it", err=True)
         return as_text(b"" if sys.stdin is None else sys.stdin.buffer.read(), "standard input")
     try:
         with open(path, "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > most:
+                raise BadInput(f"{path} has {size:,} bytes, and {most:,} at most are read; is it the right file?")
             return as_text(file.read(), path)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
@@ -80,4 +85,4 @@ def lines_of(text: str) -> list[str]:
 
 def template_text(template: str) -> str:
     """The name of a built-in chat template, or the text of a file."""
-    return read_text(template) if os.path.isfile(template) else template
+    return read_text(template, MOST_SETTING) if os.path.isfile(template) else template

@@ -18,6 +18,7 @@ from .writer_lock import WINDOWS, WriterLock, hidden_name
 
 PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between attempts on Windows, where scanners briefly open new files
 UNFINISHED = ".saving-"  # follows the target's name in the name of an unfinished file
+MOST_OWN = 8 << 20  # bytes of a small file of the package's own
 PATIENCE = 10.0  # seconds to wait for another process that is writing the same file
 
 
@@ -65,6 +66,15 @@ def replace_bytes(path: Path, data: bytes, *, lock: WriterLock | None = None, pr
     except OSError as error:
         raise BadInput(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}") from None
     replace_file(path, write=write, check=check, lock=lock, private=private)
+
+
+def read_own(path: Path) -> str:
+    """The text of a small file that this package has written. Raises ValueError or OSError if it is damaged."""
+    with path.open("rb") as file:
+        data = file.read(MOST_OWN + 1)
+    if len(data) > MOST_OWN:
+        raise ValueError(f"{path} has more than {MOST_OWN:,} bytes")
+    return data.decode("utf-8")
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

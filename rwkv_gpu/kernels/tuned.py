@@ -14,7 +14,7 @@ from typing import Any
 from ..gpu.adapters import Adapter
 from ..gpu.device import Capabilities
 from ..gpu.shader import fingerprint
-from ..replace_file import replace_bytes
+from ..replace_file import read_own, replace_bytes
 from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
 from .kernel import KERNELS
@@ -106,7 +106,7 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
         if place is None or not place.is_file():
             continue
         try:
-            tuned = parse(place.read_text(encoding="utf-8"))
+            tuned = parse(read_own(place) if isinstance(place, Path) else place.read_text(encoding="utf-8"))
         except (ValueError, OSError):
             continue
         if runs(tuned.tuning, can):
@@ -119,7 +119,7 @@ def own_tuning(adapter: Adapter, folder: Path | None) -> Tuned | None:
     if folder is None:
         return None
     try:
-        return parse((folder / file_name(adapter)).read_text(encoding="utf-8"))
+        return parse(read_own(folder / file_name(adapter)))
     except (ValueError, OSError):
         return None
 

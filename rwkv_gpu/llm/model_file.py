@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..engine.state_file import ModelId
 from ..errors import BadInput
-from ..replace_file import replace_bytes
+from ..replace_file import read_own, replace_bytes
 
 PIECE = 1 << 22  # bytes hashed at a time
 
@@ -75,7 +75,7 @@ class ModelFile:
         if entry is None or _stamp(self._paths) != self._stamp:
             return None
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            kept = json.loads(entry.read_text(encoding="utf-8"))
+            kept = json.loads(read_own(entry))
             if kept["stamp"] == self._stamp and isinstance(kept["sha256"], str):
                 return str(kept["sha256"])
         return None

@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..gpu import native
 from ..gpu.adapters import Adapter, list_adapters
 from ..kernels.tuned import file_name
-from ..replace_file import replace_bytes
+from ..replace_file import read_own, replace_bytes
 
 TRIAL_SECONDS = 300.0
 RIGHT = "right"
@@ -71,7 +71,7 @@ def kept_verdict(adapter: Adapter, folder: Path | None) -> Verdict | None:
     if folder is None:
         return None
     try:
-        found = json.loads(_place(adapter, folder).read_text(encoding="utf-8"))
+        found = json.loads(read_own(_place(adapter, folder)))
         apart = tuple(name for name in APART if name in found["apart"])
         kept = Verdict(str(found["text"]), apart, found["announced"] is True)
         return kept if found["library"] == library_digest() else None

@@ -86,7 +86,8 @@ class DirectoryStore:
 
     def _get(self, path: Path) -> bytes | None:
         try:
-            if time.time() - path.stat().st_mtime > self._max_age:
+            about = path.stat()
+            if time.time() - about.st_mtime > self._max_age or about.st_size > self._max_bytes:
                 return None
             value = path.read_bytes()
             with suppress(OSError):

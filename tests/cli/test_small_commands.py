@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from rwkv_gpu.text.vocabulary import PREFIX
 from tests.gguf.writer import STRING, array_key, gguf, string, text_key, written
 from tests.golden_files import OWN
 from tests.llm.hub_server import serving
+from tests.process import posix
 from tests.text.vocabularies import bpe
 
 MODEL = OWN / "tiny-rwkv7.gguf"
@@ -220,3 +222,26 @@ def test_commands_are_completed():
     env = {"_RWKV_GPU_COMPLETE": "bash_complete", "COMP_WORDS": "rwkv-gpu ", "COMP_CWORD": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
     assert {line.split(",")[1] for line in done.stdout.splitlines()} == COMMANDS.keys()
+
+
+@posix
+def test_a_huge_file_in_the_place_of_a_text_is_refused_without_reading_it(tmp_path):
+    """A sparse file of a terabyte takes no room; reading it would end the process."""
+    huge, lines = tmp_path / "huge", tmp_path / "lines"
+    huge.touch()
+    os.truncate(huge, 1 << 40)
+    lines.write_text('{"prompt": "a"}\n')
+    for arguments in (
+        ["tokenize", "-m", MODEL, "--file", huge],
+        ["generate", MODEL, "--chat", "-p", "a", "--template", huge],
+        ["generate", MODEL, "-p", "a", "--json-schema", huge],
+        ["create", "pet", "-f", huge],
+        ["perplexity", MODEL, "--file", huge],
+        ["batch", MODEL, huge, tmp_path / "out"],
+        ["batch", MODEL, lines, huge],
+        ["serve", MODEL, "--api-key-file", huge],
+    ):
+        refused = run(*arguments)
+        assert refused.exit_code == 2, (arguments, refused.output)
+        assert len(refused.stderr.splitlines()) == 1, refused.stderr
+        assert "huge" in refused.stderr

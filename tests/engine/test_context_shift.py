@@ -6,6 +6,7 @@ import pytest
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.lookup import PromptLookup
 from tests.engine.test_engine import alone, drive, ids_of, small, tokens
 from tests.engine.test_speculation import speculator
@@ -89,6 +90,18 @@ def test_marks_are_kept_whole():
     drive(engine)
     assert sequence.cut
     assert sequence.ids[:17] == list(request.ids[:17])
+
+
+def test_what_an_initial_state_has_seen_is_kept_in_addition():
+    request = Request(ids_of(30), SamplingParams(max_tokens=60), keep=True, marks=(7,))
+    for begun in (0, 1):
+        for keep, kept in ((KEEP, KEEP), (0, 7)):
+            sequence = TokenSequence(request, 300, CONTEXT, shifts=True, begun=begun)
+            sequence.ids += range(100, 100 + CONTEXT + 1 - len(sequence.ids))
+            before = list(sequence.ids)
+            sequence.cut_middle(keep)
+            assert sequence.ids == before[: begun + kept] + before[begun + kept + sequence.cut :]
+            assert sequence.ids[begun + kept] != before[begun + kept]
 
 
 def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_length():

@@ -1,6 +1,7 @@
 """A constrained answer always has the required form. The models here are small and untrained."""
 
 import json
+import math
 import re
 import sys
 
@@ -11,7 +12,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.errors import BadGrammar, BadInput, MissingExtra
+from rwkv_gpu.errors import BadGrammar, BadInput, BadNumbers, MissingExtra
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.sampling import allowed
@@ -141,6 +142,27 @@ def test_an_answer_may_end_where_its_form_is_complete_and_nowhere_else(speaker):
     assert not grammar.done
     grammar.accept(speaker.tokenizer.encode("xb")[-1])
     assert grammar.done
+
+
+def test_a_bias_never_changes_a_text_that_the_form_fixes(speaker):
+    """The form decides which tokens are possible, and a bias their order; a ban of the last one is an error."""
+    text = "The sea is calm."
+    form = Form("regex", re.escape(text))
+    grammar = speaker.grammars.grammar(form)
+    first = np.flatnonzero(allowed(grammar.mask(), speaker.engine._runner.vocabulary)).tolist()
+    tokens = {*speaker.tokenizer.encode(text), *first}
+    for bias in (-1000.0, 1000.0):
+        for more in ({}, {"typical_p": 0.9}, {"temperature": 0.0}):
+            settings = {"logit_bias": dict.fromkeys(tokens, bias), **more}
+            assert speaker.say(form, **settings) == (text, "stop"), settings
+    for more in ({}, {"typical_p": 0.9}):
+        params = SamplingParams(max_tokens=9, logit_bias=dict.fromkeys(first, -math.inf), **more)
+        speaker.engine.add(Request([5, 6, 7], params, speaker.grammars.grammar(form)))
+        updates = []
+        while speaker.engine.busy:
+            updates += speaker.engine.step()
+        assert isinstance(updates[-1].error, BadNumbers)
+        assert "no token is possible" in str(updates[-1].error)
 
 
 def test_thoughts_are_free_and_the_form_begins_after_them(speaker):

@@ -1,6 +1,6 @@
 """Runs all fuzz targets, or the named ones, for ten minutes in total.
 
-    python -m tests.fuzz [header tokenizer template form session jsonl writers] [--seconds 600] [--seed N]
+    python -m tests.fuzz [header tokenizer ... writers multipart stream response store] [--seconds 600] [--seed N]
 
 Prints the input that breaks a promise, made as small as it can be, and ends with 1. A target has a process of its own:
 where one crashes, the others go on, and the input that it was at is printed.

@@ -29,7 +29,17 @@ from rwkv_gpu.text.template import ChatTemplate
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX
 from tests.fuzz.hubs import HUBS, check_hub
-from tests.fuzz.writers import COMMANDS, check_writers
+from tests.fuzz.wires import (
+    FOLDERS,
+    RESPONSES,
+    STREAMS,
+    check_multipart,
+    check_response,
+    check_store,
+    check_stream,
+)
+from tests.fuzz.wires import FORMS as MULTIPART
+from tests.fuzz.writers import ACCESSES, COMMANDS, check_writers
 from tests.gguf.corpus import GOOD
 from tests.gguf.test_bad_files import EVERY_TYPE, must_be_consistent
 from tests.golden_files import OWN
@@ -351,6 +361,12 @@ TARGETS = {
     "jsonl": Target(LINES, check_jsonl),
     "hub": Target(HUBS, check_hub),
     "writers": Target(
-        st.tuples(st.sampled_from(sorted(COMMANDS)), st.integers(1, 60), st.booleans()), check_writers, is_quick=False
+        st.tuples(st.sampled_from(sorted(COMMANDS)), ACCESSES, ACCESSES, st.sampled_from(["", "first", "second"])),
+        check_writers,
+        is_quick=False,
     ),
+    "multipart": Target(MULTIPART, check_multipart),
+    "stream": Target(STREAMS, check_stream),
+    "response": Target(RESPONSES, check_response),
+    "store": Target(FOLDERS, check_store),
 }

@@ -84,7 +84,10 @@ class Upstream:
             raise ReplicaLost(str(error)) from None
         if not data:
             raise ReplicaLost("the connection was closed")
-        self._parser.feed_data(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise ReplicaLost(f"its response is not as it should be: {error}") from None
 
     # Called by the parser.
 

@@ -76,15 +76,15 @@ def command(
 def report(before: Sequence[TensorInfo], after: Sequence[TensorInfo], choices: Mapping[str, Choice]) -> Iterator[str]:
     """The size before and after, the number of tensors by type, and why some have another type than TYPE."""
     yield f"{size_text(before)} -> {size_text(after)}"
-    shares = Counter(tensor.format.name for tensor in after)
+    shares = Counter(tensor.stored.name for tensor in after)
     yield "tensors: " + ", ".join(f"{count} {name}" for name, count in shares.most_common())
     kept, others = Counter[str](), Counter[str]()
     for old, new in zip(before, after, strict=True):
         reason = choices[old.name].reason
-        if old.format == new.format:
-            kept[f"{new.format.name}: {reason or 'already of this type'}"] += 1
+        if old.stored == new.stored:
+            kept[f"{new.stored.name}: {reason or 'already of this type'}"] += 1
         elif reason:
-            others[f"{new.format.name}: {reason}"] += 1
+            others[f"{new.stored.name}: {reason}"] += 1
     yield from (f"  kept {count} {text}" for text, count in kept.most_common())
     yield from (f"  {count} {text}" for text, count in others.most_common())
 

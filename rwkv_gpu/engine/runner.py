@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..models.heads import Head, Predicting
+from ..models.heads import DraftHead, Predicting
 from ..models.registry import Contents, Model
 from ..ops.batch import Batch, BatchArrays
 from ..ops.kv_format import KV_FORMATS
@@ -63,7 +63,7 @@ class Runner(ABC):
         """Submits a sampling step of a placed batch. It may feed tokens sampled by earlier steps in flight."""
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> DraftHead | None:
         """The head of the model that drafts, if it is in use."""
         return self.model.head if isinstance(self.model, Predicting) else None
 

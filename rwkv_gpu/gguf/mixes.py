@@ -159,7 +159,7 @@ def choices_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
     for tensor in tensors:
         role = _role(tensor.name)
         if reason := _why_kept(tensor):
-            found[tensor.name] = Choice(tensor.format, reason)
+            found[tensor.name] = Choice(tensor.stored, reason)
             continue
         name = _named(mix, role, seen[role], counts[role], grouped=grouped)
         if tensor.name == "output.weight" or (tensor.name == "token_embd.weight" and tied):
@@ -173,7 +173,7 @@ def choices_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
         unused -= {rule.pattern for rule in matching}
         asked = matching[0].format if matching else name
         found[tensor.name] = (
-            Choice(tensor.format, "left as they are by an option")
+            Choice(tensor.stored, "left as they are by an option")
             if asked is None
             else _fitting(asked.upper(), tensor.shape[-1])
         )

@@ -42,7 +42,7 @@ def requantise(
             raise BadInput(f"{target} is the model itself; give another name")
         tensors = list(file.tensors.values())
         formats = formats_of(mix, tensors, rules)
-        weights = {t.name: _weights(imatrix or {}, t) for t in tensors if formats[t.name] != t.format}
+        weights = {t.name: _weights(imatrix or {}, t) for t in tensors if formats[t.name] != t.stored}
         if imatrix is not None and all(one is None for one in weights.values()):
             raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")
         described = [Described(t.name, t.shape, formats[t.name]) for t in tensors]
@@ -89,7 +89,7 @@ def type_keys(mix: Mix) -> dict[str, Value]:
 
 def _written(file: GGUFFile, tensor: TensorInfo, fmt: Format, weights: Floats | None) -> Iterator[bytes]:
     """The bytes of a tensor in a format, some rows at a time."""
-    if fmt == tensor.format:
+    if fmt == tensor.stored:
         step = 1 << 24
         for start in range(0, tensor.nbytes, step):
             yield file.read(tensor, start, min(start + step, tensor.nbytes))

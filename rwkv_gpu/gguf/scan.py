@@ -54,6 +54,11 @@ class TensorInfo:
             )
         return FORMATS[self.type]
 
+    @property
+    def stored(self) -> Format:
+        """The same of any type: a tensor may be copied that no kernel reads."""
+        return SIZES[self.type]
+
     def rows_in(self, shape: Sequence[int]) -> int:
         """The number of rows of that shape in this tensor; a row of a vector is a number."""
         return math.prod(shape) // (self.shape[-1] if len(self.shape) > 1 else 1)

@@ -16,8 +16,9 @@ QUERY_SCALE = Hole(
     "query scale", tuple(f"attention/query_scale/{part}" for part in ("constant", "temperature", "late"))
 )
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
-REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in ("window", "chunk", "both", "bounded")))
-REACH_BACK = REACH.only("window", "chunk")  # for the only row of a sequence in a step
+REACHES = "window", "chunk", "both", "bounded", "after_first"
+REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in REACHES))
+REACH_BACK = REACH.only("window", "chunk", "after_first")  # for the only row of a sequence in a step
 LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))

@@ -21,9 +21,11 @@ from ..errors import BadFile, BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
-from ..models.half_files import drafts_by_head
-from ..models.head_files import join_mtp
-from ..models.heads import Head, predicting
+from ..models.eagle3 import ARCH as EAGLE3
+from ..models.eagle3 import read_eagle3
+from ..models.half_files import DRAFT_HEADS, drafts_by_head, refuse_half
+from ..models.head_files import join_eagle3, join_mtp
+from ..models.heads import DraftHead, Head, predicting
 from ..models.layered import Layered
 from ..models.registry import Model, load_generator
 from ..ops.batch import MOST_KEPT
@@ -50,7 +52,7 @@ class DraftOptions:
         if not isinstance(self.lookup, bool):
             raise BadInput(f"lookup is {self.lookup!r}; it must be True or False")
 
-    def head(self, model: Model) -> Head | None:
+    def head(self, model: Model) -> DraftHead | None:
         """The head of the model that drafts."""
         return _head_of(model)[0] if self.heads and self.path is None else None
 
@@ -73,7 +75,7 @@ class Drafts:
     lookup: bool
     file: GGUFFile | None  # file of the draft model
     most: int  # maximum tokens of a draft; 0 without drafts
-    head: Head | None = None  # of the model, or of a file of its own
+    head: DraftHead | None = None  # of the model, or of a file of its own
     joined: GGUFFile | None = None  # the file of the model with the head of another file
     fault: str = ""  # what is wrong with the draft model or the head of another file, which is not used then
 
@@ -118,7 +120,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
         found, fault = None, ""
         if options.path is not None:
             try:
-                found = _found(options, options.path, file, stack)
+                found = _found(options, options.path, file, model, stack)
             except BadFile as error:
                 fault = str(error)
         if found is not None:
@@ -128,13 +130,13 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
             yield Drafts(options.lookup, None, options.most(model), options.head(model), fault=fault)
 
 
-def _found(options: DraftOptions, path: Path, target: GGUFFile, stack: contextlib.ExitStack) -> Drafts:
+def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, stack: contextlib.ExitStack) -> Drafts:
     """The drafts by a file. Raises BadFile if it is damaged, or a head that does not fit the model."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
     opened = stack.enter_context(GGUFFile.open(path))
     if drafts_by_head(opened):
-        joined, head = _joined(opened, target)
+        joined, head = _joined(opened, target, model)
         return Drafts(options.lookup, None, 0, head, joined)
     check_vocabulary(path, _tokens(opened), _tokens(target))
     check_sample(opened)
@@ -142,13 +144,14 @@ def _found(options: DraftOptions, path: Path, target: GGUFFile, stack: contextli
     return Drafts(options.lookup, opened, 0)
 
 
-def _joined(opened: GGUFFile, target: GGUFFile) -> tuple[GGUFFile, Head]:
+def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
     """The file of a model with the head of another file, and this head. Raises BadFile if it does not fit."""
     try:
-        joined = join_mtp(target, opened)
-        if _tokens(opened):
-            check_vocabulary(opened.path, _tokens(opened), _tokens(target))
         check_sample(opened)
+        if opened.str("general.architecture") in DRAFT_HEADS:
+            return _joined_eagle3(opened, target, model)
+        joined = join_mtp(target, opened)
+        _check_tokens(opened, target)
         head, fault = _head_of(load_generator(joined))
     except (BadInput, UnsupportedModel) as error:
         raise BadFile(str(error)) from None
@@ -158,7 +161,23 @@ def _joined(opened: GGUFFile, target: GGUFFile) -> tuple[GGUFFile, Head]:
     return joined, head
 
 
-def _head_of(model: Model) -> tuple[Head | None, str]:
+def _joined_eagle3(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
+    """The same of an EAGLE-3 file. Its tokens, if it lists them, are the model's."""
+    if opened.str("general.architecture") != EAGLE3 or not isinstance(model, Layered):
+        refuse_half(opened)
+    assert isinstance(model, Layered)
+    joined, index = join_eagle3(target, opened)
+    _check_tokens(opened, target)
+    return joined, read_eagle3(joined, model, index)
+
+
+def _check_tokens(opened: GGUFFile, target: GGUFFile) -> None:
+    """Refuses a head of another vocabulary, if its file has one."""
+    if _tokens(opened):
+        check_vocabulary(opened.path, _tokens(opened), _tokens(target))
+
+
+def _head_of(model: Model) -> tuple[DraftHead | None, str]:
     """The draft head in the file of a model, or the reason why it cannot be used."""
     found = model.file_head if isinstance(model, Layered) else None
     if found is None:

@@ -9,10 +9,11 @@ ADAPTERS = {
     "lora": "a LoRA adapter; open its model, and give this file with --lora",
     "state": "a tuned state; open its model, and give this file with --initial-state",
 }
+USE_DRAFT = "open the model that it drafts for, and give this file with --draft"
 DRAFT_HEADS = {
-    "dflash": "a DFlash draft head",
-    "eagle3": "an EAGLE-3 draft head",
-    "gemma4-assistant": "a draft head of Gemma 4",
+    "dflash": "a DFlash draft head, which is not supported; open the model that it drafts for",
+    "eagle3": f"an EAGLE-3 draft head; {USE_DRAFT}",
+    "gemma4-assistant": "a draft head of Gemma 4, which is not supported; open the model that it drafts for",
 }
 MTP = "only the blocks that predict further tokens (MTP) of a model; open the model, and give this file with --draft"
 
@@ -30,7 +31,7 @@ def half_of(file: GGUFFile) -> str | None:
     if kind == "mmproj" or arch == "clip":
         return f"a projector of {_senses(file)} (mmproj); open its language model, and give this file with --mmproj"
     if arch in DRAFT_HEADS:
-        return f"{DRAFT_HEADS[arch]}; open the model that it drafts for"
+        return DRAFT_HEADS[arch]
     return _part_of_tensors(file)
 
 

@@ -34,6 +34,26 @@ def join_mtp(file: GGUFFile, mtp: GGUFFile) -> GGUFFile:
     return joined
 
 
+def join_eagle3(file: GGUFFile, eagle: GGUFFile) -> tuple[GGUFFile, int]:
+    """The file of a model with an EAGLE-3 file as its next block, and the number of that block.
+
+    Raises BadFile if it is for a model of another width.
+    """
+    arch = file.str("general.architecture")
+    layers = _blocks(file, arch) - file.int(f"{arch}.{HEADS}", low=0, default=0)
+    _expect(eagle, f"eagle3.{BLOCKS}", eagle.int(f"eagle3.{BLOCKS}"), 1)
+    width = eagle.int("eagle3.target_hidden_size", default=None)
+    _expect(eagle, "eagle3.target_hidden_size", width, file.int(f"{arch}.embedding_length"))
+    of_head = {f"blk.{layers}.{name.removeprefix('blk.0.')}": tensor for name, tensor in eagle.tensors.items()}
+    if len(of_head) < len(eagle.tensors):
+        raise BadFile(f"{eagle.path}: has tensors of the same name in and outside of its block; convert it again")
+    own = {name: tensor for name, tensor in file.tensors.items() if _block(name) < layers}
+    joined = file.joined(eagle, own, of_head)
+    of_eagle = {key: value for key, value in eagle.metadata.items() if key.startswith("eagle3.")}
+    joined.metadata = {**file.metadata, **of_eagle}
+    return joined, layers
+
+
 def _block(name: str) -> int:
     """The number of the block of a tensor; -1 outside of blocks."""
     found = BLOCK.match(name)

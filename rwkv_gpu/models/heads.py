@@ -33,6 +33,28 @@ class HeadBlock(Protocol):
         """The residual stream after the layer, [T, D]"""
 
 
+class DraftHead(Protocol):
+    """What drafts for a model from the rows of its layers."""
+
+    @property
+    def weights(self) -> Sequence[Weight]:
+        """All that the model does not have."""
+
+    @property
+    def rows(self) -> SlotRows:
+        """The last rows of each sequence that it reads."""
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """Its KV caches."""
+
+    def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        """All layers of the model; the head reads their rows."""
+
+    def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
+
+
 @dataclass(frozen=True)
 class Head:
     """A block that predicts the token after the next, and with its own rows the ones after that."""
@@ -48,11 +70,18 @@ class Head:
     row_norm: AnyNorm | None  # of the rows of the model that it reads
     rows: SlotRows  # [ROWS, D]
 
-    def read(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> None:
-        """Reads the rows of a step of the model: stores their keys and values, and the last of them."""
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """Its KV caches."""
+        return self.block.caches
+
+    def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        """All layers of the model. The head stores its keys and values of the rows after them, and the last rows."""
+        x = model.layers(g, x, ids)
         with g.layer(self.index):
             before = g.shift_rows(normed(g, x, self.row_norm), self.rows)
             self.block.write(g, self._joined(g, ids, before))
+        return x
 
     def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
@@ -131,12 +160,10 @@ class Predicting(Layered):
     """A model whose head is in use: every step lets the head read its rows."""
 
     model: Layered
-    head: Head
+    head: DraftHead
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
-        x = self.model.layers(g, x, ids)
-        self.head.read(g, x, ids)
-        return x
+        return self.head.through(self.model, g, x, ids)
 
     def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The head's logits of the tokens after the given ones, [R, V]"""
@@ -144,7 +171,7 @@ class Predicting(Layered):
 
     @property
     def caches(self) -> list[Cache]:
-        return [*self.model.caches, *self.head.block.caches]
+        return [*self.model.caches, *self.head.caches]
 
     @property
     def states(self) -> list[State]:
@@ -155,7 +182,7 @@ class Predicting(Layered):
         return self.model.context
 
 
-def predicting(model: Layered, head: Head) -> Predicting:
+def predicting(model: Layered, head: DraftHead) -> Predicting:
     """The model with its head."""
     own = {weight.name for weight in model.weights}
     weights = (*model.weights, *(weight for weight in head.weights if weight.name not in own))

@@ -202,9 +202,14 @@ class Attending(Layered):
         """y + the feed-forward of layer i, given the layer's input x and the stream y after its attention"""
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        return self.streams(g, x)[-1]
+
+    def streams(self, g: Ops[Tensor], x: Tensor) -> list[Tensor]:
+        """The residual stream before each layer, and after the last"""
+        streams = [x]
         for i in range(len(self.attentions)):
-            x = g.add_given(self.layer(g, i, x), f"deepstack.{i}")
-        return x
+            streams.append(g.add_given(self.layer(g, i, streams[-1]), f"deepstack.{i}"))
+        return streams
 
     def layer(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
         """The residual stream after layer i"""

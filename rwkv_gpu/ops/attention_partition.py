@@ -45,8 +45,7 @@ class AttentionPartition:
     @classmethod
     def of(cls, cache: Cache, how: Attention, shared: int) -> "AttentionPartition":
         """The partition of a layer, with `shared` heads of a row per workgroup."""
-        sees = "bounded" if how.bounds else "chunk" if how.chunk else "window" if how.causal else "both"
-        reach = f"attention/reach/{sees}"
+        reach = f"attention/reach/{_sees(how)}"
         return cls(how.heads, cache.heads, cache.size, how.window or how.chunk, shared, reach=reach)
 
     @property
@@ -83,6 +82,13 @@ class MatrixDecodePartition:
     partition: AttentionPartition
     queries: int  # rows of a fragment in use: the heads of a workgroup, rounded up to a power of two
     key_tiles: int  # fragments of keys per subgroup at a time
+
+
+def _sees(how: Attention) -> str:
+    """The part that determines which positions a row sees."""
+    if how.bounds or how.chunk or how.after_first:
+        return "bounded" if how.bounds else "chunk" if how.chunk else "after_first"
+    return "window" if how.causal else "both"
 
 
 def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning) -> AttentionPartition:

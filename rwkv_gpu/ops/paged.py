@@ -83,6 +83,8 @@ def attend(
             seen &= np.arange(past) > here - how.window
     else:
         seen = np.abs(np.arange(past) - here) <= (how.window // 2 or past)
+    if how and how.after_first:
+        seen &= np.arange(past) >= np.minimum(here, 1)
     if how and how.chunk:
         seen &= np.arange(past) >= here // how.chunk * how.chunk
     if how and how.softcap:

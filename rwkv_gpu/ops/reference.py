@@ -13,6 +13,7 @@ from .paged import attend, factors_of, rotate, turn_pairs, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
+    LEAST_LOGIT,
     LEAST_SUM,
     Activation,
     AnyNorm,
@@ -20,6 +21,7 @@ from .vocabulary import (
     Blocks,
     Cache,
     Choosing,
+    Columns,
     DeltaRule,
     Gating,
     Glu,
@@ -321,6 +323,11 @@ class Reference(Ops[Array]):
 
     def concat(self, x: Array, y: Array) -> Array:
         return np.concatenate([x, y], axis=1)
+
+    def spread(self, x: Array, columns: Columns) -> Array:
+        y = np.full((len(x), columns.count), LEAST_LOGIT, np.float32)
+        y[:, columns.ids] = x
+        return y
 
     def shift_rows(self, x: Array, rows: SlotRows) -> Array:
         y = np.zeros_like(x)

@@ -18,6 +18,7 @@ from .vocabulary import (
     Blocks,
     Cache,
     Choosing,
+    Columns,
     DeltaRule,
     Gating,
     Glu,
@@ -116,6 +117,9 @@ class Tracer(Ops[Value]):
 
     def concat(self, x: Value, y: Value) -> Value:
         return self._made(nodes.Concat(x, y, Value((self.rows, x.shape[1] + y.shape[1]))))
+
+    def spread(self, x: Value, columns: Columns) -> Value:
+        return self._made(nodes.Spread(x, columns, Value((x.shape[0], columns.count))))
 
     def shift_rows(self, x: Value, rows: SlotRows) -> Value:
         y = Value(x.shape)

@@ -10,6 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus", "relu"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
@@ -21,6 +24,7 @@ Blocks = Literal["joined", "by_column", "mean"]
 PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
+LEAST_LOGIT = -1e30  # of tokens that are never sampled
 UNBOUNDED = 3e38  # larger than any value in a model
 
 
@@ -139,6 +143,15 @@ class SlotRows(State):
 
 
 @dataclass(frozen=True)
+class Columns:
+    """The columns of a small vocabulary in a large one."""
+
+    name: str  # which identifies them in a model
+    ids: npt.NDArray[np.uint32] = field(compare=False)  # [A]
+    count: int  # of the large vocabulary
+
+
+@dataclass(frozen=True)
 class Cache:
     """The KV cache of one layer. Each interpreter stores it in pages: [pages, PAGE, KV heads, N] for keys and values.
 
@@ -241,6 +254,7 @@ class Attention:
     sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
     head: int = 0  # numbers of a head without padding; 0: all N
     temperature: Temperature | LateTemperature | None = None
+    after_first: bool = False  # whether queries do not see the first position, except the query there
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
     # Name of rows [T, 2] that a step brings: the first position that each query sees, and the one after the last. Both
     # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
@@ -513,6 +527,9 @@ class Ops(Protocol[Tensor]):
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """z[t] = [x[t] | y[t]]"""
+
+    def spread(self, x: Tensor, columns: Columns) -> Tensor:
+        """y[:, columns.ids[i]] = x[:, i], the logits of known tokens; those of others are LEAST_LOGIT"""
 
     def shift_rows(self, x: Tensor, rows: SlotRows) -> Tensor:
         """y[t] = x[t - 1] of the same sequence. The row before a segment's first one is in `rows`, or zeros at the

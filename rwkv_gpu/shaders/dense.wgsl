@@ -43,6 +43,24 @@ fn run(group: u32, lane: u32) {
     }
 }
 
+//# spread: y[t, v] = x[t, column[v]], or least where column[v] is none      one lane per element
+@group(0) @binding(1) var<storage, read> x: array<f32>;             // [T, A]
+@group(0) @binding(2) var<storage, read> columns: array<u32>;       // [B], A is none
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;       // [T, B]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * B {
+        return;
+    }
+    let column = columns[i % B];
+    if column < A {
+        y[i] = x[i / B * A + column];
+    } else {
+        y[i] = LEAST;
+    }
+}
+
 //# copy_rows: y = x      one lane per vec4
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
 @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;         // [T, D / 4]

@@ -79,10 +79,8 @@ def write_headed(path: Path, name: str, *, plain: bool = False) -> Path:
     for key, value in how.keys.items():
         add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool, list: writer.add_array}
         add[type(value)](f"{arch}.{key}", value)
+    add_tensors(writer, source, plain=plain)
     with GGUFFile.open(source) as file:
-        for tensor, info in file.tensors.items():
-            raw = np.frombuffer(file.read(info), np.uint8)
-            _add(writer, tensor, raw, info.shape, info.format, plain=plain)
         for tensor, values in _heads(file, how, layers).items():
             writer.add_tensor(tensor, values.astype(np.float32) if plain else values)
     writer.write_header_to_file()
@@ -90,6 +88,14 @@ def write_headed(path: Path, name: str, *, plain: bool = False) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_tensors(writer: Any, source: Path, *, plain: bool) -> None:
+    """Adds all tensors of a file, with `plain` in float32."""
+    with GGUFFile.open(source) as file:
+        for tensor, info in file.tensors.items():
+            raw = np.frombuffer(file.read(info), np.uint8)
+            _add(writer, tensor, raw, info.shape, info.format, plain=plain)
 
 
 def _add(writer: Any, name: str, raw: np.ndarray, shape: tuple[int, ...], fmt: Any, *, plain: bool) -> None:

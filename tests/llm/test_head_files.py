@@ -4,6 +4,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +13,7 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.llm import drafts
 from tests.gguf.parts import take_apart
+from tests.golden.eagle import EAGLES, write_eagle
 from tests.golden.heads import HEADED, write_apart
 from tests.golden_files import golden
 
@@ -64,6 +66,73 @@ def test_it_is_counted_and_chosen_over_that_of_the_model(apart):
     assert sizes[0] == sizes[1] > sizes[2]
     assert needed(whole, "--draft", mtp)["weights"] == sizes[0]
     assert answer(whole, draft=mtp)[0] == answer(whole)[0]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", EAGLES)
+def test_an_eagle3_file_drafts_for_its_model(name, tmp_path):
+    model, eagle, small = golden(f"{EAGLES[name].base}.gguf"), tmp_path / "eagle.gguf", tmp_path / "small.gguf"
+    write_eagle(eagle, name)
+    assert CliRunner().invoke(cli, ["quantize", str(eagle), str(small), "q8_0"]).exit_code == 0
+    expected = answer(model)
+    for file in (eagle, small):
+        found = answer(model, draft=file)
+        assert found[0] == expected[0] and found[1] > 10
+    done = CliRunner().invoke(cli, ["generate", str(eagle), "-p", "a", "--device", "cpu"])
+    assert done.exit_code == 2
+    assert "an EAGLE-3 draft head" in done.output and "--draft" in done.output
+
+
+def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+    model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
+    write_eagle(good, "llama")
+    expected = answer(model)[0]
+
+    def damaged(change) -> None:
+        parts = take_apart(good.read_bytes())
+        change(parts, {one.name.decode(): one for one in parts.tensors})
+        path.write_bytes(parts.built())
+
+    def ids(*numbers: int):
+        def change(_, tensors) -> None:
+            tensors["d2t"].data = np.array(numbers, "<i8").tobytes() + tensors["d2t"].data[8 * len(numbers) :]
+
+        return change
+
+    def layers(*numbers: int):
+        return lambda parts, _: setattr(parts.row("eagle3.target_layers"), "value", list(numbers))
+
+    def number(key: str, value: int):
+        return lambda parts, _: setattr(parts.row(f"eagle3.{key}"), "value", value)
+
+    faults = {
+        "different tokens": (ids(-1), ids(5, 5), ids(288), ids(1 << 62)),
+        "target_layers": (layers(0, 1), layers(0, 1, 3), layers(0, 1, 2, 2), layers(0, 1, -1)),
+        "target_hidden_size": (number("target_hidden_size", 255),),
+        "block_count": (number("block_count", 2),),
+        "found the shape": (number("embedding_length", 128),),
+        "head_count": (number("attention.head_count", 3),),
+        "heads of size": (number("attention.key_length", 1020),),
+        "no such tensor": (lambda _, tensors: setattr(tensors["fc.weight"], "name", b"other.weight"),),
+        "another vocabulary": (lambda parts, _: parts.row("tokenizer.ggml.tokens").value.__setitem__(7, b"x"),),
+    }
+    for words, changes in faults.items():
+        for change in changes:
+            damaged(change)
+            with rwkv_gpu.load(model, **LOADED, draft=path) as llm:
+                fault = llm.info.draft_fault
+                assert str(path) in fault and words in fault and fault.isprintable()
+                assert llm.generate([5, 6, 7], **ASKED).tokens == expected
+
+
+def test_eagle3_and_other_heads_without_support_are_one_line(tmp_path, apart):
+    write_eagle(tmp_path / "eagle.gguf", "llama")
+    with rwkv_gpu.load(apart[0], **LOADED, draft=tmp_path / "eagle.gguf") as llm:
+        assert "another model" in llm.info.draft_fault or "not supported" in llm.info.draft_fault
+    parts = take_apart((tmp_path / "eagle.gguf").read_bytes())
+    parts.row("general.architecture").value = b"dflash"
+    with rwkv_gpu.load(golden("tiny-llama.gguf"), **LOADED, draft=_written(tmp_path, parts)) as llm:
+        assert "a DFlash draft head, which is not supported" in llm.info.draft_fault
 
 
 def _other_family(folder: Path, _mtp: Path) -> Path:

@@ -12,7 +12,18 @@ from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...ops.batch import Batch
-from ...ops.vocabulary import ACTIVATIONS, PAGE, Blocks, Cache, ClampedSwiglu, LayerNorm, Pairing, Rms, Xielu
+from ...ops.vocabulary import (
+    ACTIVATIONS,
+    PAGE,
+    Blocks,
+    Cache,
+    ClampedSwiglu,
+    Columns,
+    LayerNorm,
+    Pairing,
+    Rms,
+    Xielu,
+)
 from ..trials import Array, Past, Stored, Trial
 from .common import F32, decode_batch, normal, read_on_units
 
@@ -61,6 +72,8 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     )  # fmt: skip
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("concat", "", "map", tuning, lambda g, _, x, z: g.concat(x, z), {"x": x, "z": normal(3, 64, seed=1)})
+    known = Columns("known", np.array([2, 40, 3, 99], np.uint32), 101)
+    yield Trial("spread", "", "map", tuning, lambda g, _, x: g.spread(x, known), {"x": normal(3, 4)})
     how = Xielu(0.7, 1.1, 0.5, -1e-6)
     yield Trial(
         "swish", "", "map", tuning, lambda g, _, x: g.swish(x, 1.702), {"x": 3 * x}, allowed=EXACT.result

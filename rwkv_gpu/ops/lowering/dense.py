@@ -2,16 +2,32 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from ...gpu.shader import Constant
 from ...kernels.parts import ROUNDED
 from ..elementwise import ELEMENTWISE
 from ..graph import Node
-from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, PickBlocks, ResizeHeads, RowMatrix, ScaleRows, Turn
-from ..values import Operand
-from ..vocabulary import LayerNorm, Rms
+from ..nodes import (
+    ByRow,
+    Copy,
+    Embed,
+    Kernel,
+    Map,
+    Norm,
+    Pick,
+    PickBlocks,
+    ResizeHeads,
+    RowMatrix,
+    ScaleRows,
+    Spread,
+    Turn,
+)
+from ..values import CachedTensor, Operand
+from ..vocabulary import LEAST_LOGIT, Columns, LayerNorm, Rms
 from .context import Lowering
 from .quantising import rounded_constants
 
@@ -105,6 +121,22 @@ def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
         operands if op.add is None else operands | {"residual": op.add},
         groups=-(-node.rows * width // lanes),
     )
+
+
+def spread(to: Lowering, node: Node, op: Spread) -> None:
+    lanes, known, count = to.tuning.lanes.map_lanes, op.x.shape[1], op.columns.count
+    constants: dict[str, Constant] = {"A": known, "B": count, "LEAST": LEAST_LOGIT, "WG": lanes}
+    columns = CachedTensor(("columns", op.columns.name), partial(_column_of, op.columns))
+    operands: dict[str, Operand] = {"x": op.x, "columns": columns, "y": op.y}
+    groups = -(-node.rows * count // lanes)
+    to.emit(node, "", ("dense/spread", "lib/lanes/plain"), constants, operands, groups=groups, fixed_bytes=4 * count)
+
+
+def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
+    """The column in the small vocabulary of each in the large one, or a number behind all."""
+    column = np.full(columns.count, len(columns.ids), np.uint32)
+    column[columns.ids] = np.arange(len(columns.ids))
+    return column
 
 
 def row_matrix(to: Lowering, node: Node, op: RowMatrix) -> None:

@@ -22,6 +22,7 @@ from .dense import (
     RowMatrix,
     Sample,
     ScaleRows,
+    Spread,
     Turn,
 )
 from .linear import Gemm, Quantise
@@ -81,6 +82,7 @@ __all__ = [
     "SelectiveScan",
     "ShiftRows",
     "SortChoices",
+    "Spread",
     "Ssd",
     "TimeMix",
     "TokenShift",

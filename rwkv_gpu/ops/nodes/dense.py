@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...gpu.shader import Constant
 from ..graph import Op
 from ..values import Operand, Quantised, Value
-from ..vocabulary import Blocks, Cache, Choosing, LayerNorm, Pairing, Rms, Weight
+from ..vocabulary import Blocks, Cache, Choosing, Columns, LayerNorm, Pairing, Rms, Weight
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,16 @@ class ResizeHeads(Op):
     x: Value
     heads: int
     y: Value
+
+
+@dataclass(frozen=True)
+class Spread(Op):
+    """y[t, ids[i]] = x[t, i], and LEAST_LOGIT in all other columns"""
+
+    x: Value
+    columns: Columns
+    y: Value
+    makes: ClassVar = ("y",)
 
 
 @dataclass(frozen=True)

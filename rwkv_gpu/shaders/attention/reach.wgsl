@@ -1,5 +1,13 @@
 // The range of keys that a query sees.
 
+//# after_first: A query sees all positions up to its own except the first.
+fn first_seen(position: u32) -> u32 { return min(position, 1u); }
+
+// The last position that a row sees.
+fn last_seen(_segment: u32, position: u32) -> u32 { return position; }
+
+fn sees(query: vec4u, key: u32, _end: u32) -> vec4<bool> { return (vec4u(key) <= query) & (vec4u(key) >= min(query, vec4u(1u))); }
+
 //# bounded: A query sees the positions from the first to the second of its bounds. The step has one sequence, from position 0 on.
 @group(0) @binding(10) var<storage, read> bounds: array<vec2f>;         // [T]
 

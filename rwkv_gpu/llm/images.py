@@ -54,9 +54,8 @@ class MarkedTokenizer:
             if image is None:  # somebody wrote a mark
                 continue
             ids += self._text(data[at : found.start()], after if not at else None, options)
-            ids += self._text(self.vision.family.begin.encode(), None, options)
-            ids += image_ids(image)
-            ids += self._text(self.vision.family.end.encode(), None, options)
+            for part in image.texts(self.vision):
+                ids += self._text(part.encode(), None, options) if isinstance(part, str) else image_ids(part)
             at = found.end()
         return ids + self._text(data[at:], after if not at else None, options)
 
@@ -194,7 +193,7 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
     """The positions of images among the ids of a prompt."""
     if not images:
         return []
-    firsts = {image_ids(image)[0]: image for image in images.values()}
+    firsts = {image_ids(unit)[0]: unit for image in images.values() for unit in image.units}
     return [Span(at, firsts[token]) for at, token in enumerate(ids) if token in firsts]
 
 

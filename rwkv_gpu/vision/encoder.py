@@ -4,7 +4,7 @@ import gc
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..gpu.memory import device_available, host_available
 from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
-from .pixels import Picture, patches_of, tiles_of
+from .pixels import Picture, patches_of
 from .positions import in_blocks, in_windows, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
@@ -37,7 +37,7 @@ LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 class Image:
     """An image as its family resizes it, and its place in a sequence."""
 
-    tiles: Sequence[npt.NDArray[np.uint8]]  # the images that the tower reads for it, of one size, [H, W, 3] each
+    tiles: Sequence[npt.NDArray[np.uint8]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
     grid: Size  # of patches
     blocks: Size  # of blocks, each of which is a row
     tokens: int  # rows of the language model
@@ -45,18 +45,48 @@ class Image:
     columns: int  # rows of a line, if positions are those of a plane; else 0
     identity: bytes  # digest of its pixels, its preparation and the projector
     picture: Picture | None = None  # before it was resized, if another model may see it later
+    parts: tuple["str | Image", ...] = ()  # texts and images that stand for it, with all of it at the end; none: itself
+
+    @property
+    def units(self) -> list["Image"]:
+        """The images that have its rows."""
+        return [part for part in self.parts if isinstance(part, Image)] or [self]
+
+    def texts(self, vision: Vision) -> tuple["str | Image", ...]:
+        """Texts and images in place of it in a text."""
+        return vision.family.begin, *(self.parts or (self,)), vision.family.end
 
 
 def prepare(vision: Vision, picture: Picture) -> Image:
     """Resizes an image: slow, on the caller's thread."""
+    family = vision.family
+    cut, identity = family.cut(picture, vision.preparation), hashlib.sha256(vision.identity + picture.digest).digest()
+    if not family.tile or not cut.tiles:
+        return _image(vision, (*cut.tiles, cut.whole), identity)
+    parts: list[str | Image] = []
+    for number, tile in enumerate(cut.tiles):
+        row, column = divmod(number, cut.columns)
+        text = family.tile.format(row=row + 1, column=column + 1)
+        parts.append(family.row_end + text if row and not column else text)
+        parts.append(_image(vision, (tile,), _numbered(identity, number)))
+    whole = _image(vision, (cut.whole,), _numbered(identity, len(cut.tiles)))
+    parts += [family.overview[0], whole, family.overview[1]]
+    tokens = sum(part.tokens for part in parts if isinstance(part, Image))
+    return replace(whole, identity=identity, tokens=tokens, parts=tuple(parts))
+
+
+def _numbered(identity: bytes, number: int) -> bytes:
+    return hashlib.sha256(identity + number.to_bytes(4, "little")).digest()
+
+
+def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: bytes) -> Image:
+    """The image of some tiles, whose rows follow each other."""
     how = vision.preparation
-    tiles = tiles_of(picture, how)
     grid = how.grid(Size(tiles[0].shape[1], tiles[0].shape[0]))
     blocks = Size(grid.width // how.merge, grid.height // how.merge)
     tokens = blocks.width * blocks.height + (blocks.height - 1 if vision.line_break is not None else 0)
     tokens *= len(tiles)
     plane = vision.family.grid_positions
-    identity = hashlib.sha256(vision.identity + picture.digest).digest()
     return Image(tiles, grid, blocks, tokens, max(blocks) if plane else tokens, blocks.width if plane else 0, identity)
 
 
@@ -115,7 +145,7 @@ class Encoder:
         places = in_blocks(image.grid, vision.preparation.merge)
         given = {PATCHES: patches}
         if vision.table is not None:
-            given[POSITIONS] = learned(vision.table, image.grid, places)
+            given[POSITIONS] = learned(vision.table, image.grid, places, vision.family.between)
         if vision.summary is not None:  # a further row without pixels
             given = {
                 PATCHES: np.pad(patches, ((0, 1), (0, 0))),
@@ -124,6 +154,8 @@ class Encoder:
         if vision.family.plane is not None:
             given[ANGLES] = plane_angles(places, vision.head_size, vision.family.plane)
         outputs = np.arange(0, count, vision.preparation.merge**2)
+        if vision.summary is not None and vision.family.drops_first:
+            outputs = outputs + 1
         if vision.window:
             given, outputs = self._in_windows(given, image.blocks)
         batch = Batch.of([(0, 0, [0] * len(given[PATCHES]))])

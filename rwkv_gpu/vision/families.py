@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from ..ops.vocabulary import HeadRows, LayerNorm, Rms
+from .tiles import any_shape, best_shape, closest_shape, longest_side
 from .tower_file import Family, TowerFile
-from .towers import JoinedProjector, MergedProjector, PooledProjector, Projector
+from .towers import JoinedProjector, LinearProjector, MergedProjector, PooledProjector, Projector
 
+SCALE = "clip.vision.projector.scale_factor"
 BREAK = "v.token_embd.img_break"
 
 
@@ -27,6 +29,23 @@ def _internvl(source: TowerFile) -> Projector:
     return JoinedProjector(source.block, source.mlp(f"{at}.1", f"{at}.3", width), norm)
 
 
+def _llava(source: TowerFile) -> Projector:
+    source.tensors.skip("v.image_newline")
+    return JoinedProjector(1, source.mlp("mm.0", "mm.2", source.width))
+
+
+def _lfm2(source: TowerFile) -> Projector:
+    width, at, norm = source.width * source.block, "mm.input_norm", None
+    if f"{at}.weight" in source.tensors:
+        norm = LayerNorm(source.tensors.take(f"{at}.weight", width), source.tensors.find(f"{at}.bias", width), 1e-5)
+    return JoinedProjector(source.block, source.mlp("mm.1", "mm.2", width), norm)
+
+
+def _idefics3(source: TowerFile) -> Projector:
+    name, width = "mm.model.fc.weight", source.width * source.block
+    return LinearProjector(source.block, source.tensors.take(name, source.tensors.dimension(name, 0), width))
+
+
 def _pixtral(source: TowerFile) -> Projector:
     tensors, width, merger = source.tensors, source.width, "mm.patch_merger.weight"
     norm = Rms(tensors.take("mm.input_norm.weight", width), source.eps) if merger in tensors else None
@@ -42,13 +61,26 @@ QWEN = Family(
 FAMILIES: dict[str, Family] = {
     "gemma3": Family(
         _gemma3, "bilinear", "<start_of_image>", "<end_of_image>", merge=4,
-        merge_key="clip.vision.projector.scale_factor", whole=True, swaps=True,
+        merge_key=SCALE, whole=True, swaps=True,
     ),
     "qwen2vl_merger": replace(QWEN, swaps=True),
     "qwen2.5vl_merger": replace(QWEN, norm="rms", windows=True, swaps=True),
     "qwen3vl_merger": QWEN,
     "internvl": Family(
-        _internvl, "bicubic", "<img>", "</img>", merge=2, merge_key="clip.vision.projector.scale_factor", tiles=(1, 12),
+        _internvl, "bicubic", "<img>", "</img>", merge=2, merge_key=SCALE,
+        cut=best_shape, tiles=(1, 12),
+    ),
+    "mlp": Family(
+        _llava, "bicubic", cut=any_shape, border=(122, 116, 104), unused=1, drops_first=True, swaps=True,
+    ),
+    "lfm2": Family(
+        _lfm2, "bilinear", "<|image_start|>", "<|image_end|>", tokens=(64, 256), merge_key=SCALE, between="smooth",
+        cut=closest_shape, tile_side=512, tile="<|img_row_{row}_col_{column}|>", overview=("<|img_thumbnail|>", ""),
+    ),
+    "idefics3": Family(
+        _idefics3, "lanczos", merge_key=SCALE, swaps=True, cut=longest_side,
+        tile="<fake_token_around_image><row_{row}_col_{column}>", row_end="\n",
+        overview=("\n\n<fake_token_around_image><global-img>", "<fake_token_around_image>"),
     ),
     "pixtral": Family(
         _pixtral, "bicubic", end="[IMG_END]", norm="rms", tokens=(8, 1024), plane="alternate",

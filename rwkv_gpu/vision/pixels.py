@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import BadInput, MissingExtra
 from .positions import in_blocks
-from .sizes import LONGEST, Preparation, Size, inside
+from .sizes import LONGEST, Filter, Preparation, Size, inside
 
 Source = str | os.PathLike[str] | bytes | Any  # a path, the bytes of a file, an array [H, W, 3] or a PIL image
 MOST_BYTES = 64 << 20  # of an encoded image
@@ -50,34 +50,29 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
     return _picture(_converted(source, where))
 
 
-def resized(picture: Picture, how: Preparation) -> npt.NDArray[np.uint8]:
-    """The pixels at the size that a family wants: black where the shape differs, or stretched with tiles. [H, W, 3]"""
-    return _resized(picture, how, how.target(picture.size), bordered=not how.tiles[1])
-
-
-def tiles_of(picture: Picture, how: Preparation) -> list[npt.NDArray[np.uint8]]:
-    """The images that a tower reads for one: its tiles by row, if it is larger than one of them, and then all of it."""
-    whole, cut, side = resized(picture, how), how.tiled(picture.size), how.side
-    if not cut.width:
-        return [whole]
-    refined = _resized(picture, how, cut, bordered=True)
-    corners = [(y, x) for y in range(0, cut.height, side) for x in range(0, cut.width, side)]
-    return [*(refined[y : y + side, x : x + side] for y, x in corners), whole]
-
-
-def _resized(picture: Picture, how: Preparation, target: Size, *, bordered: bool) -> npt.NDArray[np.uint8]:
-    """The pixels at a size; a border keeps the shape, else they are stretched."""
+def stretched(pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter) -> npt.NDArray[np.uint8]:
+    """The pixels at another size, whatever its shape. [H, W, 3]"""
     image = _pillow()
-    if picture.size == target:
-        return picture.pixels
-    filters = {"bilinear": image.Resampling.BILINEAR, "bicubic": image.Resampling.BICUBIC}
-    size = inside(picture.size, target) if bordered else target
+    height, width = pixels.shape[:2]
+    if target == (width, height):
+        return pixels
     # Columns first, as both passes round and Pillow chooses their order by size.
-    narrowed = image.fromarray(picture.pixels).resize((size.width, picture.size.height), filters[how.resampling])
-    pixels = np.zeros((target.height, target.width, 3), np.uint8)
-    left, top = (target.width - size.width) // 2, (target.height - size.height) // 2
-    pixels[top : top + size.height, left : left + size.width] = narrowed.resize(size, filters[how.resampling])
-    return pixels
+    how = image.Resampling[resampling.upper()]
+    return np.asarray(image.fromarray(pixels).resize((target.width, height), how).resize(target, how))
+
+
+def bordered(
+    pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter, color: tuple[int, int, int] = (0, 0, 0)
+) -> npt.NDArray[np.uint8]:
+    """The pixels at another size, with borders where its shape differs. [H, W, 3]"""
+    size = Size(pixels.shape[1], pixels.shape[0])
+    if size == target:
+        return pixels
+    inner = inside(size, target)
+    framed = np.full((target.height, target.width, 3), color, np.uint8)
+    left, top = (target.width - inner.width) // 2, (target.height - inner.height) // 2
+    framed[top : top + inner.height, left : left + inner.width] = stretched(pixels, inner, resampling)
+    return framed
 
 
 def patches_of(pixels: npt.NDArray[np.uint8], how: Preparation) -> npt.NDArray[np.float32]:

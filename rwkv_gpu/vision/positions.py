@@ -10,6 +10,7 @@ from .sizes import Size
 
 Array = npt.NDArray[Any]
 Plane = Literal["halves", "alternate"]
+Between = Literal["corners", "smooth"]
 BASE = 10000.0
 
 
@@ -30,12 +31,13 @@ def in_windows(blocks: Size, side: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return order, np.repeat(np.stack([first, first + counts], axis=1), counts, axis=0)
 
 
-def learned(table: Array, grid: Size, places: Array) -> npt.NDArray[np.float32]:
-    """Rows of a square table of positions for patches; a table of another size is interpolated between its corners."""
+def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -> npt.NDArray[np.float32]:
+    """Rows of a square table of positions for patches; a table of another size is interpolated."""
     side = round(len(table) ** 0.5)
     plane = table.reshape(side, side, -1)
     if grid != (side, side):
-        plane = _between(_between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
+        between = _between if how == "corners" else _smoothed
+        plane = between(between(plane, grid.height).swapaxes(0, 1), grid.width).swapaxes(0, 1)
     chosen: npt.NDArray[np.float32] = plane[places[:, 0], places[:, 1]].astype(np.float32)
     return chosen
 
@@ -49,6 +51,16 @@ def _between(rows: Array, count: int) -> Array:
     low = np.clip(np.floor(at).astype(int), 0, len(rows) - 1)
     share = np.clip(at - low, 0, 1)[:, None, None]
     mixed: Array = rows[low] * (1 - share) + rows[np.minimum(low + 1, len(rows) - 1)] * share
+    return mixed
+
+
+def _smoothed(rows: Array, count: int) -> Array:
+    """Rows interpolated linearly to another number of them, between centres; fewer rows are means of those nearby."""
+    scale = len(rows) / count
+    reach = max(1.0, scale)
+    centres = (np.arange(count) + 0.5) * scale
+    weights = np.maximum(0, 1 - np.abs(np.arange(len(rows)) + 0.5 - centres[:, None]) / reach)
+    mixed: Array = np.tensordot(weights / weights.sum(axis=1, keepdims=True), rows, 1)
     return mixed
 
 

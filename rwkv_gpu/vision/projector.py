@@ -10,14 +10,14 @@ import numpy.typing as npt
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
 from .families import BREAK, FAMILIES
-from .sizes import Preparation
+from .sizes import Preparation, Size, grids
+from .tiles import MOST_TILES, any_shape, longest_side
 from .tower_file import Family, TowerFile
-from .towers import JoinedProjector, MergedProjector, PooledProjector, Projector, Tower
+from .towers import Tower
 
 ARCHITECTURE = "clip"
 POSITIONS = "v.position_embd.weight"
 SUMMARY = "v.class_embd"
-MOST_TILES = 64  # of an image
 SAMPLE = 4096  # bytes of each tensor that identify a file
 
 
@@ -105,8 +105,15 @@ def _preparation(source: TowerFile) -> Preparation:
     elif side % (source.patch * source.merge):
         block = f"a multiple of {source.patch * source.merge}"
         raise source.tensors.bad("metadata key 'clip.vision.image_size'", f"{side}", block)
-    tiles = _tiles(source) if family.tiles[1] else (0, 0)
-    return Preparation(source.patch, source.merge, family.resampling, mean, deviation, side, least, most, tiles)
+    if len(file.ints("clip.vision.feature_layer", default=())):
+        raise UnsupportedModel(f"{file.path}: towers whose result joins several layers are not supported")
+    shapes = grids(side, *_tiles(source)) if family.tiles[1] else _pinpoints(source, side)
+    if family.tile_side % (source.patch * source.merge):
+        divisor = f"a divisor of {family.tile_side}"
+        raise source.tensors.bad("a block of patches", f"{source.patch * source.merge} pixels", divisor)
+    longest = _longest(source, side) if family.cut is longest_side else 0
+    sizes = side, least, most, shapes, family.tile_side, longest, family.border
+    return Preparation(source.patch, source.merge, family.resampling, mean, deviation, *sizes)
 
 
 def _tiles(source: TowerFile) -> tuple[int, int]:
@@ -114,6 +121,25 @@ def _tiles(source: TowerFile) -> tuple[int, int]:
     low, high = source.family.tiles
     fewest = source.file.int("clip.vision.preproc_min_tiles", low=1, high=MOST_TILES, default=low)
     return fewest, source.file.int("clip.vision.preproc_max_tiles", low=fewest, high=MOST_TILES, default=max(low, high))
+
+
+def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
+    """The shapes of tiles together that a file lists, in pixels."""
+    key = "clip.vision.image_grid_pinpoints"
+    if source.family.cut is not any_shape or key not in source.file.metadata:
+        return ()
+    numbers = [int(number) for number in source.file.ints(key)]
+    shapes = tuple(Size(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False))
+    fits = all(min(shape) > 0 and shape.width * shape.height <= MOST_TILES * side**2 for shape in shapes)
+    if not fits or len(numbers) % 2 or any(number % side for number in numbers):
+        raise source.tensors.bad(f"metadata key '{key}'", f"{numbers[:8]}", f"pairs of multiples of {side}")
+    return shapes
+
+
+def _longest(source: TowerFile, side: int) -> int:
+    """Pixels of the longer side of an image in tiles."""
+    key, most = "clip.vision.preproc_image_size", side * int(MOST_TILES**0.5)
+    return source.file.int(key, low=1, high=most) if key in source.file.metadata else 0
 
 
 def _summary(source: TowerFile, position: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -141,23 +167,15 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
     ends = source.optional_norm("v.pre_ln"), source.optional_norm("v.post_ln")
     projector, taps = source.family.read(source), source.taps() if source.family.grid_positions else {}
     learned = POSITIONS in tensors
-    out = _rows_of(projector)
+    out = projector.width
     for tap in taps.values():
-        if _rows_of(tap) != out:
-            raise BadFile(f"{source.file.path}: deepstack rows have {_rows_of(tap)} numbers, expected {out}")
+        if tap.width != out:
+            raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
     most = preparation.most_patches + (SUMMARY in tensors)
     return (
         Tower(tuple(tensors.taken), patches, bias, layers, *ends, projector, most, learned, taps),
         out,
     )
-
-
-def _rows_of(projector: Projector) -> int:
-    """Numbers of a row that a projector makes."""
-    if isinstance(projector, PooledProjector):
-        return projector.matrix.shape[1]
-    assert isinstance(projector, JoinedProjector | MergedProjector), "every projector ends with a matrix"
-    return projector.mlp.down.shape[0]
 
 
 def _table(source: TowerFile, preparation: Preparation) -> npt.NDArray[np.float32] | None:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-Filter = Literal["bilinear", "bicubic"]
+Filter = Literal["bilinear", "bicubic", "lanczos"]
 F = np.float32
 
 
@@ -29,7 +29,10 @@ class Preparation:
     side: int = 0  # of every image; 0: sizes follow the image
     least: int = 0  # pixels
     most: int = 0
-    tiles: tuple[int, int] = (0, 0)  # fewest and most of a larger image, each of `side`; 0: it is one image
+    shapes: tuple[Size, ...] = ()  # of the tiles of a larger image together, each of `side`; none: it is one image
+    tile_side: int = 0  # pixels of the side of a tile; 0: `side`
+    longest: int = 0  # pixels of the longer side of an image in tiles; 0: unknown
+    border: tuple[int, int, int] = (0, 0, 0)  # color
 
     @property
     def step(self) -> int:
@@ -37,36 +40,21 @@ class Preparation:
         return self.patch * self.merge
 
     def target(self, image: Size) -> Size:
-        """The size that an image gets, with borders where its shape differs."""
-        if self.side:
-            return Size(self.side, self.side)
-        size = [max(self.step, _rounded(F(length) / F(self.step)) * self.step) for length in image]
-        area = F(image.height) * F(image.width)
-        if size[0] * size[1] > self.most:
-            shrink = np.sqrt(area / F(self.most))
-            size = [max(self.step, math.floor(F(length) / shrink / F(self.step)) * self.step) for length in image]
-        elif size[0] * size[1] < self.least:
-            grow = np.sqrt(F(self.least) / area)
-            size = [math.ceil(F(length) * grow / F(self.step)) * self.step for length in image]
-        return Size(*size)
+        """The size of an image in one piece."""
+        return Size(self.side, self.side) if self.side else fitted(image, self.step, self.least, self.most)
 
     def tiled(self, image: Size) -> Size:
         """The size that tiles cut from an image; 0 x 0 if it has none.
 
-        Chooses the shape of tiles in which the image keeps most pixels; of equal ones, the smallest.
+        Chooses the shape in which the image keeps most pixels; of equal ones the smallest, then the first.
         """
-        fewest, most = self.tiles
         best, rank = Size(0, 0), (-1, 0)
-        if not most or max(image) <= self.side:
-            return best
-        for columns in range(fewest, most + 1):
-            for rows in range(max(-(-fewest // columns), fewest), min(most // columns, most) + 1):
-                shape = Size(columns * self.side, rows * self.side)
-                scale = min(F(shape.width) / F(image.width), F(shape.height) / F(image.height))
-                kept = int(F(image.width) * scale) * int(F(image.height) * scale)
-                kept = min(kept, image.width * image.height)
-                if (kept, kept - shape.width * shape.height) > rank:
-                    best, rank = shape, (kept, kept - shape.width * shape.height)
+        for shape in self.shapes if max(image) > self.side else ():
+            scale = min(F(shape.width) / F(image.width), F(shape.height) / F(image.height))
+            kept = int(F(image.width) * scale) * int(F(image.height) * scale)
+            kept = min(kept, image.width * image.height)
+            if (kept, kept - shape.width * shape.height) > rank:
+                best, rank = shape, (kept, kept - shape.width * shape.height)
         return best
 
     def grid(self, target: Size) -> Size:
@@ -78,10 +66,52 @@ class Preparation:
         """Maximum patches of an image. A very long one can exceed the limit by its shorter side, one block."""
         if self.side:
             return (self.side // self.patch) ** 2
-        return max(self.most, self.least) // self.patch**2 + 2 * self.merge * LONGEST // self.patch
+        whole = max(self.most, self.least) // self.patch**2 + 2 * self.merge * LONGEST // self.patch
+        return max(whole, (self.tile_side // self.patch) ** 2)
 
 
 LONGEST = 1 << 14  # pixels of a side of an image, at most
+
+
+def fitted(image: Size, step: int, least: int, most: int) -> Size:
+    """A size in steps that has about the shape of an image, and from `least` to `most` pixels."""
+    size = [max(step, _rounded(F(length) / F(step)) * step) for length in image]
+    area = F(image.height) * F(image.width)
+    if size[0] * size[1] > most:
+        shrink = np.sqrt(area / F(most))
+        size = [max(step, math.floor(F(length) / shrink / F(step)) * step) for length in image]
+    elif size[0] * size[1] < least:
+        grow = np.sqrt(F(least) / area)
+        size = [math.ceil(F(length) * grow / F(step)) * step for length in image]
+    return Size(*size)
+
+
+def grids(side: int, fewest: int, most: int) -> tuple[Size, ...]:
+    """The sizes of all rectangles of `fewest` to `most` tiles, each side with at least `fewest` and at most `most`."""
+    return tuple(
+        Size(columns * side, rows * side)
+        for columns in range(fewest, most + 1)
+        for rows in range(max(-(-fewest // columns), fewest), min(most // columns, most) + 1)
+    )
+
+
+def should_tile(image: Size, how: Preparation) -> bool:
+    """True if an image, rounded to blocks, has more than twice the pixels that one piece may have."""
+    width, height = (max(how.patch, round(length / how.step) * how.step) for length in image)
+    return width * height > 2 * how.most
+
+
+def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
+    """Columns and rows of tiles in the shape closest to that of an image; of equal ones, the largest that it fills."""
+    fewest, most = tiles
+    shapes = [Size(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]
+    best, least, area = Size(1, 1), F(np.inf), F(image.width * image.height)
+    for shape in sorted(shapes, key=lambda shape: shape.width * shape.height):
+        apart = abs(F(image.width) / F(image.height) - F(shape.width) / F(shape.height))
+        filled = area > F(0.5) * F(side**2 * shape.width * shape.height)
+        if apart < least or (apart == least and filled):
+            best, least = shape, apart
+    return best
 
 
 def inside(image: Size, target: Size) -> Size:

@@ -13,8 +13,10 @@ from ..models.dense import take_biases, take_gates, take_qkv, take_qkv_biases
 from ..models.tensors import EPS, Tensors
 from ..models.transformer import LARGEST_HEAD, FeedForward, Output, stored_size
 from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, LayerNorm, Pairing, Rms, Weight
-from .positions import Plane
-from .sizes import Filter
+from .pixels import Picture
+from .positions import Between, Plane
+from .sizes import Filter, Preparation
+from .tiles import Cut, uncut
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
 
 QUICK = 1.702  # of the quick form of GELU
@@ -35,11 +37,20 @@ class Family:
     tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
     merge: int = 1  # patches on a side of a block
     merge_key: str = "clip.vision.spatial_merge_size"
+    cut: Callable[[Picture, Preparation], Cut] = uncut  # how an image becomes what the tower reads
     tiles: tuple[int, int] = (0, 0)  # default for the fewest and most tiles of a larger image
+    tile_side: int = 0  # pixels of the side of a tile; 0: that of an image
+    border: tuple[int, int, int] = (0, 0, 0)  # color around an image whose shape differs
+    tile: str = ""  # text before the tile of a {row} and {column}; empty: rows of all tiles follow each other
+    row_end: str = ""  # the same between two rows of tiles
+    overview: tuple[str, str] = ("", "")  # the same around all of the image, if there are tiles
     windows: bool = False  # whether most layers attend within windows
     whole: bool = False  # whether tokens of an image see all of it
+    between: Between = "corners"  # how learned positions are interpolated
     plane: Plane | None = None  # how patches turn; None does not
     pairing: Pairing = "normal"
+    unused: int = 0  # last layers of the file that the tower does not have
+    drops_first: bool = False  # whether a class embedding, the last row, stands for the first patch
     swaps: bool = False  # whether old files have the names of up and down swapped
     grid_positions: bool = False  # whether the language model has rows and columns as positions
 
@@ -58,7 +69,15 @@ class TowerFile:
         self.window, self.pattern = self._windows()
         self._as_matrices()
         self.tensors = Tensors(file)
+        self._leave_out_unused()
         self.tensors.check_divides("clip.vision.attention.head_count", self.heads, self.width, "numbers of a row")
+
+    def _leave_out_unused(self) -> None:
+        for _ in range(self.family.unused):
+            if self.count < 2:
+                raise self.tensors.bad("metadata key 'clip.vision.block_count'", f"{self.count}", "more layers")
+            self.count -= 1
+            self.tensors.skip(*(name for name in self.file.tensors if name.startswith(f"v.blk.{self.count}.")))
 
     def size(self, key: str, high: int) -> int:
         """A size from the metadata."""

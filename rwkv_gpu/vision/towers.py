@@ -73,6 +73,11 @@ class Mlp:
 class Projector(ABC):
     """Converts patches to rows of the language model."""
 
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers of a row that it makes."""
+
     @abstractmethod
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         """The rows for the patches x after the last layer, [R, D]"""
@@ -164,6 +169,10 @@ class PooledProjector(Projector):
     norm: Rms
     matrix: Weight  # [1, D, K]
 
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[1]
+
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.pick_blocks(x, self.count, "mean")
         return g.head_linear(g.rms_norm(x, self.norm.weight, self.norm.eps), self.matrix)
@@ -176,6 +185,10 @@ class JoinedProjector(Projector):
     count: int
     mlp: Mlp
     norm: LayerNorm | None = None
+
+    @property
+    def width(self) -> int:
+        return self.mlp.down.shape[0]
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         return mlp(g, self.mlp, normed(g, g.pick_blocks(x, self.count, "joined"), self.norm))
@@ -190,6 +203,25 @@ class MergedProjector(Projector):
     norm: Rms | None
     merger: Weight | None  # [D, D · count], columns of one number next to each other
 
+    @property
+    def width(self) -> int:
+        return self.mlp.down.shape[0]
+
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         x = g.pick_blocks(normed(g, x, self.norm), self.count, "by_column")
         return mlp(g, self.mlp, x if self.merger is None else g.linear(x, self.merger))
+
+
+@dataclass(frozen=True)
+class LinearProjector(Projector):
+    """Idefics 3: the patches of a block side by side, and one matrix."""
+
+    count: int
+    matrix: Weight  # [D, K · count]
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        return g.linear(g.pick_blocks(x, self.count, "joined"), self.matrix)

@@ -9,6 +9,7 @@ ones of this folder; libmtmd gets twins with float32 weights.
 
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 import tempfile
@@ -25,7 +26,8 @@ HERE = Path(__file__).resolve().parent
 Tensors = dict[str, np.ndarray]
 Keys = dict[str, Any]
 SIZES = (40, 24), (23, 64), (7, 5), (90, 62), (64, 8)  # width and height of the images that are recorded
-SCALES = {"qwen25vl": 4}  # of these sizes, where windows or tiles have a given size
+SCALES = {"qwen25vl": 4, "lfm2": 16}  # of these sizes, where windows or tiles have a given size
+CONTROL = 3  # type of a token that is text only where a template says so
 TEXT = "user a b <__media__> hello the <__media__> world c"
 
 
@@ -42,6 +44,13 @@ class Source:
 
     def vector(self, size: int, mean: float = 0.0) -> np.ndarray:
         return (mean + 0.1 * self.rng.standard_normal(size)).astype(np.float32)
+
+
+# Tokens around tiles.
+WORDS = {
+    "lfm2": ("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
+    "idefics3": ("\n", "\n\n", "<fake_token_around_image>", "<global-img>"),
+}
 
 
 def sizes_of(name: str) -> list[tuple[int, int]]:
@@ -166,6 +175,54 @@ def pixtral(out: int, merge: int = 2) -> tuple[Tensors, Keys]:
     return t, keys("pixtral", width, inner, 2, 2, side, patch, out) | more
 
 
+def lfm2(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(6), 8, 12, 256, 16
+    t = layers(g, width, inner, 1, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix(64, width, gain=3),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "mm.input_norm.weight": g.vector(4 * width, 1), "mm.input_norm.bias": g.vector(4 * width),
+        "mm.1.weight": g.matrix(2 * width, 4 * width), "mm.1.bias": g.vector(2 * width),
+        "mm.2.weight": g.matrix(out, 2 * width, gain=3), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    return t, keys("lfm2", width, inner, 1, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 2,
+    }  # fmt: skip
+
+
+def idefics3(out: int, *, longest: bool) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(7), 16, 24, 24, 4
+    t = layers(g, width, inner, 2, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch), "v.patch_embd.bias": g.vector(width),
+        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2, width, gain=4),
+        "v.post_ln.weight": g.vector(width, 1), "v.post_ln.bias": g.vector(width),
+        "mm.model.fc.weight": g.matrix(out, 9 * width, gain=3),
+    }  # fmt: skip
+    return t, keys("idefics3", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 3,
+    } | ({"clip.vision.preproc_image_size": 48} if longest else {})  # fmt: skip
+
+
+def llava(out: int, *, clip: bool) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(8), 16, 24, 24, 4
+    t = layers(g, width, inner, 3, biases=True)
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
+        "v.position_embd.weight": 0.3 * g.matrix((side // patch) ** 2 + clip, width, gain=4),
+        "mm.0.weight": g.matrix(out, width, gain=3), "mm.0.bias": g.vector(out),
+        "mm.2.weight": g.matrix(out, out), "mm.2.bias": g.vector(out),
+    }  # fmt: skip
+    more = keys("mlp", width, inner, 3, 2, side, patch, out)
+    if not clip:
+        t |= {"v.patch_embd.bias": g.vector(width), "v.image_newline": g.vector(out)}
+        shapes = [24, 48, 48, 24, 48, 48, 72, 24, 24, 72]
+        return t, more | {"clip.use_gelu": True, "clip.vision.image_grid_pinpoints": shapes}
+    t |= {"v.class_embd": g.vector(width), "v.pre_ln.weight": g.vector(width, 1), "v.pre_ln.bias": g.vector(width)}
+    return t, more
+
+
 def internvl(out: int) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(4), 32, 48, 24, 4
     t = layers(g, width, inner, 2, biases=True)
@@ -187,6 +244,9 @@ def internvl(out: int) -> tuple[Tensors, Keys]:
 
 # Each golden projector: the language model it is for, and keys that the twin of that needs.
 MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
+    "lfm2": ("tiny-lfm2", lfm2, {}),
+    "idefics3": ("tiny-lfm2", lambda out: idefics3(out, longest=True), {}),
+    "idefics3old": ("tiny-lfm2", lambda out: idefics3(out, longest=False), {}),
     "gemma3": ("tiny-gemma3", gemma3, {}),
     "qwen3vl": ("tiny-qwen3vl", qwen3vl, {"qwen3vl.n_deepstack_layers": 1}),
     "qwen35": ("tiny-qwen35", lambda out: qwen3vl(out, deep=0), {}),
@@ -194,6 +254,8 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "qwen25vl": ("tiny-qwen2vl", lambda out: qwen2vl(out, windows=True), {}),
     "mistral3": ("tiny-mistral3", pixtral, {}),
     "internvl": ("tiny-qwen2", internvl, {}),
+    "llava": ("quiet-llama", lambda out: llava(out, clip=True), {}),
+    "llavanext": ("quiet-llama", lambda out: llava(out, clip=False), {}),
 }
 
 
@@ -215,15 +277,20 @@ def write(path: Path, arch: str, values: Keys, tensors: Tensors, *, half: bool =
     writer.close()
 
 
-def twin(source: Path, path: Path, more: Keys) -> None:
-    """Returns the same language model with float32 weights, and with further keys."""
+def twin(source: Path, path: Path, more: Keys, words: tuple[str, ...]) -> list[str]:
+    """Writes the same language model with float32 weights, further keys and last tokens. Returns its tokens."""
     with GGUFFile.open(source) as file:
         values: Keys = {}
         for key, value in file.metadata.items():
             if key != "general.architecture":
                 values[key] = value.tolist() if isinstance(value, np.ndarray) else value
+        tokens: list[str] = values["tokenizer.ggml.tokens"]
+        for number, word in enumerate(words, len(tokens) - len(words)):
+            if word not in tokens:
+                tokens[number], values["tokenizer.ggml.token_type"][number] = word, CONTROL
         tensors = {name: file.values(tensor) for name, tensor in file.tensors.items()}
         write(path, file.str("general.architecture"), values | more, tensors)
+    return tokens
 
 
 def record(name: str) -> None:
@@ -239,19 +306,23 @@ def record(name: str) -> None:
     write(HERE / "vision" / f"{name}.gguf", "clip", metadata, tensors, half=True)
     with tempfile.TemporaryDirectory() as folder:
         text, projector = Path(folder) / "text.gguf", Path(folder) / "mmproj.gguf"
-        twin(HERE / f"{model}.gguf", text, more)
+        words = twin(HERE / f"{model}.gguf", text, more, WORDS.get(metadata["clip.projector_type"], ()))
         write(projector, "clip", metadata, tensors)
         eyes = oracle.Eyes(text, projector)
         found: dict[str, np.ndarray] = {}
-        sizes = sizes_of(name)
+        sizes, layouts = sizes_of(name), []
         for number, size in enumerate(sizes):
             chunk = eyes.parts(eyes.chunks("<__media__>", [image(*size)], special=False))
             tiles = [part for kind, part in chunk if kind == "image"]
-            pixels = np.concatenate([eyes.pixels(tile) for tile in tiles])
+            texts = ["".join(words[token] for token in part) if kind == "text" else "" for kind, part in chunk]
+            pairs = zip(texts, chunk, strict=True)
+            layouts.append([text.replace("Ċ", "\n") or len(eyes.embed(part)) for text, (_, part) in pairs])
+            pixels = np.concatenate([eyes.pixels(tile).reshape(-1, 3) for tile in tiles])
             found[f"pixels{number}"] = np.frombuffer(hashlib.sha256(pixels.tobytes()).digest(), np.uint8)
             found[f"shape{number}"] = np.array(pixels.shape)
             rows = np.concatenate([eyes.embed(tile) for tile in tiles])
             found[f"count{number}"], found[f"rows{number}"] = np.array(len(rows)), rows[kept(len(rows))]
+        found["layouts"] = np.array(json.dumps(layouts))
         two = eyes.chunks(TEXT, [image(*sizes[0]), image(*sizes[1])])
         ids = [
             part if kind == "text" else [-1] * oracle.m.mtmd_input_chunk_get_n_tokens(part)

@@ -22,7 +22,7 @@ def png(picture):
     return data.getvalue()
 
 
-@pytest.fixture(scope="module", params=["gemma3", "qwen3vl", "qwen35", "internvl"])
+@pytest.fixture(scope="module", params=["gemma3", "qwen3vl", "qwen35", "internvl", "idefics3"])
 def llm(request, tmp_path_factory):
     """A model whose projector lies next to it."""
     folder = tmp_path_factory.mktemp("vision")

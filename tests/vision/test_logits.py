@@ -23,7 +23,8 @@ GREEDY = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
 
 def request_of(record, vision):
     """The recorded prompt with our images in it."""
-    pictures = iter([prepare(vision, picture_of(image(*size))) for size in sizes_of(vision.path.stem)[:2]])
+    both = [prepare(vision, picture_of(image(*size))) for size in sizes_of(vision.path.stem)[:2]]
+    pictures = iter([unit for one in both for unit in one.units])
     ids, spans = [], []
     tokens = record["tokens"].tolist()
     while len(ids) < len(tokens):
@@ -32,7 +33,7 @@ def request_of(record, vision):
         else:
             spans.append(Span(len(ids), next(pictures)))
             ids += image_ids(spans[-1].image)
-    assert len(spans) == 2
+    assert next(pictures, None) is None
     return Request(ids, GREEDY, images=spans)
 
 

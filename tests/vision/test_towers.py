@@ -1,6 +1,8 @@
 """Pixels and towers against what llama.cpp's libmtmd made of the same images."""
 
 import hashlib
+import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +13,11 @@ from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
 from rwkv_gpu.vision.projector import read_vision
-from rwkv_gpu.vision.sizes import LONGEST, Size
+from rwkv_gpu.vision.sizes import LONGEST, Size, grids
 from tests.golden.record_images import MODELS, image, internvl, kept, sizes_of, write
 from tests.golden_files import OWN
+
+TILED = "lfm2", "idefics3", "idefics3old"
 
 
 def golden(name):
@@ -21,11 +25,14 @@ def golden(name):
 
 
 def pixels_of(prepared, how):
-    """The pixels of an image as its tower reads them, [height, width, 3], from its patches; tiles below each other."""
-    width, merge, side = prepared.grid.width, how.merge, how.patch
-    patches = np.concatenate([patches_of(tile, how) for tile in prepared.tiles])
-    blocks = patches.reshape(-1, width // merge, merge, merge, 3, side, side)
-    return np.ascontiguousarray(blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(-1, width * side, 3))
+    """The pixels of an image as its tower reads them, [n, 3], from its patches; tiles after each other."""
+    each = []
+    for unit in prepared.units:
+        width, merge, side = unit.grid.width, how.merge, how.patch
+        patches = np.concatenate([patches_of(tile, how) for tile in unit.tiles])
+        blocks = patches.reshape(-1, width // merge, merge, merge, 3, side, side)
+        each.append(blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(-1, 3))
+    return np.concatenate(each)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -33,16 +40,29 @@ def test_pixels_are_those_of_llama_cpp_byte_for_byte(name):
     vision, record = golden(name)
     for number, size in enumerate(sizes_of(vision.path.stem)):
         pixels = pixels_of(prepare(vision, picture_of(image(*size))), vision.preparation)
-        assert pixels.shape == tuple(record[f"shape{number}"])
+        assert len(pixels) == record[f"shape{number}"][:-1].prod()
         assert hashlib.sha256(pixels.tobytes()).digest() == record[f"pixels{number}"].tobytes()
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_texts_between_tiles_are_those_of_llama_cpp(name):
+    vision, record = golden(name)
+    layouts = json.loads(str(record["layouts"]))
+    assert len({len(layout) for layout in layouts}) > 1
+    for size, layout in zip(sizes_of(name), layouts, strict=True):
+        parts = prepare(vision, picture_of(image(*size))).texts(vision)
+        runs = itertools.groupby((part if isinstance(part, str) else part.tokens for part in parts), type)
+        found = [["".join(run)] if kind is str else [*run] for kind, run in runs]
+        assert [part for run in found for part in run if part] == layout
 
 
 def rms_apart(vision, record, encoder):
     """The largest deviation of the rows of an image, relative to their own."""
     worst = 0.0
     for number, size in enumerate(sizes_of(vision.path.stem)):
-        found = encoder.rows(prepare(vision, picture_of(image(*size))))
-        rows = np.concatenate([found[name] for name in ("media", *sorted(found.keys() - {"media"}))], axis=1)
+        units = [encoder.rows(unit) for unit in prepare(vision, picture_of(image(*size))).units]
+        names = "media", *sorted(units[0].keys() - {"media"})
+        rows = np.concatenate([np.concatenate([found[name] for found in units]) for name in names], axis=1)
         wanted = record[f"rows{number}"]
         assert len(rows) == record[f"count{number}"]
         found = rows[kept(len(rows))]
@@ -95,7 +115,7 @@ def test_a_released_tower_takes_no_memory_of_the_gpu(monkeypatch, fast_device):
 
 
 def test_tiles_of_every_shape_are_within_their_limits():
-    how = replace(golden("internvl")[0].preparation, side=24, tiles=(2, 6))
+    how = replace(golden("internvl")[0].preparation, side=24, shapes=grids(24, 2, 6))
     rng = np.random.default_rng(0)
     shapes = [Size(*(int(side) for side in np.exp(rng.uniform(0, 9.7, 2)))) for _ in range(300)]
     for shape in [Size(1, LONGEST), Size(LONGEST, 1), Size(24, 25), *shapes]:

@@ -1,0 +1,81 @@
+"""Ways to cut an image into tiles, which a tower reads one by one; by family.
+
+Resampling is slow and runs on the caller's thread.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from .pixels import Picture, bordered, stretched
+from .sizes import Preparation, Size, closest_grid, fitted, should_tile
+
+Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
+LFM2_TILES = 2, 10  # fewest and most of an image
+MOST_TILES = 64  # of an image
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The images that a tower reads for one: tiles by row, and all of it."""
+
+    whole: Pixels
+    tiles: tuple[Pixels, ...] = ()  # none: the image is read as a whole
+    columns: int = 0  # tiles of a row
+
+
+def uncut(picture: Picture, how: Preparation) -> Cut:
+    """An image in one piece, with borders where its shape differs."""
+    return Cut(bordered(picture.pixels, how.target(picture.size), how.resampling, how.border))
+
+
+def best_shape(picture: Picture, how: Preparation) -> Cut:
+    """InternVL: tiles in the shape that keeps most pixels; the whole image is stretched."""
+    whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
+    size = how.tiled(picture.size)
+    return _squares(whole, bordered(picture.pixels, size, how.resampling), how.side) if size.width else Cut(whole)
+
+
+def any_shape(picture: Picture, how: Preparation) -> Cut:
+    """LLaVA: tiles where the file has shapes of these, else one piece."""
+    return best_shape(picture, how) if how.shapes else uncut(picture, how)
+
+
+def closest_shape(picture: Picture, how: Preparation) -> Cut:
+    """LFM2: tiles in the shape that is closest to that of the image, if it is large."""
+    whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
+    if not should_tile(picture.size, how):
+        return Cut(whole)
+    side = how.tile_side
+    grid = closest_grid(picture.size, side, LFM2_TILES)
+    refined = bordered(picture.pixels, Size(grid.width * side, grid.height * side), how.resampling)
+    return _squares(whole, refined, side)
+
+
+def longest_side(picture: Picture, how: Preparation) -> Cut:
+    """Idefics 3, SmolVLM: the longer side has a given length, and both are then stretched to full tiles.
+
+    Old files do not say the length. Sides are then rounded to tiles, with borders.
+    """
+    side, (width, height) = how.side, picture.size
+    if not how.longest:
+        size = fitted(picture.size, side, 0, MOST_TILES * side**2)
+        whole = stretched(picture.pixels, Size(side, side), "bicubic")
+        return _squares(whole, bordered(picture.pixels, size, "bicubic"), side)
+    shape = width / height
+    short = int(how.longest / shape if width >= height else how.longest * shape)
+    short += short % 2
+    if not short:
+        raise BadInput(f"an image of {width:,} x {height:,} pixels is too narrow for this model; cut it")
+    first = Size(how.longest, short) if width >= height else Size(short, how.longest)
+    size = Size(*(-(-length // side) * side for length in first))
+    refined = stretched(stretched(picture.pixels, first, how.resampling), size, how.resampling)
+    return _squares(stretched(refined, Size(side, side), how.resampling), refined, side)
+
+
+def _squares(whole: Pixels, refined: Pixels, side: int) -> Cut:
+    height, width = refined.shape[:2]
+    corners = [(y, x) for y in range(0, height, side) for x in range(0, width, side)]
+    return Cut(whole, tuple(refined[y : y + side, x : x + side] for y, x in corners), width // side)

@@ -8,11 +8,12 @@ import click
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.ray.settings import Settings
 
+from .answer_defaults import defaults_of
 from .commands import in_one_line
 from .model_name import FileName
 from .options import loading_options, shared
 from .serve import Setup
-from .serve_options import by_parameter, keys_of, prompts_of, serving_options, store_of
+from .serve_options import by_parameter, keys_of, prompts_of, serving_options, store_of, tables_of
 
 NAME = "rwkv_gpu.ray:app"
 # Options of `rwkv-gpu serve` about listening. With Ray, its proxies listen.
@@ -40,7 +41,9 @@ def parsed(
     device = loading.pop("device")
     stores = store_of(options["store"], options["store_key_file"])
     keys = keys_of(options["api_key"], options["api_key_file"])
-    options["shared_prompts"] = prompts_of(options["shared_prompts"])
+    ctx = click.get_current_context()
+    options |= {"shared_prompts": prompts_of(options["shared_prompts"])}
+    options["defaults"] = defaults_of(ctx, options), tables_of(ctx)
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     has_several = len(models) > 1 or options["models_dir"] is not None
     return Settings(
@@ -57,6 +60,7 @@ def settings_of(args: Mapping[str, Any]) -> Settings:
     for name in sorted(LISTENING & named.keys()):
         raise BadInput(f"{NAME}: {name} has no effect here: Ray's proxies listen; see `serve start --help`")
     with in_one_line():
-        found = parsed.main([], prog_name=NAME, standalone_mode=False, default_map=by_parameter(parsed, named, NAME))
+        given = by_parameter(parsed.params, named, NAME)
+        found = parsed.main([], prog_name=NAME, standalone_mode=False, default_map=given)
     assert isinstance(found, Settings)
     return found

@@ -61,7 +61,9 @@ ALIASES = {
 }
 
 
-def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
+def sampling_options(
+    defaults: Mapping[str, Any], forms: Mapping[str, tuple[tuple[str, ...], str, str]] = FORMS
+) -> Callable[[Command], Command]:
     """Adds an option for each setting and constraint, and --stop; `chosen` returns those that were set."""
     option = partial(click.option, cls=Grouped, group="Sampling")
     options = [
@@ -85,7 +87,7 @@ def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command
             help="Add X to the logit of a token id; -inf bans it. Can be repeated; llama.cpp's ID+X and ID-X work too.",
         ),
     ]  # fmt: skip
-    for name, (others, metavar, text) in FORMS.items():
+    for name, (others, metavar, text) in forms.items():
         options.append(option(*short_first(name, others), name, metavar=metavar, callback=_form, help=text))
 
     def decorate(command: Command) -> Command:
@@ -139,7 +141,11 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the user set, out of the values of all options."""
     default = click.core.ParameterSource.DEFAULT
-    picked = {name: value for name, value in settings.items() if ctx.get_parameter_source(name) is not default}
+    return with_mirostat({name: settings[name] for name in settings if ctx.get_parameter_source(name) is not default})
+
+
+def with_mirostat(picked: dict[str, Any]) -> dict[str, Any]:
+    """The settings, with the target of mirostat in place of its switch."""
     mirostat = picked.pop("mirostat", None)
     if mirostat == "0":
         picked["mirostat_tau"] = 0.0

@@ -19,12 +19,13 @@ from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.hub_names import PART, parts
 
+from .answer_defaults import defaults_of
 from .folders import cache_folder, hub, tuned_folder
 from .load_model import notes
 from .model_name import BUILTIN, ModelName, naming_options
 from .options import loading_options, shared
 from .page import Page
-from .serve_options import checked_file, keys_of, prompts_of, serving_options, store_of
+from .serve_options import checked_file, keys_of, prompts_of, serving_options, store_of, tables_of
 from .servers import announced
 from .texts import template_text
 
@@ -70,8 +71,10 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
         raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
+    options["defaults"] = defaults_of(ctx, options), tables_of(ctx)
     options |= {"admin_keys": admins, "shared_prompts": prompts_of(options["shared_prompts"])}
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
+    setup.check_tables()
     start_logs(options["log_format"], sys.stderr)
     runner: Runner | ReplicaRunner
     if len(devices) == 1:
@@ -109,6 +112,12 @@ class Setup:
         files = [] if self.folder is None else [f"{self.folder}/"]
         return (*(name for model in models for name in (model.name, *model.aliases)), *files)
 
+    def check_tables(self) -> None:
+        """Refuses a table for a model that is not served; folders may get further models later."""
+        for name in self.options["defaults"][1]:
+            if not (self.folder or self.config.admin_keys or name in self.names):
+                raise BadInput(f"the configuration has a table for the model {name}; models: {', '.join(self.names)}")
+
     @property
     def folder(self) -> Path | None:
         """The folder of further models."""
@@ -117,6 +126,7 @@ class Setup:
     def service(self, device: str) -> "Service":
         """The models on a device, not loaded yet."""
         from rwkv_gpu.server.catalogue import Catalogue
+        from rwkv_gpu.server.defaults import Defaults
         from rwkv_gpu.server.pulls import Pulls
         from rwkv_gpu.server.service import Service
 
@@ -132,6 +142,7 @@ class Setup:
             warmup=options["warmup"],
             own_process=True,
             any_name=not options["strict_model_names"],
+            defaults=Defaults(*options["defaults"]),
         )
         return Service(self.config, catalogue, pulls)
 

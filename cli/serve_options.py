@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,15 @@ from typing import Any
 import click
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.preset import Preset
 
+from .answer_defaults import NAMES, answer_options, table_of
 from .options import size
 from .page import Grouped
 from .texts import MOST_SETTING, read_text
 
 Command = Callable[..., Any]
+TABLES = "rwkv_gpu.tables"  # of single models in the configuration file
 
 
 class Seconds(click.FloatRange):
@@ -144,6 +147,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
 
 def serving_options(command: Command) -> Command:
     """Adds all options of the server."""
+    command = answer_options(command)
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -157,13 +161,25 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
         given = tomllib.loads(read_text(path, MOST_SETTING))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is no TOML: {error}") from None
-    ctx.default_map = {**(ctx.default_map or {}), **by_parameter(ctx.command, given, path)}
+    tables = given.pop("model", {})
+    if not (isinstance(tables, dict) and all(isinstance(table, dict) for table in tables.values())):
+        raise BadInput(f"{path}: model must hold a table for each model, such as [model.qwen3]")
+    ctx.default_map = {**(ctx.default_map or {}), **by_parameter(ctx.command.params, given, path)}
+    params = [param for param in ctx.command.params if param.name in NAMES]
+    ctx.meta[TABLES] = {name: by_parameter(params, table, path, f"model.{name}: ") for name, table in tables.items()}
 
 
-def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+def tables_of(ctx: click.Context) -> dict[str, Preset]:
+    """The defaults of single models in the configuration file."""
+    return {name: table_of(ctx, texts) for name, texts in ctx.meta.get(TABLES, {}).items()}
+
+
+def by_parameter(
+    params: Sequence[click.Parameter], given: Mapping[str, Any], path: str, at: str = ""
+) -> dict[str, Any]:
     """The values of a file by parameter name; keys may be any option name, with - or _."""
     known: dict[str, click.Parameter] = {}
-    for param in command.params:
+    for param in params:
         names = param.opts if isinstance(param, click.Option) else [param.name or ""]
         known |= {name.lstrip("-").replace("-", "_"): param for name in names}
     found: dict[str, Any] = {}
@@ -171,11 +187,11 @@ def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) ->
         key = name.replace("-", "_")
         if key not in known or key == "config":
             options = sorted(one.replace("_", "-") for one in known if len(one) > 3 and one != "config")
-            raise BadInput(f"{path}: {name} is no option; known: {', '.join(options)}")
+            raise BadInput(f"{path}: {at}{name} is no option; known: {', '.join(options)}")
         param = known[key]
         several = param.multiple if isinstance(param, click.Option) else True
         if isinstance(value, dict) or (isinstance(value, list) and not several):
-            raise BadInput(f"{path}: {name} is {value!r}; it must be one value")
+            raise BadInput(f"{path}: {at}{name} is {value!r}; it must be one value")
         values = value if isinstance(value, list) else [value]
         texts = [one if isinstance(one, bool) else str(one) for one in values]
         found[param.name or ""] = texts if several else texts[0]

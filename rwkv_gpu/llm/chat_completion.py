@@ -15,6 +15,7 @@ from ..text.grammar import Form
 from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
 from .completion import CHAT_DEFAULTS, Completion, Event, Settings, Stats, form, json_logprob, sampling, seeded
+from .thoughts import Thoughts
 from .tools import Calling, Tools
 from .unique import unique
 from .validate import truth
@@ -26,6 +27,7 @@ MOST_VARIABLES = 1 << 16  # maximum characters of template variables
 MOST = 128  # maximum answers per prompt, as in OpenAI's API
 FINGERPRINT = f"rwkv-gpu-{rwkv_gpu.__version__}"
 LONGEST_SALT = 1024  # characters of a cache salt
+NO_THOUGHTS = Thoughts()
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ class RequestFields:
     tools: Tools | None = None  # tools that the model may call
     cache_salt: str = ""  # prefixes are shared with requests of the same salt
     caches: bool = True  # whether stored prefixes are used, and the prompt's is stored
+    thoughts: Thoughts = NO_THOUGHTS
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], defaults: Settings = CHAT_DEFAULTS) -> "RequestFields":
+    def read(
+        cls, given: Mapping[str, Any], defaults: Settings = CHAT_DEFAULTS, thoughts: Thoughts = NO_THOUGHTS
+    ) -> "RequestFields":
         """Checks keyword arguments of OpenAI's API; raises BadInput that names a wrong one. None counts as left out."""
         rest = settings_of(given)
         n, usage, model = common_fields(rest)
@@ -67,11 +72,15 @@ class RequestFields:
             raise BadInput("add_generation_prompt and continue_final_message are both true; give one of them")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
         tools, salt, caches = Tools.read(rest), salt_field(rest), cache_field(rest)
+        thoughts = thoughts.read(rest)
         params = sampling(None, defaults, {**rest, "logprobs": top})
         shape = form(rest)
         if tools is not None and shape is not None and not tools.required and shape.kind != "schema":
             raise BadInput("an answer that may call tools can have a JSON schema, but no grammar; give one of them")
-        return cls(params, shape, n, logprobs, usage, model, variables, continues, opens, progress, tools, salt, caches)
+        return cls(
+            params, shape, n, logprobs, usage, model, {**thoughts.variables, **variables}, continues, opens, progress,
+            tools, salt, caches, thoughts,
+        )  # fmt: skip
 
     def params_of(self, index: int) -> SamplingParams:
         """The params of one of several answers; each has its own seed."""

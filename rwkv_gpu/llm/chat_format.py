@@ -19,10 +19,12 @@ from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, joined, plain
 from ..text.template import ChatTemplate
 from ..text.thinking import Opened, marks_of, opened
+from ..text.thought_limit import ThoughtLimit
 from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion, check_ends
 from .images import Image, Images, Sight, mark_of, marked, spans_of, without_marks
 from .reader import Ends, Reader
+from .thoughts import Thoughts
 from .tools import Tools, describe_tools
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
@@ -302,6 +304,18 @@ class ChatFormat:
         ids, marks = prompt.transcript.ids, (prompt.system_tokens, prompt.message_tokens)
         images = spans_of(ids, prompt.images)
         return Request(ids, chosen, grammar, keep=True, images=images, marks=marks, salt=prompt.salt)
+
+    def limited(self, request: Request, prompt: ChatPrompt, thoughts: Thoughts, after: str | None = "") -> Request:
+        """The request, whose reasoning ends at its limit. A form that applies to the reasoning, too, ends it itself."""
+        marks, begun = self._marks, prompt.thoughts
+        reasons = marks.channels or (begun.text and not begun.closed) or marks.closing in self.template.source
+        if thoughts.limit is None or after is None or not reasons:
+            return request
+        limit = ThoughtLimit(
+            self.tokenizer, marks, thoughts.limit, thoughts.message or "", -(-self._vocabulary // 32),
+            inner=request.grammar, opened=begun, last=request.ids[-1],
+        )  # fmt: skip
+        return replace(request, grammar=limit)
 
     def reader(
         self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False

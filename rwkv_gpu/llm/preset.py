@@ -6,7 +6,7 @@ A preset is a small file in the folder of models, which stands for its model whe
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..text.builtin_templates import BUILT_IN
 from ..text.go_template import as_jinja
 from .completion import Settings, form, own_names, sampling
 from .modelfile import OPTIONS, Modelfile
+from .thoughts import Thoughts
 
 MOST_BYTES = 8 << 20
 KINDS: dict[str, tuple[type, ...]] = {
@@ -36,6 +37,7 @@ class Preset:
     adapters: Sequence[str] = ()  # paths of LoRA adapters
     messages: Sequence[tuple[str, str]] = ()  # with which every chat begins: role and content
     license: str = ""
+    thoughts: Thoughts = field(default_factory=Thoughts)  # not in the file: a server sets them
 
     def __post_init__(self) -> None:
         """Refuses settings that no generation would take."""
@@ -47,15 +49,22 @@ class Preset:
     @classmethod
     def of(cls, file: Modelfile, base: "Preset", adapters: Sequence[str] = ()) -> "Preset":
         """The preset of a Modelfile whose model is `base`; what the Modelfile leaves out stays as there."""
-        return cls(
-            base.base,
-            base.system if file.system is None else file.system,
-            base.template if file.template is None else template_source(file.template),
-            {**base.settings, **file.settings},
-            file.context or base.context,
-            (*base.adapters, *adapters),
-            file.messages or base.messages,
-            file.license or base.license,
+        template = None if file.template is None else template_source(file.template)
+        own = cls("", file.system, template, file.settings, file.context, adapters, file.messages, file.license)
+        return own.over(base)
+
+    def over(self, other: "Preset") -> "Preset":
+        """This preset, with those values of `other` that it leaves out."""
+        return Preset(
+            self.base or other.base,
+            other.system if self.system is None else self.system,
+            other.template if self.template is None else self.template,
+            {**other.settings, **self.settings},
+            self.context or other.context,
+            (*other.adapters, *self.adapters),
+            self.messages or other.messages,
+            self.license or other.license,
+            self.thoughts.over(other.thoughts),
         )
 
     def first_messages(self) -> list[dict[str, str]]:
@@ -100,7 +109,8 @@ def template_source(text: str) -> str:
 
 def write_preset(path: Path, preset: Preset) -> None:
     """Writes a preset's file."""
-    replace_bytes(path, json.dumps(asdict(preset), ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
+    fields = {name: getattr(preset, name) for name in KINDS}
+    replace_bytes(path, json.dumps(fields, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape"))
 
 
 def read_preset(path: str | os.PathLike[str]) -> Preset:

@@ -10,7 +10,7 @@ from ..engine.engine import Engine
 from ..engine.request import Request
 from ..text.budget import Exceeded, Limits
 from .backend import Backend, Recent
-from .chat_completion import Json, Reply, RequestFields, in_turns
+from .chat_completion import NO_THOUGHTS, Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import CHAT_DEFAULTS, Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
@@ -99,7 +99,8 @@ def prepare(
 
     With `limits`, raises `Exceeded` if that takes more: any grammar and any tools do.
     """
-    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS))
+    thoughts = NO_THOUGHTS if llm.preset is None else llm.preset.thoughts
+    fields = RequestFields.read(given, llm.default_settings(CHAT_DEFAULTS), thoughts)
     messages = messages if llm.preset is None else llm.preset.before(messages)
     fields.params.check_vocabulary(llm.vocab_size)
     if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
@@ -110,6 +111,7 @@ def prepare(
     tools = fields.tools
     number = Salt.of(fields.cache_salt).number
     known = [one.transcript for one in [*llm._recent] if one.salt == number]
+    think = thoughts.think if think is None else think
     asked = chat_format.prompt(
         messages, known, think, fields.variables, continues=fields.continues, opens=fields.opens, tools=tools,
         limits=limits, salt=number,
@@ -123,6 +125,7 @@ def prepare(
     for index in range(fields.n):
         params = fields.params_of(index)
         request = chat_format.request(asked, params, shape, after=after, wait=wait)
+        request = chat_format.limited(request, asked, fields.thoughts, after)
         requests.append((request, chat_format.reader(asked, params, None if after else shape, tools=tools is not None)))
     reply = Reply(fields, llm.tokenizer, llm.info.name, chat_format.tool_form)
     return Prepared(reply, requests, partial(_remember, llm, asked))

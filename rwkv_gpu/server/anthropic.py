@@ -111,6 +111,8 @@ def request_of(fields: Json) -> Json:
         if kind not in ("enabled", "disabled", "adaptive"):
             raise ApiError(400, f"thinking is {thinking!r}; its type must be enabled or disabled", param="thinking")
         asked["think"] = kind != "disabled"
+        if kind == "enabled" and thinking.get("budget_tokens") is not None:
+            asked["reasoning_budget_tokens"] = thinking["budget_tokens"]
     if fields.get("tools"):
         asked["tools"] = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(_listed(fields["tools"], "tools"))]
     choice = fields.get("tool_choice")

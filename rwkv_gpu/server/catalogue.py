@@ -21,12 +21,14 @@ from rwkv_gpu.llm.store import Store
 
 from . import collector
 from .call import Call
+from .defaults import Defaults
 from .errors import ApiError
 from .folder import models_of
 
 FRESH = 1.0  # seconds for which the listing of a folder is reused
 PATIENCE = 30.0  # seconds to wait for the memory of a model in use
 RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to reload a model whose engine was lost
+NO_DEFAULTS = Defaults()
 LOG = logging.getLogger("rwkv_gpu.server")
 Progress = Callable[[int, int], None]  # bytes loaded, and total
 Load = Callable[[str, Progress], LLM]  # a path, or the name of a repository
@@ -105,6 +107,7 @@ class Catalogue:
         warmup: bool = False,
         own_process: bool = False,
         any_name: bool = False,
+        defaults: Defaults = NO_DEFAULTS,
     ) -> None:
         self._named = list(models)
         self._found: dict[str, ServedModel] = {}  # found in the folder
@@ -117,6 +120,7 @@ class Catalogue:
         # Whether the process only serves, so that its garbage collector may be configured
         self._own_process = own_process
         self._any_name = any_name  # whether the only model answers to any name
+        self._defaults = defaults
         self._loads = asyncio.Lock()
         self._idle = asyncio.Event()  # set when a model in use becomes idle
         self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is until its memory is needed
@@ -283,6 +287,7 @@ class Catalogue:
         finally:
             model.loading = None
         model.error = None
+        self._defaults.apply(model.llm, model.path, (model.name, *model.aliases))
         llm, seconds = model.llm, round(time.monotonic() - began, 3)
         LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
         if self._warmup:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from rwkv_gpu.engine.sampling_params import MIROSTAT_TAU
 from rwkv_gpu.llm.completion import ALIASES, KNOWN
+from rwkv_gpu.llm.thoughts import LIMITS
 
 from .call import Call, Json
 from .errors import ApiError, shown
@@ -43,7 +44,7 @@ CHAT = Fields(
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
-        "return_progress", "reasoning_effort", "json_schema", "cache_prompt",
+        "return_progress", "reasoning_effort", "json_schema", "cache_prompt", "reasoning_budget_message", *LIMITS,
     },
     ignored={
         **COMMON_IGNORED,

@@ -145,12 +145,13 @@ async def apply_template(service: Service, call: Call) -> Response:
     _, llm = await service.use(call, name)
 
     def prompt() -> str:
-        asked = RequestFields.read(fields)
-        every = messages if llm.preset is None else llm.preset.before(messages)
+        preset = llm.preset or Preset("")
+        asked = RequestFields.read(fields, thoughts=preset.thoughts)
+        every = preset.before(messages)
         given = llm.chat_format.prompt(
             every,
             (),
-            think,
+            preset.thoughts.think if think is None else think,
             asked.variables,
             continues=asked.continues,
             opens=asked.opens,
@@ -168,6 +169,8 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
 
     def prepare_biased(llm: LLM, **given: Any) -> Prepared:
         own = {name: read(llm, asked[name]) for name, read in OWN_FORMS.items() if name in asked}
+        if not {"n_predict", "max_tokens", "max_new_tokens"} & asked.keys():
+            own["max_tokens"] = llm.default_settings({"max_tokens": LONGEST})["max_tokens"]
         return prepare(llm, **{**asked, **own, **given})  # type: ignore[no-any-return]
 
     running = await service.begin(call, name, prepare_biased)
@@ -207,7 +210,6 @@ def _settings(fields: Json) -> Json:
         del asked["grammar"]
     if asked.get("n_predict", -1) in (-1, -2):
         asked.pop("n_predict", None)
-        asked.setdefault("max_tokens", LONGEST)
     if asked.get("seed") == -1:
         del asked["seed"]
     if "json_schema" in fields:

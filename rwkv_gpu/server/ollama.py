@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.modelfile import OPTIONS
@@ -192,7 +193,6 @@ async def generate(service: Service, call: Call) -> Response:
     if raw:
         if images:
             raise ApiError(400, "images need the chat template, which raw leaves out; give one of them", param="images")
-        asked.setdefault("max_tokens", LONGEST)
         think = asked.pop("think", None)
         if asked.pop("logprobs", False):
             why = "logprobs need the chat template, which raw leaves out; use /v1/completions"
@@ -200,9 +200,12 @@ async def generate(service: Service, call: Call) -> Response:
         asked.pop("top_logprobs", None)
         if think:
             raise ApiError(400, "think needs the chat template, which raw leaves out; give one of them", param="think")
-        return await _answer(
-            service, call, fields, name, lambda llm, **more: llm.prepare_completion(prompt, **asked, **more), _text_line
-        )
+
+        def prepare(llm: LLM, **more: Any) -> Prepared:
+            longest: Any = llm.default_settings({"max_tokens": LONGEST})["max_tokens"]
+            return llm.prepare_completion(prompt, **{"max_tokens": longest, **asked}, **more)
+
+        return await _answer(service, call, fields, name, prepare, _text_line)
     messages: list[Json] = [{"role": "user", "content": prompt, **({"images": images} if images else {})}]
     if fields.get("system"):
         messages.insert(0, {"role": "system", "content": fields["system"]})

@@ -18,6 +18,14 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
+def ends_inside_character(data: bytes) -> bool:
+    """True if the last character lacks bytes."""
+    for back, byte in enumerate(reversed(data[-4:]), 1):
+        if byte & 0xC0 != 0x80:
+            return back < (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0) + 1
+    return False
+
+
 def decode_leniently(data: bytes) -> str:
     """Decodes `data`, whatever bytes it has."""
     try:

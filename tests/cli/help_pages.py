@@ -34,7 +34,7 @@ This page is the reference of all commands, written from their `--help`. [The ch
 
 SHARED = """\
 Options that have the same meaning and default in several commands. Each command below names those that it accepts.
-All commands have `--help`.
+All commands have `--help`. In `serve`, sampling options have no defaults: each API has its own.
 """
 PURPOSES = {
     "Use a model": "chat run generate batch serve ps stop embed",
@@ -51,7 +51,7 @@ Row = tuple[str, str, str]  # group, names and meaning of an option
 def page() -> str:
     """Returns the whole page. Options that several commands share are listed once, in a table for each group."""
     commands = {name: command for name in sorted(COMMANDS) if (command := _command(name)) and name != "run"}
-    rows = {name: _rows(command) for name, command in commands.items()}
+    rows = _with_defaults({name: _rows(command) for name, command in commands.items()})
     counts = Counter(row for listed in rows.values() for row in listed)
     shared: dict[str, list[Row]] = {}
     for row in dict.fromkeys(row for listed in rows.values() for row in listed if counts[row] > 1):
@@ -65,6 +65,24 @@ def page() -> str:
         parts.append(f"## rwkv-gpu {name}\n\n`{_usage(name, command)}`: {_text(command)}{shares}\n")
         parts += [_listed(own)] if own else []
     return "\n".join([*parts, "## rwkv-gpu run\n\nThe same as `rwkv-gpu chat`.\n"])
+
+
+def _with_defaults(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Returns the rows, where a sampling option without a default is the same option with its only default."""
+    found: dict[Row, set[Row]] = {}
+    for row in (row for listed in rows.values() for row in listed):
+        found.setdefault((row[0], row[1], _bare(row[2])), set()).add(row)
+
+    def shared(row: Row) -> Row:
+        others = found[row[0], row[1], _bare(row[2])] - {row}
+        return others.pop() if row[0] == "Sampling" and row[2] == _bare(row[2]) and len(others) == 1 else row
+
+    return {name: [shared(row) for row in listed] for name, listed in rows.items()}
+
+
+def _bare(meaning: str) -> str:
+    """Returns the help of an option without its default."""
+    return re.sub(r"  \[default: [^\]]*\]$", "", meaning)
 
 
 def groups_of(section: str) -> list[str]:

@@ -106,7 +106,12 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     _network("--admin-key-file", metavar="FILE", help="File of admin keys, one on each line."),
     _models(
         "--max-disk", type=size, default="100G", show_default=True, metavar="SIZE",
-        help="Size limit of the folder of `rwkv-gpu pull` for downloads by clients with an admin key.",
+        help="Size limit of the folder of `rwkv-gpu pull` for downloads by clients with an admin key, and of "
+        "saved slots.",
+    ),
+    _models(
+        "--slot-save-path", type=click.Path(file_okay=False), metavar="DIR",
+        help="Let clients save and restore the states of slots in this directory. --max-disk limits its size.",
     ),
     _network("--insecure", is_flag=True, help="Allow other machines to use the server without a key."),
     _network("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),

@@ -220,6 +220,10 @@ class Engine:
         """Stores what `export` returned for these ids. The next request with this prefix continues from there."""
         self._stored.restore(ids, arrays)
 
+    def forget(self, ids: Sequence[int] | Key) -> None:
+        """Removes the stored prefixes of a text."""
+        self._stored.forget(ids)
+
     def stored(self, ids: Sequence[int] | Key) -> int:
         """Number of prompt tokens that need not be computed."""
         return self._stored.length(ids)

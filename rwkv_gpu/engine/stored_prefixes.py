@@ -129,6 +129,10 @@ class StoredPrefixes:
         found = self.cache.find(key_of(self.begun) + as_key(ids))
         return 0 if found is None else max(0, found[1] - len(self.begun))
 
+    def forget(self, ids: Sequence[int] | Key) -> None:
+        """Removes the stored prefixes of a text."""
+        self.cache.forget(key_of(self.begun) + as_key(ids))
+
     def export(self, ids: Sequence[int] | Key) -> tuple[int, StateArrays] | None:
         """Returns the longest stored prefix of a text: its length, and its arrays by name."""
         found = self.cache.find(key_of(self.begun) + as_key(ids) + key_of([0]))  # the last token is never matched

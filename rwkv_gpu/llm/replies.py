@@ -55,6 +55,11 @@ class Prepared:
         """Tokens of all prompts."""
         return sum(map(len, self.prompts))
 
+    def kept(self) -> "Prepared":
+        """A copy whose states are stored after the prompt and after the answer."""
+        requests = [(replace(request, keep=True), reader) for request, reader in self.requests]
+        return replace(self, requests=requests)
+
     @property
     def scoring(self) -> list[Callable[[Engine], Generator[None, None, list[Score]]]]:
         """Functions that compute the log probabilities of each prompt, if requested; pass the results to `scored`."""

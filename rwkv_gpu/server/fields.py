@@ -10,11 +10,12 @@ from rwkv_gpu.llm.thoughts import LIMITS
 
 from .call import Call, Json
 from .errors import ApiError, shown
+from .slots import wanted_slot
 
 # Our additional settings, and those named as in vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
 LONGEST_SALT = 256  # characters
-SERVING = frozenset({"timeout", "resumable", "cache_salt"})  # handled by the server itself, in all families
+SERVING = frozenset({"timeout", "resumable", "cache_salt", "id_slot"})  # handled by the server itself, in all families
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,6 @@ OLLAMA_EMBED = Fields(
 )
 
 _LLAMA_IGNORED = {
-    "id_slot": "requests have no slots of their own",
     "n_keep": "a prompt that is too long is refused",
     "samplers": "the order of samplers is fixed",
     "return_tokens": "tokens are always there",
@@ -177,6 +177,7 @@ def check_serving(body: Json) -> None:
     if salt is not None and not (isinstance(salt, str) and 0 < len(salt) <= LONGEST_SALT):
         why = f"cache_salt is {shown(salt)}; it must be a string of 1 to {LONGEST_SALT} characters"
         raise ApiError(400, why, param="cache_salt")
+    wanted_slot(body)
 
 
 def switch_mirostat(asked: Json) -> None:

@@ -287,8 +287,8 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
         {"completion_probabilities": _probabilities(running.llm, answer.events, asked)} if asked.get("logprobs") else {}
     )
     return {
-        "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
-        "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
+        "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
+        "model": model, "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
         "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
@@ -314,7 +314,7 @@ async def _events(running: Running, model: str, asked: Json, paths: Sequence[str
         for index, one in news:
             if isinstance(one, Event) and (one.text or one.token is not None):
                 tokens = [] if one.token is None else [one.token]
-                piece = {"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0}
+                piece = {"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": running.slot}
                 if asked.get("logprobs"):
                     piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
                 yield event(piece)

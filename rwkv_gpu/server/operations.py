@@ -3,6 +3,7 @@
 import time
 from functools import partial
 
+from rwkv_gpu.engine.cache.prefix_index import Salt
 from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_format import ChatFormat
@@ -12,11 +13,12 @@ from rwkv_gpu.llm.text_completion import DEFAULTS
 from .call import Call, Response, Stream, Whole
 from .catalogue import ServedModel
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, shown
 from .llama_server import settings_of
-from .openai import FAMILY
-from .routes import Route, delete, get
+from .openai import FAMILY, model_name
+from .routes import Route, delete, get, post
 from .service import Service
+from .slots import act, file_name
 
 
 def routes(service: Service) -> list[Route]:
@@ -27,6 +29,7 @@ def routes(service: Service) -> list[Route]:
         get("/v1/health", endpoint(health)),
         get("/props", endpoint(props)),
         get("/slots", endpoint(slots)),
+        post("/slots/{id}", endpoint(slot_action, takes_body=True)),
         get("/metrics", endpoint(metrics)),
         get("/v1/streams/{id}", endpoint(stream)),
         delete("/v1/streams/{id}", endpoint(stop_stream)),
@@ -124,6 +127,32 @@ async def slots(service: Service, _: Call) -> Response:
             slot |= {"n_decoded": running.generated, "answers": len(running.answers.each)}
         found.append(slot)
     return Whole(found)
+
+
+async def slot_action(service: Service, call: Call) -> Response:
+    """Saves, restores or erases the state of a slot, by `?action=`. A slot belongs to the key that used it last."""
+    action, saved, number = call.query.get("action"), service.saved_slots, call.path_params["id"]
+    if saved is None:
+        raise ApiError(
+            501, "slots are not saved here; `rwkv-gpu serve --slot-save-path` allows it", code="not_supported"
+        )
+    if action not in ("save", "restore", "erase"):
+        raise ApiError(400, f"action is {shown(action)}; it must be save, restore or erase", param="action")
+    if not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise ApiError(400, f"{number[:40]!r} is no number of a slot", param="id_slot")
+    name = "" if action == "erase" else file_name(call.body)
+    served, llm = await service.use(call, model_name({**call.body}))
+    every = service.slots(served)
+    place = every.take(int(number))
+    slot, salt = every.each[place], Salt.of(service.salt(call).get("cache_salt", ""))
+    if slot.users:
+        raise ApiError(409, f"slot {place} is in use; wait until its request has ended")
+    if action != "restore" and slot.salt.number != salt.number:
+        raise ApiError(403, f"slot {place} was used with another API key or cache_salt last")
+    if action != "restore" and not slot.ids:
+        raise ApiError(400, f"slot {place} is empty")
+    found = await service.work(lambda: act(saved, llm, slot, action, name, salt))
+    return Whole({"id_slot": place, **found})
 
 
 async def metrics(service: Service, call: Call) -> Response:

@@ -20,6 +20,7 @@ from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.saved_slots import SavedSlots
 from rwkv_gpu.text.budget import Exceeded, Limits
 from rwkv_gpu.text.interruption import interruptible
 
@@ -33,6 +34,7 @@ from .keys import salt_of
 from .metrics import Metrics
 from .pulls import Pulls
 from .queue import Queue, Ticket
+from .slots import Slots, wanted_slot
 from .stored_files import StoredFiles
 from .stored_responses import StoredResponses
 from .streams import Streams
@@ -57,6 +59,7 @@ class Running:
     answers: Answers
     generated: int = 0  # events so far
     last: float = 0.0  # time of the last event
+    slot: int = 0  # number of its slot
 
     def __aiter__(self) -> Self:
         return self
@@ -125,6 +128,9 @@ class Service:
         self._queues: dict[ServedModel, Queue] = {}
         self.streams = Streams()
         self.responses = StoredResponses()
+        path = config.slot_save_path
+        self.saved_slots = None if path is None else SavedSlots(path, config.max_disk)
+        self._slots: dict[ServedModel, Slots] = {}
         self.files = StoredFiles()
         self.batches = Batches(self.files, config.sequences)
         self.metrics = Metrics(self._gauges)
@@ -147,7 +153,12 @@ class Service:
             prepared = prepared.scored([await self._compute(served, llm, pieces) for pieces in prepared.scoring])
         if self._inbox is None:
             self._inbox = Inbox(asyncio.get_running_loop())
+        if self.saved_slots is not None:
+            prepared = prepared.kept()
         running = Running(self, call, served, llm, prepared, Answers(self._inbox, progress=prepared.progress))
+        if prepared.requests:
+            running.slot = self.slots(served).take(wanted_slot(call.body))
+            self.slots(served).occupy(call, running.slot, prepared, running.answers)
         call.at_end.append(running.close)
         self.running[call] = running
         call.stop = running.answers.close
@@ -295,6 +306,12 @@ class Service:
             slots = self.config.sequences + max(1, self.config.sequences // 8)
             self._queues[served] = Queue(slots, self.config.max_queue, self.config.max_queue_tokens)
         return self._queues[served]
+
+    def slots(self, served: ServedModel) -> Slots:
+        """The slots of a model."""
+        if served not in self._slots:
+            self._slots[served] = Slots.of(self.config.sequences)
+        return self._slots[served]
 
     async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
         """Finds a model by name and loads it if needed; it stays loaded until the call ends."""

@@ -180,7 +180,7 @@ class PrefixCache:
         return evicted
 
     def forget(self, ids: Sequence[int] | Key) -> None:
-        """Removes all prefixes of a sequence that failed."""
+        """Removes all prefixes of a sequence."""
         for key in [*self._index.within(as_key(ids))]:
             self._forget(self._found[key])
 

@@ -22,13 +22,15 @@ class Disconnected(Exception):
 
 
 async def read_json(
-    receive: Receive, headers: dict[bytes, bytes], most: int, *, is_list: bool = False
+    receive: Receive, headers: dict[bytes, bytes], most: int, *, is_list: bool = False, may_be_empty: bool = False
 ) -> tuple[Json, int]:
     """Reads a JSON object; returns it and the size of the body. With `is_list`, a list, as an object's item LIST."""
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
         raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
     body = await read(receive, headers, most)
+    if may_be_empty and not body.strip():
+        return {}, len(body)
     kind: type = list if is_list else dict
     parsed = await asyncio.to_thread(parse, body, kind) if len(body) > OFF_LOOP else parse(body, kind)
     return parsed, len(body)

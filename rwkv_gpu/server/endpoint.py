@@ -23,7 +23,7 @@ class Endpoint:
 
     def __init__(
         self, service: Service, family: Family, handler: Handler, *, takes_body: bool = False, takes_list: bool = False,
-        takes_form: bool = False,
+        takes_form: bool = False, may_be_empty: bool = False,
     ) -> None:  # fmt: skip
         self._service = service
         self._family = family
@@ -31,13 +31,16 @@ class Endpoint:
         self._takes_body = takes_body or takes_list
         self._takes_list = takes_list
         self._takes_form = takes_form
+        self._may_be_empty = may_be_empty
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["rwkv_gpu.call"]
         try:
             if self._takes_body:
                 most = self._service.config.max_body
-                call.body, call.body_bytes = await body.read_json(receive, call.headers, most, is_list=self._takes_list)
+                call.body, call.body_bytes = await body.read_json(
+                    receive, call.headers, most, is_list=self._takes_list, may_be_empty=self._may_be_empty
+                )
                 check_serving(call.body)
             else:
                 sent = await body.read(receive, call.headers, self._service.config.max_body)

@@ -29,7 +29,7 @@ def routes(service: Service) -> list[Route]:
         get("/v1/health", endpoint(health)),
         get("/props", endpoint(props)),
         get("/slots", endpoint(slots)),
-        post("/slots/{id}", endpoint(slot_action, takes_body=True)),
+        post("/slots/{id}", endpoint(slot_action, takes_body=True, may_be_empty=True)),
         get("/metrics", endpoint(metrics)),
         get("/v1/streams/{id}", endpoint(stream)),
         delete("/v1/streams/{id}", endpoint(stop_stream)),

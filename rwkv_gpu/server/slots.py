@@ -8,11 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from rwkv_gpu.engine.cache.prefix_index import PLAIN, Salt
-from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.errors import BadFile, BadInput, RwkvGpuError
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.saved_slots import SavedSlots
-from rwkv_gpu.stores import StoreDown
 
 from .answers import Answers
 from .call import Call, Json
@@ -108,5 +107,5 @@ def _checked(work: Callable[[], T]) -> T:
         return work()
     except (BadFile, BadInput) as error:
         raise ApiError(400, str(error)) from None
-    except StoreDown as error:
-        raise ApiError(503, str(error), code="store_down") from None
+    except RwkvGpuError as error:  # no room for the state, or a disk that cannot be written
+        raise ApiError(503, str(error), code="slot_failed") from None

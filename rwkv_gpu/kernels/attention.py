@@ -140,6 +140,27 @@ LATENT_WRITE = Kernel(
     tolerance=CLOSE,
 )
 LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/latent/segments"))
+LATENT_READ = Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32"))
+PAGES_OF_ROWS = Hole("pages of rows", ("attention/latent/pages_of_rows", "attention/latent/pages_of_segments"))
+INDEX_WRITE = Kernel(
+    "attention/index_write",
+    "choose_keys",
+    (
+        ROTATION,
+        ROPE.but("none").maybe(),
+        Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
+        PLAIN,
+    ),
+    ("attention/eight",),
+    tolerance=CLOSE,
+)
+CHOOSE_KEYS = Kernel(
+    "attention/choose_keys",
+    "choose_keys",
+    (LATENT_READ, PAGES_OF_ROWS, PLAIN),
+    ("attention/eight",),
+    tolerance=CLOSE,
+)
 # The results of latent attention, which has no windows, sinks or gates.
 LATENT_REST = (
     REACH.only("window"),
@@ -152,9 +173,11 @@ LATENT_ATTENTION = Kernel(
     "attention/latent_attention",
     "latent_attention",
     (
-        LATENT_QUERIES,
+        LATENT_QUERIES.also("attention/latent/chosen_rows"),
+        Hole("keys", ("attention/latent/every_key", "attention/latent/chosen_keys")),
+        PAGES_OF_ROWS.called_by("attention/latent/chosen_keys"),
         QUERY_SCALE.but("late"),
-        Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
+        LATENT_READ,
         RUN_COUNT,
         RUNS_OF_ROWS.maybe(),  # not for rows of a prompt
         RESULT.only("whole", "partial"),

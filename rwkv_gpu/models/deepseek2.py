@@ -1,23 +1,27 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and their like: latent attention, and experts after some leading
-dense layers. MiniCPM 3 has scales, and PLM a feed-forward without a gate.
+dense layers. MiniCPM 3 has scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2 and GLM-5 an indexer chooses
+the keys that a row sees.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Pairing, Rms, Rope, Temperature
+from ..ops.vocabulary import KeyIndex, Ops, Pairing, Rms, Rope, Scores, Temperature, Tensor
 from .dense_families import BASE_WIDTH, DEPTH, EMBEDDING
 from .experts import ExpertSizes
 from .hybrid import AttendsToLatents, Block, GatedFeed, Hybrid, HybridFile
-from .latent import LatentScores, LatentSizes, take_latent_attention
+from .latent import STEP, IndexSizes, LatentScores, LatentSizes, chosen_self_attention, take_latent_attention
 from .rope import MAGNITUDE
 from .tensors import LONGEST_CONTEXT
 from .transformer import FeedForward, Output
 
 # The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
 FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
+SHARING_CONTEXT = 1 << 20  # of GLM-5.2, whose layers share indexers; GLM-5 and 5.1 have shorter ones
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,33 @@ class LatentForm:
     pairing: Pairing = "normal"  # of what turns
     scaled: bool = False  # embedding, branches and logits, as in the first MiniCPM
     glu: bool = True  # whether a feed-forward has a gate; else it is one of relu²
+    index: Pairing | None = None  # of what turns in an indexer, if there is one
+    routing: Scores = "softmax"  # of files that do not say it
 
 
 FORMS = {
     "deepseek2": LatentForm(),
+    "deepseek32": LatentForm(index="neox"),
+    "glm-dsa": LatentForm(index="normal", routing="sigmoid"),
     "minicpm3": LatentForm(pairing="neox", scaled=True),
     "mistral4": LatentForm(),
     "plm": LatentForm(glu=False),
 }
+
+
+@dataclass(frozen=True)
+class Indexed(Hybrid):
+    """A model whose rows see the keys that an indexer chose, in the same layer or in one before it."""
+
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        chosen = None
+        for i, (attention, *others) in enumerate(self.blocks):
+            assert isinstance(attention, AttendsToLatents), "all layers attend to latents"
+            with g.layer(i):
+                x, chosen = chosen_self_attention(g, attention.p, x, chosen)
+                for block in others:
+                    x = block(g, x, x, self.eps)
+        return x
 
 
 def load(file: GGUFFile) -> Hybrid:
@@ -44,8 +67,9 @@ def load(file: GGUFFile) -> Hybrid:
     branch = DEPTH / math.sqrt(layers) if form.scaled else 1.0
     latent = _read_sizes(source)
     scores = _read_scores(source, latent)
+    index = _read_index(source, latent, scores.rope)
     attentions = [
-        AttendsToLatents(take_latent_attention(file, source.tensors, latent, scores, i, scale=branch))
+        AttendsToLatents(take_latent_attention(file, source.tensors, latent, scores, i, scale=branch, index=index[i]))
         for i in range(layers)
     ]
     blocks = list(zip(attentions, _take_feeds(source, branch), strict=True))
@@ -57,7 +81,7 @@ def load(file: GGUFFile) -> Hybrid:
         return attention, head.experts(i, experts, shared=shared)
 
     if not form.scaled:
-        return source.model(blocks, head_layer=of_head)
+        return source.model(blocks, head_layer=of_head, kind=Indexed if form.index else Hybrid)
     return source.model(blocks, embedding_scale=EMBEDDING, logit_scale=BASE_WIDTH / width)
 
 
@@ -79,6 +103,36 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
         q_rank=tensors.dimension("blk.0.attn_q_a.weight", 0) if "blk.0.attn_q_a.weight" in tensors else 0,
         eps=source.sizes.eps,
     )
+
+
+def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> list[IndexSizes | None]:
+    """The indexer of each layer; a layer without one sees the keys that were chosen before."""
+    pairing, layers, tensors = FORMS[source.arch].index, source.sizes.layers, source.tensors
+    if pairing is None or rope is None:
+        return [None] * layers
+    at = f"{source.arch}.attention"
+    if not latent.q_rank:
+        raise tensors.bad(f"metadata key '{at}.q_lora_rank'", "no queries of low rank", "some, for the indexer")
+    size = source.integer("attention.indexer.key_length", 1, 512)
+    if size % STEP or size < rope.dims:
+        expected = f"a multiple of {STEP} from {rope.dims} to 512"
+        raise tensors.bad(f"metadata key '{at}.indexer.key_length'", str(size), expected)
+    count = min(source.integer("attention.indexer.top_k", 1, 1 << 16), source.sizes.context)
+    how = KeyIndex(source.integer("attention.indexer.head_count", 1, 1 << 10), replace(rope, pairing=pairing), count)
+    return [IndexSizes(size, how) if own else None for own in _indexed_layers(source)]
+
+
+def _indexed_layers(source: HybridFile) -> list[bool]:
+    """Whether each layer has an indexer. GLM-5.2, known by its context, has one in every fourth layer."""
+    key, layers = f"{source.arch}.attention.indexer.types", source.sizes.layers
+    if key not in source.file.metadata:
+        shares = source.arch == "glm-dsa" and source.sizes.context >= SHARING_CONTEXT
+        return [not shares or i < 2 or i % 4 == 2 for i in range(layers)]
+    found = np.asarray(source.file.metadata[key])
+    if found.ndim != 1 or len(found) < layers or found.dtype.kind not in "biu" or not found[0]:
+        expected = f"{layers} booleans, the first of which is true"
+        raise source.tensors.bad(f"metadata key '{key}'", str(found), expected)
+    return [bool(one) for one in found[:layers]]
 
 
 def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:
@@ -106,7 +160,7 @@ def _read_experts(source: HybridFile) -> tuple[ExpertSizes, bool]:
     """The sizes of mixtures, and whether one expert is shared."""
     sizes = source.sizes
     flash = sizes.layers in FLASH_LAYERS and sizes.vocabulary == FLASH_VOCABULARY
-    experts = source.read_experts(scores="sigmoid" if flash else "softmax")
+    experts = source.read_experts(scores="sigmoid" if flash else FORMS[source.arch].routing)
     return experts, source.integer("expert_shared_count", 0, 64, default=0) > 0
 
 

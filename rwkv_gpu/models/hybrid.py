@@ -144,7 +144,7 @@ class AttendsToLatents:
 
     @property
     def caches(self) -> Sequence[Cache]:
-        return (self.p.cache,)
+        return self.p.caches
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
         assert add is x, "it adds to what it looks at"
@@ -383,8 +383,9 @@ class HybridFile:
         logit_scale: float = 1.0,
         head_layer: TakeLayer | None = None,
         head_norm_eps: float | None = None,
+        kind: type[Hybrid] = Hybrid,
     ) -> Hybrid:
-        """Builds a model of these layers; refuses further tensors.
+        """Builds a model of these layers, of the given kind; refuses further tensors.
 
         `head_layer` reads the layer of a draft head. With `head_norm_eps` the last norm of the head is a layer norm.
         """
@@ -397,7 +398,7 @@ class HybridFile:
         tensors.refuse_the_rest()
         ends = Ends(embedding, norm, head, sizes.context, embedding_scale, logit_scale=logit_scale)
         found = self._head(ends, head_layer, head_norm_eps)
-        return Hybrid(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
+        return kind(ends, tuple(tensors.taken), sizes.eps, tuple(layers), file_head=found)
 
     def _head(self, ends: Ends, take: TakeLayer | None, norm_eps: float | None) -> FileHead | None:
         """The head of the file, which has the tensors of a layer as `take` reads it."""

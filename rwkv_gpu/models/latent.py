@@ -9,9 +9,23 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Temperature, Tensor, Weight
+from ..ops.vocabulary import (
+    Activation,
+    Cache,
+    HeadRows,
+    KeyIndex,
+    LatentAttention,
+    LayerNorm,
+    Ops,
+    Rms,
+    Rope,
+    Temperature,
+    Tensor,
+    Weight,
+)
 from .tensors import Tensors
 
+INDEX_EPS = 1e-6  # of the norm of an indexer's keys
 STEP = 8  # of the dims of latents, and of those that rotate: what the kernels take
 
 
@@ -40,6 +54,26 @@ class LatentScores:
 
 
 @dataclass(frozen=True)
+class IndexSizes:
+    """The sizes of an indexer, which chooses the keys that a row sees."""
+
+    size: int  # N, of a head and of its keys
+    how: KeyIndex
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Parameters and cache of an indexer."""
+
+    q: Weight  # [H · N, rank], reads the queries of low rank
+    k: Weight  # [N, D]
+    k_norm: LayerNorm
+    weights: Weight  # [H, D], of its heads
+    cache: Cache
+    how: KeyIndex
+
+
+@dataclass(frozen=True)
 class LatentSelfAttention:
     """Parameters and cache of one latent attention."""
 
@@ -55,24 +89,45 @@ class LatentSelfAttention:
     how: LatentAttention
     scale: float  # of what it adds
     gate: Weight | None = None  # [H, D]
+    index: Indexer | None = None
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """Latents, and the keys of an indexer."""
+        return (self.cache, self.index.cache) if self.index else (self.cache,)
 
 
 def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
+    """The first result of `chosen_self_attention`"""
+    return chosen_self_attention(g, p, x)[0]
+
+
+def chosen_self_attention(
+    g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, chosen: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """x + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
 
     h = norm(x), [c | p] = W_kv h. Where there is a gate, what a head answers is multiplied by its sigmoid(W_g h).
+    An indexer chooses the positions j of a row; else they are those `chosen` before, or all. Returns them, too.
     """
-    weights = [p.q_down or p.q, p.kv_down, *([p.gate] if p.gate else [])]
-    then: list[Activation] = ["none", "none", "sigmoid"]
-    q, z, *gates = g.linears([x] * len(weights), weights, then=then[: len(weights)], norm=p.norm)
-    if p.q_down:
+    more = [p.gate] if p.gate else [p.index.k, p.index.weights] if p.index else []
+    weights = [p.q_down or p.q, p.kv_down, *more]
+    last: Activation = "sigmoid" if p.gate else "none"
+    then: list[Activation] = ["none", "none", *[last] * len(more)]
+    q, z, *others = g.linears([x] * len(weights), weights, then=then, norm=p.norm)
+    if p.index:
+        low, (k, by_head) = q, others
+        q, index_q = g.linears([low, low], [p.q, p.index.q], norm=p.q_norm)
+        k = g.layer_norm(k, p.index.k_norm.weight, p.index.k_norm.bias, p.index.k_norm.eps)
+        chosen = g.choose_keys(index_q, k, by_head, p.index.cache, p.index.how)
+    elif p.q_down:
         q = g.linear(q, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
-    y = g.latent_attention(absorbed, q, z, p.cache, p.how)  # [T, H · C]
+    y = g.latent_attention(absorbed, q, z, p.cache, p.how, chosen=chosen)  # [T, H · C]
     y = g.head_linear(y, p.v_up)
-    if gates:
-        y = g.scale_rows(y, gates[0])
-    return g.linear(y, p.output, add=x, scale=p.scale)
+    if p.gate:
+        y = g.scale_rows(y, others[0])
+    return g.linear(y, p.output, add=x, scale=p.scale), chosen
 
 
 def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
@@ -81,9 +136,16 @@ def write_latents(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> None:
 
 
 def take_latent_attention(
-    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, scores: LatentScores, i: int, *, scale: float = 1.0
+    file: GGUFFile,
+    tensors: Tensors,
+    sizes: LatentSizes,
+    scores: LatentScores,
+    i: int,
+    *,
+    scale: float = 1.0,
+    index: IndexSizes | None = None,
 ) -> LatentSelfAttention:
-    """Takes the latent attention of block i; `scale` multiplies its result."""
+    """Takes the latent attention of block i; `scale` multiplies its result. `index`: it has an indexer."""
     at, s = f"blk.{i}.attn", sizes
     if s.latent % STEP or s.rotary % STEP:
         raise UnsupportedModel(
@@ -112,6 +174,20 @@ def take_latent_attention(
         ),
         gate=tensors.take(f"{at}_gate.weight", s.heads, s.width) if s.gated else None,
         scale=scale,
+        index=_take_indexer(tensors, index, sizes, i) if index else None,
+    )
+
+
+def _take_indexer(tensors: Tensors, sizes: IndexSizes, latent: LatentSizes, i: int) -> Indexer:
+    at, size, heads = f"blk.{i}.indexer", sizes.size, sizes.how.heads
+    norm = f"{at}.k_norm"
+    return Indexer(
+        q=tensors.take(f"{at}.attn_q_b.weight", heads * size, latent.q_rank),
+        k=tensors.take(f"{at}.attn_k.weight", size, latent.width),
+        k_norm=LayerNorm(tensors.take(f"{norm}.weight", size), tensors.take(f"{norm}.bias", size), INDEX_EPS),
+        weights=tensors.take(f"{at}.proj.weight", heads, latent.width),
+        cache=Cache(f"blk.{i}.index", 1, size, size),
+        how=sizes.how,
     )
 
 

@@ -16,7 +16,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     "kimi-k3": (STREAMS, "the activation SiTU"),
 } | {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
-    **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
+    **dict.fromkeys(("dots3note", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
     **dict.fromkeys(("t5", "t5encoder"), ("scores that gain by relative position",)),

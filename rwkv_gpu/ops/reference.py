@@ -15,6 +15,7 @@ from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_LOGIT,
     LEAST_SUM,
+    NO_KEY,
     Activation,
     AnyNorm,
     Attention,
@@ -25,6 +26,7 @@ from .vocabulary import (
     DeltaRule,
     Gating,
     Glu,
+    KeyIndex,
     LatentAttention,
     LayerNorm,
     Mixed,
@@ -605,7 +607,16 @@ class Reference(Ops[Array]):
         y: Array = by_head @ self.weights[weight.name].transpose(0, 2, 1)
         return y.transpose(1, 0, 2).reshape(len(x), -1)
 
-    def latent_attention(self, q: Array, q_rope: Array, z: Array, cache: Cache, how: LatentAttention) -> Array:
+    def latent_attention(
+        self,
+        q: Array,
+        q_rope: Array,
+        z: Array,
+        cache: Cache,
+        how: LatentAttention,
+        *,
+        chosen: Array | None = None,
+    ) -> Array:
         inner, rotary = cache.latent, cache.size - cache.latent
         positions = self.batch.places(cache.window)[:, 0]
         self.write_latents(z, cache, how)
@@ -618,8 +629,27 @@ class Reference(Ops[Array]):
         for segment in self.batch.segments:
             mine = segment.rows
             keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
-            y[mine] = attend(q[mine], keys, keys[..., :inner], None)
+            if chosen is None:
+                y[mine] = attend(q[mine], keys, keys[..., :inner], None)
+                continue
+            for t in range(mine.start, mine.stop):
+                own = keys[chosen[t][chosen[t] != NO_KEY]]
+                y[t] = attend(q[t : t + 1], own, own[..., :inner], None)
         return y.reshape(len(z), -1)
+
+    def choose_keys(self, q: Array, k: Array, weights: Array, cache: Cache, how: KeyIndex) -> Array:
+        positions, rows = self.batch.places(cache.window).T
+        stored = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
+        stored[rows] = self._rotated(k[:, None], how, positions)[:, 0]
+        r = self._rotated(q.reshape(len(q), how.heads, -1), how, positions)
+        chosen = np.full((len(q), how.count), NO_KEY, np.uint32)
+        for segment in self.batch.segments:
+            keys = stored[segment.past(cache.window)].astype(np.float32)
+            for t, position in zip(range(segment.first, segment.first + segment.count), segment.positions, strict=True):
+                scores = weights[t] @ np.maximum(r[t] @ keys[: position + 1].T, 0)
+                best = np.sort(np.argsort(-scores, kind="stable")[: how.count])
+                chosen[t, : len(best)] = best
+        return chosen
 
     def write_latents(self, z: Array, cache: Cache, how: LatentAttention) -> None:
         positions, rows = self.batch.places(cache.window).T
@@ -628,7 +658,7 @@ class Reference(Ops[Array]):
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
         latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
 
-    def _rotated(self, x: Array, how: LatentAttention, positions: Array) -> Array:
+    def _rotated(self, x: Array, how: LatentAttention | KeyIndex, positions: Array) -> Array:
         if how.rope is None:
             return x
         factors = factors_of(how.rope, self.context)

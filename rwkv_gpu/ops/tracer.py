@@ -22,6 +22,7 @@ from .vocabulary import (
     DeltaRule,
     Gating,
     Glu,
+    KeyIndex,
     LatentAttention,
     LayerNorm,
     Mixed,
@@ -437,12 +438,27 @@ class Tracer(Ops[Value]):
         heads, out, _ = weight.shape
         return self._made(nodes.HeadLinear(x, weight, Value((self.rows, heads * out))))
 
-    def latent_attention(self, q: Value, q_rope: Value, z: Value, cache: Cache, how: LatentAttention) -> Value:
+    def latent_attention(
+        self,
+        q: Value,
+        q_rope: Value,
+        z: Value,
+        cache: Cache,
+        how: LatentAttention,
+        *,
+        chosen: Value | None = None,
+    ) -> Value:
         y = Value((self.rows, how.heads * cache.latent))
         r = Value((self.rows, how.heads * (cache.size - cache.latent)))
         self._append(nodes.WriteLatent(z, q_rope, cache, how, r))
-        self._append(nodes.AttendLatent(q, r, cache, how, y))
+        self._append(nodes.AttendLatent(q, r, cache, how, y, chosen))
         return y
+
+    def choose_keys(self, q: Value, k: Value, weights: Value, cache: Cache, how: KeyIndex) -> Value:
+        r, chosen = Value(q.shape), Value((self.rows, how.count), np.uint32)
+        self._append(nodes.WriteIndex(k, q, cache, how, r))
+        self._append(nodes.ChooseKeys(r, weights, cache, how, chosen))
+        return chosen
 
     def write_latents(self, z: Value, cache: Cache, how: LatentAttention) -> None:
         r = Value((self.rows, cache.size - cache.latent))  # of z as the only query, which nothing reads

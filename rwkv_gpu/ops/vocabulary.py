@@ -25,6 +25,7 @@ PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # lower bound of the sum that normalises the shares of experts
 LEAST_LOGIT = -1e30  # of tokens that are never sampled
+NO_KEY = 0xFFFFFFFF  # fills a list of chosen positions that is longer than the context
 UNBOUNDED = 3e38  # larger than any value in a model
 
 
@@ -271,6 +272,15 @@ class LatentAttention:
     norm: Weight  # [C], norm of each latent
     eps: float
     temperature: Temperature | None = None
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """Parameters of an indexer, which scores the keys of a sequence and chooses those that attention sees."""
+
+    heads: int  # H
+    rope: Rope | None  # for the first dims of queries and keys; None: no rotation
+    count: int  # keys that a row sees
 
 
 @dataclass(frozen=True)
@@ -774,11 +784,29 @@ class Ops(Protocol[Tensor]):
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:
         """y[t, h] = W_h x[t, h, :K], the first K of each head: x [T, H · S], W [H, M, K], y [T, H · M]"""
 
-    def latent_attention(self, q: Tensor, q_rope: Tensor, z: Tensor, cache: Cache, how: LatentAttention) -> Tensor:
+    def latent_attention(
+        self,
+        q: Tensor,
+        q_rope: Tensor,
+        z: Tensor,
+        cache: Cache,
+        how: LatentAttention,
+        *,
+        chosen: Tensor | None = None,
+    ) -> Tensor:
         """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j = 0 .. position of t
 
         z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
         r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]
+        If positions are `chosen` for each row, as `choose_keys` returns them, j takes only these.
+        """
+
+    def choose_keys(self, q: Tensor, k: Tensor, weights: Tensor, cache: Cache, how: KeyIndex) -> Tensor:
+        """The positions of the `count` keys with the largest scores, ascending, then `NO_KEY`. uint32 [T, count]
+
+        score[t, j] = sum_h weights[t, h] · relu(q[t, h] · K[j]), over j = 0 .. position of t; of equal scores the
+        earlier position is chosen. The first dims of q [T, H · N] and k [T, N] are rotated, and k goes to the pages
+        of the cache first. weights [T, H]
         """
 
     def write_latents(self, z: Tensor, cache: Cache, how: LatentAttention) -> None:

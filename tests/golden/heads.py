@@ -19,6 +19,7 @@ from tests.gguf.parts import Stored, take_apart
 HERE = Path(__file__).resolve().parent
 
 
+ONLY_OF_LAYERS = "rope.dimension_sections", "indexer.types"  # keys whose lists have no entries for heads
 FEED = "ffn_gate", "ffn_up", "ffn_down"
 
 
@@ -40,6 +41,8 @@ HEADED = {
     "qwen35moe": Headed("tiny-qwen35moe", own_output=True),
     "qwen3next": Headed("tiny-qwen3next"),
     "deepseek2": Headed("tiny-deepseek2"),
+    "deepseek32": Headed("tiny-deepseek32"),
+    "glm-dsa": Headed("tiny-glm-dsa"),
     "bailingmoe3": Headed("tiny-bailingmoe3", added={"layer_output_norm": "output_norm"}),
     "glm4moe": Headed("tiny-glm4moe", own_output=True),
     "hy_v3": Headed("tiny-hy_v3"),
@@ -71,7 +74,12 @@ def write_headed(path: Path, name: str, *, plain: bool = False) -> Path:
         kind, *sub = found.types
         if key == f"{arch}.block_count":
             value += how.heads
-        elif key.startswith(arch) and isinstance(value, list) and len(value) == layers and "sections" not in key:
+        elif (
+            key.startswith(arch)
+            and isinstance(value, list)
+            and len(value) == layers
+            and not key.endswith(ONLY_OF_LAYERS)
+        ):
             value = [*value, *[value[how.template]] * how.heads]
         if key.removeprefix(f"{arch}.") not in how.keys:
             writer.add_key_value(key, value, kind, sub_type=sub[0] if sub else None)

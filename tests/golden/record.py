@@ -455,13 +455,16 @@ def without_weight(made: Made, *parts: str) -> Made:
     }, made[1]
 
 
-def latent(seed: int) -> Made:
-    """Two layers of latent attention, three heads; the second has experts."""
+def latent(seed: int, layers: int = 2) -> Made:
+    """Two layers or more of latent attention, three heads; all but the first have experts."""
     g, width, heads, nope, rotary, value, rank, low = Source(seed), 64, 3, 16, 8, 24, 32, 40
     tensors, keys = routed(
-        transformer(seed, FEW_EXPERTS, experts=4), shared=32, leading=1, keys={"expert_weights_norm": True}
+        transformer(seed, FEW_EXPERTS, experts=4, layers=layers),
+        shared=32,
+        leading=1,
+        keys={"expert_weights_norm": True},
     )
-    for i in range(2):
+    for i in range(layers):
         at = f"blk.{i}.attn"
         for name in ("q", "k", "v", "output"):
             del tensors[f"{at}_{name}.weight"]
@@ -482,6 +485,23 @@ def latent(seed: int) -> Made:
         "rope.dimension_count": rotary, "expert_shared_count": 1,
     }  # fmt: skip
     return tensors, keys | sizes
+
+
+def indexed(seed: int, layers: int, owners: tuple[int, ...], keys: Keys) -> Made:
+    """The same, where some layers have an indexer that keeps 12 keys."""
+    (tensors, made), g = latent(seed, layers), Source(seed + 1)
+    width, low, heads, size = 64, 40, 8, 64
+    for i in owners:
+        at = f"blk.{i}.indexer"
+        tensors |= {
+            f"{at}.attn_q_b.weight": (g.matrix(heads * size, low), "F16"),
+            f"{at}.attn_k.weight": (g.matrix(size, width), "Q8_0"),
+            f"{at}.k_norm.weight": (g.vector(size, 1), "F32"),
+            f"{at}.k_norm.bias": (g.vector(size), "F32"),
+            f"{at}.proj.weight": (g.matrix(heads, width), "F32"),
+        }
+    sizes: Keys = {"head_count": heads, "key_length": size, "top_k": 12}
+    return tensors, made | {f"attention.indexer.{key}": value for key, value in sizes.items()} | keys
 
 
 def older_latent(seed: int, q_rank: int = 40) -> Made:
@@ -1189,6 +1209,8 @@ MODELS = {
     "minicpm3": lambda: with_factors(older_latent(105)),
     "plm": lambda: renamed(older_latent(107, q_rank=0), GATELESS | {"output": ""}),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
+    "deepseek32": lambda: indexed(151, 2, (0, 1), YARN | SIGMOID | {"rope.scaling.yarn_log_multiplier": 0.1}),
+    "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
 
 # Models that make embeddings, and others of the same architectures, whose names have a word before.

@@ -64,6 +64,8 @@ gemma            gemma            google/gemma-2b-it                       llama
 gemma3n          gemma3n          google/gemma-3n-E2B-it                   llama default       b   {GEMMA}
 deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2  deepseek-llm  b   {DEEPSEEK}
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
+deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2-Exp            gpt2  deepseek-v3   b   {DEEPSEEK}
+glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
 granitemoe       granitemoe       ibm-granite/granite-3.1-3b-a800m-instruct gpt2 refact        B   {GRANITE}
 bailingmoe       bailingmoe       inclusionAI/Ling-lite                    gpt2  bailingmoe    B   {LING}
 bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING}
@@ -148,6 +150,8 @@ ENCODER_KEYS: dict[str, dict[str, tuple[int, Any]]] = {
 UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
 WITHOUT_SCORES = ("xverse",)
 MERGES = "t h", "Ġ t", "h e", "th e", "Ġt he", "e r", "i n", "Ġ a"
+# The same in an order that reaches every token: words of GLM that are tokens skip the merges, other than in llama.cpp.
+GLM_MERGES = MERGES[1], MERGES[0], *MERGES[2:]
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ def file_of(form: Published) -> Parts:
     if form.kind in ("llama", "t5", "plamo2") and form.arch not in WITHOUT_SCORES:
         whole.rows.append(Row(b"tokenizer.ggml.scores", ARRAY, [score for _, _, score in tokens], F32))
     if form.kind == "gpt2":
-        merges = () if form.pre == "granite-embed-multi-311m" else MERGES
+        merges = {"granite-embed-multi-311m": (), "glm4": GLM_MERGES}.get(form.pre, MERGES)
         whole.rows.append(Row(b"tokenizer.ggml.merges", ARRAY, [line.encode() for line in merges], STRING))
     for role, text in form.special:
         if role != "-":

@@ -222,6 +222,65 @@ def test_queries_are_scaled_by_the_context_of_training_where_the_file_says_no_ot
         assert {one.p.how.temperature.period for one, _ in load_model(file).blocks} == {256}
 
 
+# ---------------------------------------------------------------- indexers
+
+
+@pytest.mark.parametrize("name", ["deepseek32", "glm-dsa"])
+def test_an_indexer_that_keeps_all_keys_is_no_indexer(name, tmp_path):
+    """With 12 keys the logits of llama.cpp differ from these, from the 13th token on."""
+    whole, record = take_apart(golden(f"tiny-{name}.gguf").read_bytes()), np.load(golden(f"tiny-{name}.npz"))
+    whole.set(f"{name}.attention.indexer.top_k", U32, 48)
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu", kv="f32", context=64) as llm:
+        every = llm.logits(record["tokens"].tolist())
+    for row in whole.rows:
+        row.name = row.name.replace(name.encode(), b"deepseek2")
+    whole.tensors = [one for one in whole.tensors if b".indexer." not in one.name]
+    whole.set("general.architecture", STRING, b"deepseek2")
+    whole.set("deepseek2.expert_gating_func", U32, 2)
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu", kv="f32", context=64) as llm:
+        dense = llm.logits(record["tokens"].tolist())
+    assert rms(every, dense) < 2e-5
+    assert rms(every[:12], record["exact_logits"][:12]) < 2e-5
+    assert rms(every[12:], record["exact_logits"][12:]) > 0.1
+
+
+def test_keys_that_were_chosen_reach_layers_on_another_device():
+    """The second layer of the model, which has no indexer, may be the first of a device."""
+    record = np.load(golden("tiny-glm-dsa.npz"))
+    with rwkv_gpu.load(golden("tiny-glm-dsa.gguf"), device="cpu,cpu", split="1,2", kv="f32", context=64) as llm:
+        assert rms(llm.logits(record["tokens"].tolist(), chunk_size=7), record["exact_logits"]) < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "kind", "value", "says"),
+    [
+        ("deepseek32", "attention.indexer.top_k", U32, 0, "from 1 to"),
+        ("deepseek32", "attention.indexer.key_length", U32, 4, "a multiple of 8 from 8 to 512"),
+        ("deepseek32", "attention.indexer.key_length", U32, 20, "a multiple of 8 from 8 to 512"),
+        ("deepseek32", "attention.indexer.head_count", U32, 9, r"'blk.0.indexer.attn_q_b.weight': found the shape"),
+        ("glm-dsa", "attention.indexer.types", STRING, b"full", "3 booleans, the first of which is true"),
+        ("glm-dsa", "attention.indexer.types", U32, 1, "3 booleans, the first of which is true"),
+    ],
+)
+def test_a_bad_indexer_is_named(name, key, kind, value, says, tmp_path):
+    whole = take_apart(golden(f"tiny-{name}.gguf").read_bytes())
+    whole.set(f"{name}.{key}", kind, value)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(BadFile, match=says) as caught:
+        load_model(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_glm_5_2_is_known_by_its_context_where_the_file_does_not_say_which_layers_have_an_indexer(tmp_path):
+    whole = take_apart(golden("tiny-glm-dsa.gguf").read_bytes())
+    whole.rows = [row for row in whole.rows if not row.name.endswith(b"indexer.types")]
+    whole.set("glm-dsa.context_length", U32, 1 << 20)
+    with (
+        GGUFFile.open(written(tmp_path, whole.built())) as file,
+        pytest.raises(BadFile, match=r"blk.1.indexer.attn_q_b.weight': found no such tensor"),
+    ):
+        load_model(file)
+
+
 def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
     """The file's own factor applies to the rotation only."""
     for factor in (1.0, 1.5):

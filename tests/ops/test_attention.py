@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,10 @@ class Case:
         nan = 0xFFFFFFFF if fmt.quantised else np.nan  # scales that are NaN
         return np.full(shape, nan, fmt.dtype), np.full(shape, nan, fmt.dtype)
 
+    def stored(self, arrays: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
+        """Returns the arrays by cache."""
+        return {"kv": tuple(arrays)}
+
     def batch(self, sequences: Sequence[tuple[int, int, int]]) -> Batch:
         """Returns a batch from (slot, start, tokens), with only the pages that it needs."""
         batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
@@ -104,7 +109,7 @@ class Case:
         pages = self.pages()
         ys = []
         for batch, inputs in steps:
-            reference = Reference(self.weights(), {}, batch, {"kv": pages})
+            reference = Reference(self.weights(), {}, batch, self.stored(pages))
             ys.append(self.says(reference, named(self.weights()), **inputs))
         return ys, pages
 
@@ -127,7 +132,7 @@ class OnGpu:
             device, self.weights, batch.rows + spare, self.scratch,
             self.tuning,
             max_segments=min(batch.rows + spare, SLOTS),
-            caches=Caches({"kv": stored}, case.kind, case.context // PAGE), single=batch.single,
+            caches=Caches(case.stored(stored), case.kind, case.context // PAGE), single=batch.single,
         )  # fmt: skip
         given = {n: recorder.input(n, np.float32, (recorder.rows, a.shape[1])) for n, a in inputs.items()}
         plan = recorder.finish({"y": case.says(recorder, named(case.weights()), **given)})

@@ -12,16 +12,18 @@ from rwkv_gpu.kernels.defaults import default_tuning, gpu_tuning
 from rwkv_gpu.kernels.expert_config import ExpertMatrixTile, expert_gemm_matrix
 from rwkv_gpu.kernels.registry import expert_trials
 from rwkv_gpu.measure.trials import Stored
+from rwkv_gpu.ops.kv_format import KV_FORMATS
 from rwkv_gpu.ops.latent_partition import decode_partition, latent_bytes, prompt_partition
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.paged import rotate, warmth
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Temperature, Weight, Yarn
+from rwkv_gpu.ops.vocabulary import NO_KEY, PAGE, Cache, KeyIndex, LatentAttention, Rope, Temperature, Weight, Yarn
 from tests.ops.test_attention import UNITS_TOLERANCE, Case, OnGpu, assert_same, history, normal
 from tests.recording import ABLE, POISON
 
 ROPE = Rope("normal", 16, 10000.0)
+HALVES = Rope("neox", 16, 10000.0)
 SOFTWARE = replace(ABLE, software=True, max_invocations=256)
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
@@ -144,6 +146,89 @@ def test_sequences_look_at_their_own_latents_only(fast_device, single):
     counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
     batch = case.batch([(slot, lengths[slot], count) for slot, count in counts.items()])
     assert_same(case, fast_device, [*before, (batch, case.inputs(batch.rows, seed=9))], run_length=64)
+
+
+@dataclass(frozen=True)
+class Chosen(Latent):
+    """Latent attention to keys that an indexer chooses."""
+
+    index_heads: int = 3
+    index_size: int = 32
+    index_rope: Rope | None = HALVES
+    count: int = 24
+    whole: bool = False  # whether queries, keys and weights of the indexer are small integers, so that scores are exact
+
+    @property
+    def index(self) -> Cache:
+        return Cache("index", 1, self.index_size, self.index_size)
+
+    def pages(self):
+        empty = np.full((self.pool, PAGE, 1, self.index_size), np.nan, KV_FORMATS[self.kind].dtype)
+        return (*super().pages(), empty)
+
+    def stored(self, arrays):
+        return {"kv": tuple(arrays[:1]), "index": tuple(arrays[1:])}
+
+    def inputs(self, rows, seed=0):
+        widths = {"iq": self.index_heads * self.index_size, "ik": self.index_size, "iw": self.index_heads}
+        index = {name: normal(rows, width, seed=seed + 7 + i) for i, (name, width) in enumerate(widths.items())}
+        return super().inputs(rows, seed) | {n: np.rint(x / 2) if self.whole else x for n, x in index.items()}
+
+    def says(self, g, w, q, q_rope, z, iq, ik, iw):
+        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6)
+        chosen = g.choose_keys(iq, ik, iw, self.index, KeyIndex(self.index_heads, self.index_rope, self.count))
+        return g.latent_attention(q, q_rope, z, self.cache, how, chosen=chosen)
+
+
+CHOSEN = {
+    "turned": Chosen(),
+    # Ties are frequent: the earlier position is chosen.
+    "ties": Chosen(kind="f16", index_rope=None, whole=True, count=40, index_heads=2),
+    "neighbours, 21 heads": Chosen(heads=21, index_rope=Rope("normal", 32, 1e4), count=70),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(("length", "step"), [(70, 0), (150, 20), (331, 1)])
+def test_attention_to_chosen_keys_on_the_gpu_equals_the_reference(fast_device, name, length, step):
+    """Some rows have fewer positions than are chosen."""
+    assert_same(CHOSEN[name], fast_device, history(CHOSEN[name], length, step))
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_sequences_choose_among_their_own_keys(fast_device, single):
+    """All other positions in the pages are NaN."""
+    case, lengths = CHOSEN["turned"], {0: 65, 2: 3, 4: 140}
+    before = [step for slot, length in lengths.items() for step in history(case, length, slot=slot)]
+    counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
+    batch = case.batch([(slot, lengths[slot], count) for slot, count in counts.items()])
+    assert_same(case, fast_device, [*before, (batch, case.inputs(batch.rows, seed=9))])
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_an_indexer_that_keeps_all_keys_changes_nothing(fast_device, on_gpu):
+    case = replace(CHOSEN["turned"], count=200)
+    steps, plain = history(case, 150, 20), Latent()
+    dense = [(batch, {name: inputs[name] for name in ("q", "q_rope", "z")}) for batch, inputs in steps]
+    expected, _ = plain.on_cpu(dense)
+    gpu = OnGpu(case, fast_device)
+    found = [gpu.step(*step) for step in steps] if on_gpu else case.on_cpu(steps)[0]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_chosen_keys_are_those_with_the_largest_scores():
+    """By the definition, in float64."""
+    case = replace(CHOSEN["turned"], index_rope=None)
+    [(batch, inputs)] = history(case, 90)
+    how = KeyIndex(case.index_heads, None, case.count)
+    reference = Reference(case.weights(), {}, batch, case.stored(case.pages()))
+    chosen = reference.choose_keys(inputs["iq"], inputs["ik"], inputs["iw"], case.index, how)
+    q, k, w = (inputs[name].astype(np.float64) for name in ("iq", "ik", "iw"))
+    for t in range(90):
+        scores = np.maximum(q[t].reshape(case.index_heads, -1) @ k[: t + 1].T, 0).T @ w[t]
+        best = sorted(np.argsort(-scores, kind="stable")[: case.count].tolist())
+        assert chosen[t].tolist() == best + [NO_KEY] * (case.count - len(best))
 
 
 class ReadByHead(Latent):

@@ -14,7 +14,7 @@ from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.kv_format import KV_FORMATS, KVType
-from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope, Temperature
+from ...ops.vocabulary import PAGE, Cache, KeyIndex, LatentAttention, Rope, Temperature
 from ..trials import Past, Stored, Trial
 from .attention import STEPS, unlike_rows
 from .common import BY_NAME, normal, read_on_units
@@ -24,6 +24,14 @@ POSITIONS: dict[str, tuple[Rope | None, Temperature | None]] = {
     "halves, warm": (Rope("neox", 16, 10000.0), Temperature(0.5, 32, 1)),
     "no rope": (None, None),
 }
+
+
+# Without rotation the numbers of an indexer are integers, so that many scores are equal.
+INDEXED: tuple[tuple[KVType, str, Rope | None], ...] = (
+    ("f32", "prefill", Rope("neox", 16, 10000.0)),
+    ("f32", "long decode", Rope("normal", 16, 10000.0)),
+    ("f16", "next chunk", None),
+)
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -40,6 +48,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         plain = tuning.changed(prompts_on_matrix_units=False)
         for step in (*STEPS, "unlike rows"):
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
+    for kind, step, rope in INDEXED:
+        yield _chosen(tuning, kind, step, rope)
     for name, (_, config) in expert_trials(can).items():
         own = default_tuning(can).only_experts(config)
         yield _by_head(name, own, config.tolerance.result)
@@ -79,6 +89,28 @@ def _attention(name: str, tuning: Tuning, kind: KVType, step: str, position: str
         {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(batch, {}, {"kv": (latents,)}, kind),
     )  # fmt: skip
+
+
+def _chosen(tuning: Tuning, kind: KVType, step: str, rope: Rope | None) -> Trial:
+    """Attention to 40 keys that an indexer of two heads chooses."""
+    attends, heads, size = _attention("default", tuning, kind, step, "neighbours"), 2, 32
+    assert attends.past, "there are earlier positions"
+    widths = {"iq": heads * size, "ik": size, "iw": heads}
+    given = {n: normal(attends.past.batch.rows, width, seed=7 + i) for i, (n, width) in enumerate(widths.items())}
+    latents = attends.past.caches["kv"]
+    keys = normal(len(latents[0]), PAGE, 1, size, seed=2)
+    if rope is None:
+        given, keys = {n: np.rint(x / 2) for n, x in given.items()}, np.rint(keys / 2)
+
+    def compute(g: Any, w: Any, q: Any, q_rope: Any, z: Any, iq: Any, ik: Any, iw: Any) -> Any:
+        how = LatentAttention(6, POSITIONS["neighbours"][0], 0.2, w["norm"], 1e-6)
+        chosen = g.choose_keys(iq, ik, iw, Cache("index", 1, size, size), KeyIndex(heads, rope, 40))
+        return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how, chosen=chosen)
+
+    past = replace(attends.past, caches={"kv": latents, "index": (keys.astype(latents[0].dtype),)})
+    inputs = {**attends.inputs, **given}
+    what = f"{step}, {kind}, {rope.pairing if rope else 'no'} rope"
+    return replace(attends, op="choose_keys", what=what, compute=compute, inputs=inputs, past=past)
 
 
 def _rows(step: str) -> tuple[Batch, int]:

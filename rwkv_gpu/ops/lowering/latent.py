@@ -15,12 +15,16 @@ from ..latent_partition import (
 )
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
-from ..vocabulary import PAGE, Cache
+from ..vocabulary import NO_KEY, PAGE, Cache
 from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand, scale_of_queries
 from .context import Lowering, Runs
+from .key_index import pages_of_rows
 
 
 def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
+    if op.chosen is not None:
+        _attend_to_chosen(to, node, op, op.chosen)
+        return
     [keys] = to.memory.caches.places[op.cache.name]
     heads, caches = op.how.heads, to.memory.caches
     partition = _partition(to, node, op)
@@ -102,7 +106,50 @@ def _kernel(
             units | {"PREFETCH": to.tuning.attention.latent_prefetch},
         )
     read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
-    return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
+    parts = read, "attention/eight", "attention/latent/every_key"
+    return "attention/latent_attention", parts, {"KEYS": partition.keys, "CHUNK": partition.chunk}
+
+
+def _attend_to_chosen(to: Lowering, node: Node, op: AttendLatent, chosen: Value) -> None:
+    """Emits attention to the keys that were chosen for each row; a workgroup has heads of one row and all its keys."""
+    [keys] = to.memory.caches.places[op.cache.name]
+    heads, caches, count = op.how.heads, to.memory.caches, chosen.shape[1]
+    partition = decode_partition(heads, op.cache, node.rows, 1, to.tuning, to.can)
+    assert partition.runs == 1, "one page is one run"
+    query_scale, scales = scale_of_queries(op.how)
+    assert op.how.temperature is None, "the number of chosen keys takes the place of the position"
+    pages, segments = pages_of_rows(to)
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            "attention/latent_attention",
+            *("attention/latent/chosen_rows", "attention/latent/chosen_keys", pages),
+            *(f"attention/latent/read_{caches.format_of(op.cache).name}", "attention/eight"),
+            *(f"attention/{query_scale}", "attention/result/whole", "attention/partition", "attention/block"),
+            *(partition.shares.counting, "attention/reach/window", *PLAIN_ANSWER.parts, "lib/lanes/plain"),
+        ),
+        partition.constants
+        | partition.split
+        | scales
+        | {"MAX_PAGES": caches.max_pages, "KEYS": partition.keys, "CHUNK": partition.chunk}
+        | {"COUNT": count, "NO_KEY": NO_KEY},
+        {
+            "q": op.q,
+            "r": op.r,
+            "keys": keys,
+            "pages": to.page_tables(op.cache),
+            "places": to.places(op.cache),
+            "chosen": chosen,
+            "y": op.y,
+            **segments,
+        },
+        groups=node.rows * -(-heads // partition.queries),
+        fixed_bytes=0,
+        context_cost=ContextCost(
+            0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), count
+        ),
+    )
 
 
 def write(to: Lowering, node: Node, op: WriteLatent) -> None:

@@ -4,7 +4,7 @@ Passes fill in the fields with a default of None at the end of an op.
 """
 
 from .adapters import Adapted, AdapterDown, AdapterUp
-from .attention import Attend, AttendLatent, HeadLinear, WriteKeys, WriteLatent
+from .attention import Attend, AttendLatent, ChooseKeys, HeadLinear, WriteIndex, WriteKeys, WriteLatent
 from .conv import Conv1d
 from .dense import (
     ByRow,
@@ -48,6 +48,7 @@ __all__ = [
     "Attend",
     "AttendLatent",
     "ByRow",
+    "ChooseKeys",
     "Concat",
     "Conv1d",
     "Copy",
@@ -88,6 +89,7 @@ __all__ = [
     "TokenShift",
     "Turn",
     "Wkv6",
+    "WriteIndex",
     "WriteKeys",
     "WriteLatent",
 ]

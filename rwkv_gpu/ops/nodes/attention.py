@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ..graph import Op
 from ..values import Quantised, Value
-from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
+from ..vocabulary import Attention, Cache, KeyIndex, LatentAttention, Rms, State, Weight
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,46 @@ class WriteLatent(Op):
 
 @dataclass(frozen=True)
 class AttendLatent(Op):
-    """Attention of every row over the latents of its sequence, including its own"""
+    """Attention of every row over the latents of its sequence, including its own, or over those chosen for it"""
 
     q: Value
     r: Value
     cache: Cache
     how: LatentAttention
     y: Value
+    chosen: Value | None = None  # positions, [T, count]
     leaves_runs: bool = False  # whether the reader of y reduces the runs of the context
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+
+@dataclass(frozen=True)
+class WriteIndex(Op):
+    """Writes the rotated keys of an indexer to their pages, and its rotated queries to r"""
+
+    k: Value
+    q: Value
+    cache: Cache
+    how: KeyIndex
+    r: Value  # [T, H · N]
+    makes: ClassVar = ("r",)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+
+@dataclass(frozen=True)
+class ChooseKeys(Op):
+    """The positions with the largest scores for each row, ascending"""
+
+    r: Value
+    weights: Value  # [T, H]
+    cache: Cache
+    how: KeyIndex
+    y: Value  # [T, count]
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:

@@ -5,6 +5,53 @@ fn partner(d: u32) -> u32 { return d; }
 
 fn rotated(_position: u32, _d: u32, x: f32, _other: f32) -> f32 { return x; }
 
+//# chosen_keys: The keys that were chosen for a row; `row` counts all lists.
+// needs pages of rows: segment_of
+@group(0) @binding(4) var<storage, read> chosen: array<u32>;            // [T, COUNT] of positions
+
+fn first_key(t: u32, base: u32) -> u32 { return t * COUNT + base; }
+
+// The row of all pages of a key; that of some key beyond the end of the list.
+fn key_row(row: u32, key: u32) -> u32 {
+    let i = min(row + key, arrayLength(&chosen) - 1u);
+    let position = select(chosen[i], 0u, chosen[i] == NO_KEY);
+    return pages[segment_of(i / COUNT) * MAX_PAGES + position / PAGE] * PAGE + position % PAGE;
+}
+
+//# chosen_rows: Queries of rows with chosen keys: a block is Q heads of a row, whose keys count as its positions.
+// needs attention/block: Block
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+
+const SPLITS = (H + Q - 1u) / Q;
+
+struct Part {
+    block: Block,
+    run: u32,
+}
+
+fn part_of(group: u32, _lane: u32) -> Part {
+    let t = group / SPLITS;
+    let head = group % SPLITS * Q;
+    var found = Block();
+    if t < step.rows {
+        found = Block(t * H + head, min(Q, H - head), min(places[t].x, COUNT - 1u), t);
+    }
+    return Part(found, 0u);
+}
+
+//# every_key: All keys of a sequence, in order; `row` counts all pages.
+fn first_key(segment: u32, base: u32) -> u32 { return pages[segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE; }
+
+fn key_row(row: u32, key: u32) -> u32 { return row + key; }
+
+//# pages_of_rows: Each row is a sequence of its own.
+fn segment_of(t: u32) -> u32 { return t; }
+
+//# pages_of_segments: Rows are in segments.
+@group(0) @binding(6) var<storage, read> row_segment: array<u32>;       // [T]
+
+fn segment_of(t: u32) -> u32 { return row_segment[t]; }
+
 //# read_f16: Latents as halves, two to a word: 8 dims are one load.
 // needs attention/eight: Eight
 fn latent8(i: u32) -> Eight {

@@ -5,7 +5,7 @@
 // has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
 // latents, by lanes for each vec4 of 4 queries. The running maximum of a query rescales earlier sums.
 // needs attention/eight: Eight; attention/partition: cut_of; attention/soften: soften; latent read: latent4, latent8
-// needs queries: part_of; query scale: query_scale; result: write
+// needs queries: part_of; query scale: query_scale; result: write; keys: first_key, key_row
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;            // [pages, PAGE, WIDTH]
@@ -57,7 +57,7 @@ fn run(group: u32, lane: u32) {
     }
     for (var base = cut.start / KEYS * KEYS; base < cut.end; base += KEYS) {
         let count = min(KEYS, cut.end - base);
-        let row = pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE;
+        let row = first_key(block.segment, base);
         score(block, base, row, lane);
         soften(count, lane);
         workgroupBarrier();
@@ -80,7 +80,7 @@ fn run(group: u32, lane: u32) {
 // The position of the row of a query.
 fn position_of(block: Block, query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
 
-// Scores of the KEYS positions from `base` on; the number of the first latent is counted over all pages.
+// Scores of the KEYS positions from `base` on; `row` is where the keys begin.
 fn score(block: Block, base: u32, row: u32, lane: u32) {
     let key = lane % ACROSS;
     let four = lane / ACROSS % Q4;
@@ -125,7 +125,7 @@ fn stage(block: Block, row: u32, c: u32, lane: u32) {
         let eight = c * (CHUNK / 2u) + column;
         var x = Eight();
         if eight < WIDTH8 {
-            x = latent8((row + key) * WIDTH8 + eight);
+            x = latent8(key_row(row, key) * WIDTH8 + eight);
         }
         k_tile[2u * column * STRIDE + key] = x.low;
         k_tile[(2u * column + 1u) * STRIDE + key] = x.high;
@@ -164,7 +164,7 @@ fn gather(acc: ptr<function, array<vec4f, 4u * MINE>>, count: u32, row: u32, lan
     for (var j = 0u; j < count; j++) {
         for (var n = 0u; n < MINE; n++) {
             let unit = n * WG + lane;
-            let v = latent4((row + j) * WIDTH4 + unit % N4);
+            let v = latent4(key_row(row, j) * WIDTH4 + unit % N4);
             let w = weights[j * Q4 + min(unit / N4, Q4 - 1u)];
             (*acc)[4u * n] += w.x * v;
             (*acc)[4u * n + 1u] += w.y * v;

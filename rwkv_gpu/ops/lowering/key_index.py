@@ -1,0 +1,90 @@
+"""Lowering of an indexer: its keys are written to their pages, then each row chooses the keys that attention sees."""
+
+import numpy as np
+
+from ...gpu.cost import ContextCost
+from ..graph import Node
+from ..nodes import ChooseKeys, WriteIndex
+from ..values import Operand, Value
+from ..vocabulary import NO_KEY, PAGE
+from .attention import rope_operand
+from .context import Lowering
+
+SCORING_GROUPS = 64  # maximum number of workgroups, each of which has memory for the scores of a whole context
+SCORING_LANES = 256  # of a workgroup
+
+
+def write(to: Lowering, node: Node, op: WriteIndex) -> None:
+    """Emits the write of keys to their pages, and the rotation of queries."""
+    [keys] = to.memory.caches.places[op.cache.name]
+    rope, fmt = op.how.rope, to.memory.caches.format_of(op.cache)
+    operands: dict[str, Operand] = {"k": op.k, "q": op.q, "places": to.places(op.cache), "keys": keys, "r": op.r}
+    parts = ["attention/latent/no_rope"]
+    if rope:
+        parts = ["attention/latent/rotate", f"attention/rope/{rope.pairing}"]
+        operands["turns"] = rope_operand(to, rope)
+    to.emit(
+        node,
+        op.cache.name,
+        ("attention/index_write", *parts, "attention/eight", f"attention/latent/write_{fmt.name}", "lib/lanes/plain"),
+        {
+            "H": op.how.heads,
+            "N": op.cache.size,
+            "DIMS": rope.dims if rope else 0,
+            "PAGE": PAGE,
+            "WG": to.tuning.lanes.map_lanes,
+        },
+        operands,
+        groups=node.rows,
+        fixed_bytes=0,
+        row_bytes=fmt.nbytes(op.cache.size),
+    )
+
+
+def choose(to: Lowering, node: Node, op: ChooseKeys) -> None:
+    """Emits the choice of keys; workgroups take turns at the rows."""
+    [keys] = to.memory.caches.places[op.cache.name]
+    caches, size = to.memory.caches, op.cache.size
+    groups, fmt = min(node.rows, SCORING_GROUPS), caches.format_of(op.cache)
+    pages, segments = pages_of_rows(to)
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            "attention/choose_keys",
+            f"attention/latent/read_{fmt.name}",
+            "attention/eight",
+            pages,
+            "lib/lanes/plain",
+        ),
+        {
+            "H": op.how.heads,
+            "N": size,
+            "COUNT": op.how.count,
+            "NO_KEY": NO_KEY,
+            "GROUPS": groups,
+            "MAX_PAGES": caches.max_pages,
+            "PAGE": PAGE,
+            "WG": min(SCORING_LANES, to.can.max_invocations),
+        },
+        {
+            "r": op.r,
+            "weights": op.weights,
+            "places": to.places(op.cache),
+            "y": op.y,
+            "keys": keys,
+            "pages": to.page_tables(op.cache),
+            "scores": Value((groups, caches.max_pages * PAGE), np.uint32),
+            **segments,
+        },
+        groups=groups,
+        fixed_bytes=0,
+        context_cost=ContextCost(0, fmt.nbytes(size), 2 * op.how.heads * size, 0),
+    )
+
+
+def pages_of_rows(to: Lowering) -> tuple[str, dict[str, Operand]]:
+    """The part that finds the page table of a row, and its operands."""
+    if to.shape.decode:
+        return "attention/latent/pages_of_rows", {}
+    return "attention/latent/pages_of_segments", {"row_segment": to.row_segment}

@@ -1,0 +1,39 @@
+// K[place] = rotate(k[t]), r[t, h] = rotate(q[t, h]), the first DIMS of each      one workgroup per row t
+// needs attention/eight: Eight; latent write: put8; rotation: partner, rotated
+@group(0) @binding(1) var<storage, read> k: array<f32>;                 // [T, N]
+@group(0) @binding(2) var<storage, read> q: array<f32>;                 // [T, H, N]
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, N]
+@group(0) @binding(6) var<storage, read_write> r: array<f32>;           // [T, H, N]
+
+const_assert N % 8u == 0u;
+const_assert DIMS <= N;
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    let place = places[t];
+    for (var i = lane; i < N / 8u; i += WG) {
+        var x: array<f32, 8>;
+        for (var j = 0u; j < 8u; j++) {
+            let d = 8u * i + j;
+            x[j] = k[t * N + d];
+            if d < DIMS {
+                x[j] = rotated(place.x, d, x[j], k[t * N + partner(d)]);
+            }
+        }
+        let low = vec4f(x[0], x[1], x[2], x[3]);
+        put8(place.y * (N / 8u) + i, Eight(low, vec4f(x[4], x[5], x[6], x[7])));
+    }
+    for (var i = lane; i < H * N; i += WG) {
+        let head = t * H * N + i / N * N;
+        let d = i % N;
+        var y = q[head + d];
+        if d < DIMS {
+            y = rotated(place.x, d, y, q[head + partner(d)]);
+        }
+        r[head + d] = y;
+    }
+}

@@ -38,11 +38,18 @@ class Totals:
         drafted = sum(one.drafted_tokens for one in self.answers)
         accepted = sum(one.accepted_tokens for one in self.answers)
         drafts = f"drafts   {drafted:,} tokens, {accepted:,} of them accepted"
+        if drafted:
+            drafts += gain_text([one for one in self.answers if one.drafted_tokens][-1])
         return [
             f"answers  {len(self.answers):,}, {new:,} tokens" + _rate(decoded, decoding),
             f"prompts  {prompt:,} tokens, {reused:,} of them reused" + _rate(prompt - reused, reading),
             *[drafts] * (drafted > 0),
         ]
+
+
+def gain_text(stats: Stats) -> str:
+    """, 1.42 times as fast as without: the speed of steps with drafts, if it is known."""
+    return "" if stats.draft_gain is None else f", {stats.draft_gain:.2f} times as fast as without"
 
 
 def context_line(used: int, context: int | None, trained: int | None) -> str:

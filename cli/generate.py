@@ -11,7 +11,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar, tokens_bar
-from .chat_stats import truncation
+from .chat_stats import gain_text, truncation
 from .echo import echo_text
 from .load_model import load_model
 from .model_name import FileName
@@ -75,7 +75,7 @@ def stats_line(stats: Stats) -> str:
     line = f"prompt {stats.prompt_tokens} tokens at {stats.prompt_rate:.1f} tok/s"
     line += f", generated {stats.new_tokens} at {stats.decode_rate:.1f} tok/s"
     if stats.drafted_tokens:
-        line += f", {stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right"
+        line += f", {stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right" + gain_text(stats)
     return line
 
 
@@ -118,5 +118,6 @@ def as_data(done: Completion, prompt: str = "", suffix: str = "") -> dict[str, A
         "prompt_tokens_per_second": round(done.stats.prompt_rate, 2),
         **({"drafted_tokens": done.stats.drafted_tokens} if done.stats.drafted_tokens else {}),
         **({"accepted_tokens": done.stats.accepted_tokens} if done.stats.drafted_tokens else {}),
+        **({"draft_gain": round(gain, 2)} if (gain := done.stats.draft_gain) is not None else {}),
         "decode_tokens_per_second": round(done.stats.decode_rate, 2),
     }

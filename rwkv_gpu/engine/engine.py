@@ -47,6 +47,7 @@ class Activity:
     steps: int = 0  # so far
     chunks: int = 0  # sequences in these steps, each counted again in each step
     verified: int = 0  # drafts that these steps verified
+    gain: float | None = None  # speed of steps with drafts, relative to steps without; None if it is not known
 
 
 @dataclass(slots=True)
@@ -128,7 +129,8 @@ class Engine:
         pages, states = self._store.free
         slots, prefixes = self._slots, self.prefixes
         counts = len(slots.running), len(slots.waiting), len(prefixes), prefixes.nbytes
-        return Activity(*counts, pages, states, self._steps, self._chunks, self._verified)
+        gain = None if self._speculation is None else self._speculation.speculator.gain.factor
+        return Activity(*counts, pages, states, self._steps, self._chunks, self._verified, gain)
 
     @property
     def drafted(self) -> int:

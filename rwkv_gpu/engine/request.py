@@ -94,3 +94,4 @@ class Update(NamedTuple):
     error: Exception | None = None
     drafted: int = 0  # tokens drafted so far
     accepted: int = 0  # drafted tokens that were right
+    gain: float | None = None  # speed of all steps with drafts so far, relative to steps without

@@ -278,7 +278,8 @@ class TokenSequence:
         """Returns what happened since the last update."""
         sampled, self._sampled = tuple(self._sampled), []
         done = self.prompt if self.length > self.prompt else min(self.fed, self.prompt)
-        drafted, accepted = (self.drafting.drafted, self.drafting.accepted) if self.drafting else (0, 0)
+        drafting = self.drafting
+        drafts = (drafting.drafted, drafting.accepted, drafting.gain.factor) if drafting else (0, 0, None)
         reason, error, begun = self.finish_reason, self.error, self.begun
         done, prompt, reused = max(0, done - begun), max(0, self.prompt - begun), max(0, self.reused - begun)
-        return Update(self.id, sampled, done, prompt, reused, reason, error, drafted, accepted)
+        return Update(self.id, sampled, done, prompt, reused, reason, error, *drafts)

@@ -56,7 +56,7 @@ class Answer:
         self._fed = -1
         self._prompt_tokens = prompt_tokens
         self._reused = 0
-        self._drafts = 0, 0  # drafted and accepted
+        self._drafts: tuple[int, int, float | None] = 0, 0, None  # drafted, accepted, and the gain
         self._clock = clock
         self._began = clock()
         self._prompted: float | None = None
@@ -65,7 +65,7 @@ class Answer:
     def on_update(self, update: Update) -> int | None:
         """Handles an update. Returns the number of tokens to keep if a stop string was found."""
         self._reused = update.reused
-        self._drafts = update.drafted, update.accepted
+        self._drafts = update.drafted, update.accepted, update.gain
         if update.prompt_done != self._fed:
             self._fed = update.prompt_done
             self._put(PromptProgress(update.prompt_done, update.prompt_tokens))
@@ -113,7 +113,8 @@ class Answer:
         now = self._ended or self._clock()
         prompted = self._prompted or now
         seconds = prompted - self._began, now - prompted
-        return Stats(self._prompt_tokens, self._reused, new_tokens, *seconds, *self._drafts)
+        drafted, accepted, gain = self._drafts
+        return Stats(self._prompt_tokens, self._reused, new_tokens, *seconds, drafted, accepted, gain)
 
     def _token(self, sampled: Sampled, last: bool) -> None:
         if self._prompted is None:

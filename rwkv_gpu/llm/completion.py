@@ -53,6 +53,8 @@ class Stats:
     """Drafted tokens that were verified."""
     accepted_tokens: int = 0
     """Drafted tokens that were right."""
+    draft_gain: float | None = None
+    """Speed of all steps with drafts so far, relative to steps without; None if it is not known."""
 
     @property
     def prompt_rate(self) -> float:

@@ -233,6 +233,8 @@ class Service:
                 yield "cache_free_states", "Free recurrent states", name, now.free_states
                 yield "steps", "Steps of the engine since it was loaded", name, now.steps
                 yield "drafts_verified", "Drafts that these steps verified", name, now.verified
+                if now.gain is not None:
+                    yield "draft_gain", "Speed of steps with drafts relative to steps without", name, now.gain
                 yield "step_sequences", "Sequences in these steps, counted in each", name, now.chunks
 
     async def embed(

@@ -1,6 +1,7 @@
 """Drafts change no answer: greedy or sampled, alone or in a batch, with grammars and penalties."""
 
 import threading
+from collections import Counter
 from concurrent.futures import wait
 
 import numpy as np
@@ -16,6 +17,7 @@ from rwkv_gpu.engine.speculation.lookup import NgramIndex, PromptLookup
 from rwkv_gpu.engine.speculation.proposer import Proposer
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.ops.batch import Batch, Segment
+from rwkv_gpu.ops.draw import draw
 from tests.engine.test_engine import drive, ids_of, small, tokens
 
 KINDS = ("rwkv7", "llama", "falcon-h1", "gemma3", "qwen35", "mamba2", "deepseek2")
@@ -101,6 +103,33 @@ def test_drafts_change_no_answer(name, mistakes):
     assert (engine.accepted == engine.drafted) == (mistakes == 0)
     engine.prefixes.clear()
     assert runner.store.free == small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS).store.free
+
+
+@pytest.mark.parametrize("mistakes", [0.0, 1.0])
+def test_the_gain_is_the_speed_of_steps_with_drafts_relative_to_steps_without(mistakes):
+    """On a simulated clock, a step takes a second, and a tenth more for each further row."""
+    request, now = Request(ids_of(9), SamplingParams(temperature=0, max_tokens=150)), [0.0]
+    [expected], _ = answers(small("tiny-llama.gguf"), [request])
+    runner = small("tiny-llama.gguf", drafts=DRAFTS)
+    submit = runner.submit
+
+    def timed(batch, sampling):
+        now[0] += 0.9 + 0.1 * batch.rows
+        return submit(batch, sampling)
+
+    runner.submit = timed
+    speculating = Speculator(DRAFTS, [Known({tuple(request.ids): expected}, mistakes)])
+    engine = Engine(runner, speculator=speculating, clock=lambda: now[0])
+    number = engine.add(request)
+    news = drive(engine)[number]
+    assert tokens(news) == expected
+    assert news[0].gain is None, "nothing is measured"
+    assert news[-1].gain == engine.activity.gain
+    if mistakes:
+        assert 0.5 < engine.activity.gain < 0.98
+        assert engine.drafted < 60, "they are off most of the time"
+    else:
+        assert 2 < engine.activity.gain <= (1 + DRAFTS) / (1 + 0.1 * DRAFTS)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -248,19 +277,27 @@ def test_steps_of_a_draft_share_submits(adapter):
 
 
 def test_sampled_tokens_have_the_distribution_of_the_model():
-    """A chi-square test of the first two tokens over many seeds, with drafts that have a distribution of their own."""
-    runner, prompt, seeds, few = small("tiny-llama.gguf", slots=8, drafts=2), ids_of(9), 500, 4
+    """A chi-square test of two tokens over many seeds, of which the first are also sampled with wrong drafts."""
+    runner, prompt, drafted, seeds, few = small("tiny-llama.gguf", slots=8, drafts=2), ids_of(9), 200, 50_000, 4
 
     def likeliest(logits):
-        best = np.argsort(-logits)[:few]
-        p = np.exp(logits[best].astype(np.float64) - logits[best[0]])
-        return dict(zip(best.tolist(), p / p.sum(), strict=True))
+        best = np.sort(np.argsort(-logits)[:few])
+        p = np.exp(logits[best].astype(np.float64) - logits.max())
+        return best, logits[best], dict(zip(best.tolist(), p / p.sum(), strict=True))
 
-    expected = {}
-    for first, p in likeliest(prefill(runner, prompt)[-1]).items():
-        then = likeliest(prefill(runner, [first], start=len(prompt))[-1])
-        expected |= {(first, second): p * q for second, q in then.items()}
+    expected, after = {}, {}
+    tops, top_logits, chances = likeliest(prefill(runner, prompt)[-1])
+    for first, p in chances.items():
+        after[first] = likeliest(prefill(runner, [first], start=len(prompt))[-1])
+        runner.store.truncate(0, len(prompt))
+        expected |= {(first, second): p * q for second, q in after[first][2].items()}
     runner.store.forget(0)
+
+    def drawn(seed):
+        first = int(tops[draw(top_logits, tops, 1.0, seed, 0)])
+        ids, logits, _ = after[first]
+        return first, int(ids[draw(logits, ids, 1.0, seed, 1)])
+
     random = np.random.default_rng(1)
 
     def followers(first):
@@ -270,12 +307,14 @@ def test_sampled_tokens_have_the_distribution_of_the_model():
         def draft(self, wanted):
             return {sequence: [random.choice(followers(sequence.ids[-1]))] for sequence, _ in wanted}
 
-    params = [SamplingParams(seed=seed, max_tokens=3, top_k=few) for seed in range(seeds)]
+    params = [SamplingParams(seed=seed, max_tokens=3, top_k=few) for seed in range(drafted)]
     speculating = speculator(Guessing({}, 0), most=1)
     found, engine = answers(runner, [Request(prompt, one) for one in params], speculating)
     assert 0 < engine.accepted < engine.drafted
-    pairs = [(first, second) for first, second, _ in found]
-    counts = np.array([pairs.count(pair) for pair in expected])
+    pairs = [drawn(seed) for seed in range(seeds)]
+    assert pairs[:drafted] == [(first, second) for first, second, _ in found]
+    counted = Counter(pairs)
+    counts = np.array([counted[pair] for pair in expected])
     assert counts.sum() == seeds
     share = seeds * np.array(list(expected.values()))
     assert ((counts - share) ** 2 / share).sum() < 37.7, "the quantile 0.999 of 15 degrees of freedom"

@@ -1,11 +1,13 @@
 """Drafts in the library and the command line: the text is the same, and errors come before anything is loaded."""
 
+import json
 from functools import partial
 
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu.cli.chat_stats import Totals
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.errors import BadInput
@@ -133,3 +135,28 @@ def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_pat
 def test_a_draft_model_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(BadInput, match="No such file"):
         rwkv_gpu.load(OWN / "quiet-rwkv7.gguf", device="cpu", draft=tmp_path / "none.gguf")
+
+
+class Measured(Speculator):
+    """A speculator whose gain is known."""
+
+    def __init__(self, *how):
+        super().__init__(*how, always=True)
+        self.gain.add(2.0, 3.0)
+
+
+def test_the_gain_is_in_every_report(monkeypatch):
+    monkeypatch.setattr(drafts, "Speculator", Measured)
+    name = str(golden("tiny-llama.gguf"))
+    asked = ["generate", name, "--draft", name, "-p", "a", "-n", "12", "--device", "cpu", "--temp", "0"]
+    plain, as_json = (CliRunner().invoke(cli, [*asked, *more]) for more in ((), ("--json",)))
+    assert "drafted tokens right, 1.50 times as fast as without" in plain.stderr
+    assert json.loads(as_json.stdout)["draft_gain"] == 1.5
+    with rwkv_gpu.load(name, device="cpu", draft=name) as llm:
+        totals = Totals()
+        totals.add(llm.generate("a", max_tokens=12, temperature=0.0))
+        assert llm.activity.gain == 1.5
+    assert totals.lines()[-1].endswith("of them accepted, 1.50 times as fast as without")
+    with rwkv_gpu.load(name, device="cpu") as llm:
+        assert llm.generate("a", max_tokens=3).stats.draft_gain is None
+        assert llm.activity.gain is None

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from .costs import Gain
+
 # Kinds of drafts from a model, and from a head; 0 to 3 are lookup drafts, by the length of the match
 MODEL, HEAD = 4, 5
 CHANCES = 0.45, 0.6, 0.75, 0.85, 0.8, 0.75  # initial acceptance rate of each kind
@@ -54,6 +56,7 @@ class Drafting:
 
     most: int  # maximum tokens of a draft
     all: Acceptance = field(default_factory=Acceptance)
+    gain: Gain = field(default_factory=Gain)  # of all sequences
     on: bool = True  # whether drafts are made now; then each token must be known before the next step
     drafted: int = 0  # tokens drafted so far
     accepted: int = 0  # of these, accepted

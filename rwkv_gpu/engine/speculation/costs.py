@@ -4,6 +4,7 @@ import bisect
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 # Cost of an additional row relative to a one-row step; low, so that drafts are tried before anything is measured
@@ -65,6 +66,24 @@ class StepCosts:
     def undrafted(self, sequences: int) -> float:
         """Seconds of a step without drafts; if unmeasured, estimated from an awaited step."""
         return self.without(sequences) or self.of(sequences)
+
+
+@dataclass
+class Gain:
+    """The time of steps with drafts, and the time that their tokens would have taken without."""
+
+    took: float = 0.0
+    without: float = 0.0
+
+    def add(self, took: float, without: float) -> None:
+        """Adds a step, in seconds."""
+        self.took += took
+        self.without += without
+
+    @property
+    def factor(self) -> float | None:
+        """How many times as fast steps with drafts were; None if none was measured."""
+        return self.without / self.took if self.took > 0 else None
 
 
 class Measured:

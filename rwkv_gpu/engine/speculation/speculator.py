@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..sequence import TokenSequence
 from .acceptance import MODEL, SURE, Acceptance, Drafting
-from .costs import Candidate, StepCosts, best_widths
+from .costs import Candidate, Gain, StepCosts, best_widths
 from .gate import SpeculationGate
 from .proposer import Offer, Proposer
 
@@ -31,6 +31,7 @@ class Speculator:
         self.gate = SpeculationGate(always=always, watches=all(one.free for one in proposers))
         self._has_free = any(one.free for one in proposers)
         self._acceptance = Acceptance()
+        self.gain = Gain()  # over all sequences so far
         self.queued: dict[TokenSequence, Proposer] = {}  # sequences whose drafts are to be queued with the next step
 
     @property
@@ -43,7 +44,7 @@ class Speculator:
         asked = sequence.request.params.draft_tokens
         most = self.most if asked is None else min(asked, self.most)
         if most:
-            sequence.drafting = Drafting(most, self._acceptance)
+            sequence.drafting = Drafting(most, self._acceptance, self.gain)
             for proposer in self.proposers:
                 proposer.begin(sequence)
 

@@ -31,6 +31,7 @@ Output = Literal["logits", "hidden", "crossing", "features"] | Choosing | Drafti
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
 NOTHING: Arrays = {}
+KEYS_AND_VALUES = ".keys", ".values"  # ends of the names of saved arrays of a cache
 
 
 class Runner(ABC):
@@ -231,27 +232,36 @@ def store_of(model: Model, config: CacheConfig, caches: PagedKVCache | PageTable
 def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) -> StateArrays | None:
     """Converts saved arrays of a sequence of that length to this runner's shapes; None if they are of another model.
 
-    For layers with a window, arrays saved with another context may hold all positions, or only the last ones.
+    For layers with a window, arrays saved with another context may hold all positions, or only the last ones. Arrays
+    may be saved with another draft head, or without: drafts are then worse until the sequence has grown.
     """
-    shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
-    caches = {name: cache for cache in model.caches for name in names(cache)}
-    shapes |= {name: (config.kept(cache, length), *config.shape(cache)[2:]) for name, cache in caches.items()}
-    if states.keys() != shapes.keys():
-        return None
-    arrays = {}
-    for name, array in states.items():
-        shape = shapes[name]
-        if name in caches:
-            array = _as_stored(array, caches[name], config)
-        if name in caches and (window := caches[name].window) and len(array) in (length, min(length, window - 1)):
-            rows = np.zeros((shape[0], *array.shape[1:]), array.dtype)
-            count = min(len(array), len(rows))
-            rows[len(rows) - count :] = array[len(array) - count :]
-            array = rows
-        if array.shape != shape:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for state in model.states:
+        if state.name not in states or states[state.name].shape != state.shape:
             return None
-        arrays[name] = array
-    return arrays
+        arrays[state.name] = states[state.name]
+    of_head = model.head.caches if isinstance(model, Predicting) else ()
+    for cache, name in [(one, name) for one in model.caches for name in names(one)]:
+        found = _fitted_rows(states[name], cache, config, length) if name in states else None
+        if found is None and cache in of_head:
+            found = np.zeros((config.kept(cache, length), *config.shape(cache)[2:]), config.format_of(cache).dtype)
+        if found is None:
+            return None
+        arrays[name] = found
+    others = states.keys() - arrays.keys()
+    return arrays if all(name.endswith(KEYS_AND_VALUES) for name in others) else None
+
+
+def _fitted_rows(array: npt.NDArray[Any], cache: Cache, config: CacheConfig, length: int) -> npt.NDArray[Any] | None:
+    """Saved keys or values in this runner's shape; None if they do not fit."""
+    shape = config.kept(cache, length), *config.shape(cache)[2:]
+    array = _as_stored(array, cache, config)
+    if cache.window and len(array) in (length, min(length, cache.window - 1)):
+        rows = np.zeros((shape[0], *array.shape[1:]), array.dtype)
+        count = min(len(array), len(rows))
+        rows[len(rows) - count :] = array[len(array) - count :]
+        array = rows
+    return array if array.shape == shape else None
 
 
 def _as_stored(array: npt.NDArray[Any], cache: Cache, config: CacheConfig) -> npt.NDArray[Any]:

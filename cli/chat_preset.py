@@ -1,5 +1,7 @@
 """`/create` in the chat: its model, system prompt, settings and template under a name of their own."""
 
+from pathlib import Path
+
 from rwkv_gpu import Chat
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import CHAT_DEFAULTS
@@ -34,9 +36,6 @@ def preset_of(chat: Chat, model: ChatModel) -> Preset:
     return Preset.of(file, base_preset(model.path), adapters_of(model))
 
 
-def adapters_of(model: ChatModel) -> list[str]:
-    """The adapters of the command line."""
-    given = model.loading.get("lora") or []
-    if any(scale != 1.0 for _, scale in given):
-        raise BadInput("a preset has adapters without a scale; give them as --lora FILE")
-    return [path for path, _ in given]
+def adapters_of(model: ChatModel) -> list[tuple[str, float]]:
+    """The adapters of the command line, and their scales."""
+    return [(str(Path(path).resolve()), scale) for path, scale in model.loading.get("lora") or []]

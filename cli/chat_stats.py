@@ -8,7 +8,7 @@ from rwkv_gpu import Completion, Stats
 from rwkv_gpu.llm.completion import FORMS
 from rwkv_gpu.llm.info import Info
 
-from .sizes import context_text
+from .sizes import at_rate, context_text
 
 
 def model_line(info: Info) -> str:
@@ -60,12 +60,12 @@ def context_line(used: int, context: int | None, trained: int | None) -> str:
 
 
 def answer_line(done: Completion, max_tokens: int) -> str:
-    """prompt 412 tok/s · reused 8,120 of 8,164 · answer 212 tokens at 52.3 tok/s"""
+    """prompt at 412 tok/s · reused 8,120 of 8,164 · answer 212 tokens at 52.3 tok/s"""
     stats = done.stats
-    parts = [f"prompt {stats.prompt_tokens:,} tokens at {stats.prompt_rate:,.0f} tok/s"]
+    parts = [f"prompt {stats.prompt_tokens:,} tokens{at_rate(stats.prompt_rate, 0)}"]
     if stats.reused_tokens:
-        parts = [f"prompt {stats.prompt_rate:,.0f} tok/s", f"reused {stats.reused_tokens:,} of {stats.prompt_tokens:,}"]
-    parts.append(f"answer {stats.new_tokens:,} tokens at {stats.decode_rate:,.1f} tok/s")
+        parts = [f"prompt{at_rate(stats.prompt_rate, 0)}", f"reused {stats.reused_tokens:,} of {stats.prompt_tokens:,}"]
+    parts.append(f"answer {stats.new_tokens:,} tokens{at_rate(stats.decode_rate)}")
     if done.finish_reason == "length" and stats.new_tokens >= max_tokens:
         parts.append(f"cut at max_tokens {max_tokens:,}")
     return " · ".join(parts)
@@ -77,7 +77,7 @@ def _rate(tokens: int, seconds: float) -> str:
 
 def truncation(done: Completion, max_tokens: int, settings: Mapping[str, Any]) -> str | None:
     """Why an answer ended too early, and the remedy; None if it is complete."""
-    if done.finish_reason != "length":
+    if done.finish_reason != "length" or max_tokens == 0:
         return None
     if done.stats.new_tokens >= max_tokens:
         text = f"the answer was cut off at {max_tokens:,} tokens; --max-tokens allows more, -1 any number"

@@ -11,6 +11,7 @@ from rwkv_gpu.llm.preset_check import base_path, check_preset, preset_of
 
 from .folders import store
 from .model_name import AdapterName, FileName, ModelName, naming_options
+from .options import adapter
 from .page import Page
 from .printing import print_text
 from .replacing import may_replace
@@ -25,13 +26,13 @@ def command(name: str, path: str) -> None:
     """Give a model with a system prompt, settings, a template and adapters the name NAME, by a Modelfile of ollama.
 
     All commands, the library and the server know the name. Instructions are FROM (a name, a GGUF file, or a checkpoint
-    that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (of Go or jinja2), ADAPTER, MESSAGE and LICENSE.
-    `rwkv-gpu rm NAME` deletes it; the model stays.
+    that `rwkv-gpu convert` reads), SYSTEM, PARAMETER, TEMPLATE (of Go or jinja2), ADAPTER (FILE or FILE:SCALE), MESSAGE
+    and LICENSE. `rwkv-gpu rm NAME` deletes it; the model stays.
     """
     file, folder = parse(read_text(path, MOST_SETTING), path), Path(path).parent
     target = store().preset_path(name)
     base = base_preset(_near(file.base, folder))
-    preset = Preset.of(file, base, [str(Path(AdapterName.path(_near(one, folder))).resolve()) for one in file.adapters])
+    preset = Preset.of(file, base, [_adapter(one, folder) for one in file.adapters])
     check_preset(preset, base_path(preset))
     if not may_replace(target):
         raise click.exceptions.Exit(1)
@@ -47,6 +48,13 @@ def base_preset(name: str) -> Preset:
     if path is None or not Path(path).exists():
         raise BadInput(f"{name}: No such file")
     return preset_of(path)
+
+
+def _adapter(text: str, folder: Path) -> tuple[str, float]:
+    """The path of a LoRA adapter and its scale: FILE or FILE:SCALE"""
+    near = _near(text, folder)
+    name, scale = (near, 1.0) if near != text else adapter(text)
+    return str(Path(AdapterName.path(_near(name, folder))).resolve()), scale
 
 
 def _near(name: str, folder: Path) -> str:

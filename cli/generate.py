@@ -20,6 +20,7 @@ from .page import Page
 from .printing import print_text
 from .sampling import chosen, sampling_options
 from .screen import Screen
+from .sizes import at_rate
 from .texts import input_text, template_text
 
 
@@ -72,8 +73,8 @@ def command(
 
 def stats_line(stats: Stats) -> str:
     """prompt 6 tokens at 200.0 tok/s, generated 64 at 52.3 tok/s"""
-    line = f"prompt {stats.prompt_tokens} tokens at {stats.prompt_rate:.1f} tok/s"
-    line += f", generated {stats.new_tokens} at {stats.decode_rate:.1f} tok/s"
+    line = f"prompt {stats.prompt_tokens} tokens{at_rate(stats.prompt_rate)}"
+    line += f", generated {stats.new_tokens}{at_rate(stats.decode_rate)}"
     if stats.drafted_tokens:
         line += f", {stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right" + gain_text(stats)
     return line

@@ -1,9 +1,7 @@
 """`rwkv-gpu models`: the catalogue of popular models, those that fit this device first."""
 
 import json
-import shutil
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
@@ -17,11 +15,11 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import device_available, host_available
 from rwkv_gpu.llm.catalogue import Entry
 
-from .echo import echo_text
 from .folders import hub
 from .model_name import catalogue_option
 from .options import shared
 from .page import Page
+from .printing import print_facts, print_table, print_text, terminal_width
 from .sizes import sized
 
 EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # besides the weights: a context of some thousand tokens, and scratch
@@ -73,10 +71,9 @@ def command(words: tuple[str, ...], device: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_data(entries, place), indent=2))
     elif len(entries) == 1:
-        echo_text("\n".join(details(entries[0], place)))
+        print_facts(details(entries[0], place))
     else:
-        width = shutil.get_terminal_size().columns
-        echo_text("\n".join(listing(entries, place, width)))
+        print_listing(entries, place)
 
 
 def matching(entries: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
@@ -129,64 +126,47 @@ def context_short(entry: Entry) -> str:
 COLUMNS: dict[str, Callable[[Entry, Place], str]] = {
     "name": lambda entry, _: entry.name,
     "download": lambda entry, _: sized(entry.nbytes),
-    "tokens/s": rate_text,
+    "tok/s": rate_text,
     "context": lambda entry, _: context_short(entry),
     "abilities": lambda entry, _: abilities(entry) if entry.kind == "chat" else entry.kind,
     "good at": lambda entry, _: entry.strengths,
     "licence": lambda entry, _: entry.licence,
 }
-IMPORTANCE = "name", "download", "tokens/s", "good at", "abilities", "context", "licence"
-TO_THE_RIGHT = "download", "tokens/s", "context"
+IMPORTANCE = "name", "download", "tok/s", "good at", "abilities", "context", "licence"
+LONGEST_NAME = 40  # cells of a name, which stays whole so that it can be copied
+TO_THE_RIGHT = "download", "tok/s", "context"
+NARROW_COLUMNS = "name", "download", "tok/s", "abilities"  # of lines `name: value`
 GAP = 2
 USE = {"chat": "run", "embedding": "embed", "reranker": "serve"}
 
 
-def listing(entries: Sequence[Entry], place: Place, width: int) -> Iterator[str]:
-    """The models in two groups, then the recommended ones."""
+def print_listing(entries: Sequence[Entry], place: Place) -> None:
+    """Prints the models in two groups, then the recommended ones."""
     free = "unknown memory" if place.free is None else f"{sized(place.free)} free"
-    yield wrapped(f"{place.name}: {free}, reads {place.rate / 1e9:,.0f} GB/s", width)
+    print_text(f"{place.name}: {free}, reads {place.rate / 1e9:,.0f} GB/s")
+    columns = shown_columns(entries, place, terminal_width())
     fitting = [entry for entry in entries if place.fits(entry)]
     others = [entry for entry in entries if not place.fits(entry)]
-    sizes = column_sizes(entries, place, width)
     for title, group in (("fits", fitting), ("does not fit", others)):
         if group:
-            rows = [{name: text(entry, place) for name, text in COLUMNS.items()} for entry in group]
-            yield from ("", f"{title}:", *(table(rows, sizes) if len(sizes) > 2 else lines(rows)))
-    for line in ("", *recommended(entries, place)):
-        yield wrapped(line, width)
+            print_text(f"\n{title}:")
+            rows = [[COLUMNS[name](entry, place) for name in columns] for entry in group]
+            print_table(columns, rows, TO_THE_RIGHT, longest=LONGEST_NAME)
+    print_text("\n".join(["", *recommended(entries, place)]))
 
 
-def wrapped(text: str, width: int) -> str:
-    """A line that continues indented where the terminal ends."""
-    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def column_sizes(entries: Sequence[Entry], place: Place, width: int) -> dict[str, int]:
-    """The columns for which there is room, and their widths. Empty columns are left out."""
-    cells = {name: [text(entry, place) for entry in entries] for name, text in COLUMNS.items()}
-    sizes = {name: max(map(cell_len, (name, *cells[name]))) for name in IMPORTANCE if any(cells[name])}
+def shown_columns(entries: Sequence[Entry], place: Place, width: int | None) -> list[str]:
+    """The most important columns that fit the terminal; all for a file or pipe."""
+    if width is None:
+        return [*COLUMNS]
     room, shown = width + GAP, set()
-    for name, size in sizes.items():
-        if size + GAP <= room:
+    for name in IMPORTANCE:
+        cells = [COLUMNS[name](entry, place) for entry in entries]
+        size = max(map(cell_len, (name, *cells)))
+        if any(cells) and size + GAP <= room:
             shown.add(name)
             room -= size + GAP
-    return {name: sizes[name] for name in COLUMNS if name in shown}
-
-
-def table(rows: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> Iterator[str]:
-    """Rows with a heading."""
-    for row in ({name: name for name in sizes}, *rows):
-        aligned = (
-            f"{row[name]:>{size}}" if name in TO_THE_RIGHT else f"{row[name]:{size}}" for name, size in sizes.items()
-        )
-        yield (" " * GAP).join(aligned).rstrip()
-
-
-def lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Each row as lines, for a narrow terminal."""
-    for row in rows:
-        yield row["name"]
-        yield from (f"  {name}: {row[name]}" for name in ("download", "tokens/s", "abilities") if row[name])
+    return [name for name in COLUMNS if name in (shown if len(shown) > 2 else NARROW_COLUMNS)]
 
 
 def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
@@ -200,19 +180,19 @@ def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
         yield f"for this device: rwkv-gpu run {best.name}"
 
 
-def details(entry: Entry, place: Place) -> Iterator[str]:
-    """All about one model."""
+def details(entry: Entry, place: Place) -> Iterator[tuple[str, str]]:
+    """All about one model, as labels and values."""
     fits = "yes" if place.fits(entry) else "no"
-    yield f"name: {entry.name}"
-    yield f"file: {entry.hub_name}"
-    yield f"download: {sized(entry.nbytes)}"
-    yield f"fits: {fits}, needs some {sized(place.needed(entry))} on {place.name}"
+    yield "name", entry.name
+    yield "file", entry.hub_name
+    yield "download", sized(entry.nbytes)
+    yield "fits", f"{fits}, needs some {sized(place.needed(entry))} on {place.name}"
     if rate := rate_text(entry, place):
-        yield f"speed: at most {rate} tokens/s"
+        yield "speed", f"at most {rate} tok/s"
     active = "" if entry.active is None else f", {entry.active:g} billion for each token"
-    yield f"parameters: {entry.parameters:g} billion{active}"
-    yield f"context: {entry.context:,} tokens"
-    yield f"good at: {entry.strengths}"
-    yield f"abilities: {abilities(entry) or 'text'}"
-    yield f"licence: {entry.licence}"
-    yield f"use it: rwkv-gpu {USE[entry.kind]} {entry.name}"
+    yield "parameters", f"{entry.parameters:g} billion{active}"
+    yield "context", f"{entry.context:,} tokens"
+    yield "good at", entry.strengths
+    yield "abilities", abilities(entry) or "text"
+    yield "licence", entry.licence
+    yield "use it", f"rwkv-gpu {USE[entry.kind]} {entry.name}"

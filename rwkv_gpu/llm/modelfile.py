@@ -16,6 +16,7 @@ OPTIONS = {  # Ollama's names, and ours
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
     "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
 }  # fmt: skip
+SWITCH = "mirostat"  # of the settings whose names begin like this
 WITHOUT_EFFECT = frozenset({
     "num_keep", "num_batch", "num_gpu", "num_thread", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
     "logits_all", "vocab_only", "embedding_only", "penalize_newline", "tfs_z",
@@ -77,25 +78,33 @@ def parameters(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], int | 
         elif name not in OPTIONS and name not in SPANS:
             raise BadInput(f"no parameter {printable(name, 40)!r}; known: {', '.join(OPTIONS)}, num_ctx")
         elif name == "stop":
-            found["stop"] = (*found.get("stop", ()), *([value] if isinstance(value, str) else value))
+            found["stop"] = (*found.get("stop", ()), *_stops(value))
         else:
             ours = OPTIONS.get(name, name)
-            found[ours] = _number(name, value, whole=name == "mirostat" or SPANS[ours].whole)
+            found[ours] = _number(name, value, whole=name == SWITCH or SPANS[ours].whole)
     return own_names(_plain(found)), context, ignored
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
-    """Settings without the values that mean a default in Ollama, and without its switch of mirostat."""
-    switch = found.pop("mirostat", None)
+    """Settings without the switch of mirostat, which is off by default: its target and rate then have no effect."""
+    switch = found.pop(SWITCH, 0)
+    if switch not in (0, 1, 2):
+        raise BadInput(f"mirostat is {switch}; it must be 0, or 2 (1 is taken as 2)")
     if switch:
         found.setdefault("mirostat_tau", MIROSTAT_TAU)
-    elif switch == 0:
-        found = {name: value for name, value in found.items() if not name.startswith("mirostat")}
+    else:
+        found = {name: value for name, value in found.items() if not name.startswith(SWITCH)}
     if found.get("max_tokens") == -2:  # as many as the context has room for
         found["max_tokens"] = -1
-    if found.get("penalty_last_n") == -1:
-        found["penalty_last_n"] = int(SPANS["penalty_last_n"].high)
     return found
+
+
+def _stops(value: Any) -> list[str]:
+    """The stop strings of one parameter: a text, or a list of texts."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise BadInput(f"parameter stop is {printable(str(value), 40)}; it must be a string or a list of strings")
+    return [*texts]
 
 
 def _number(name: str, value: Any, *, whole: bool) -> Any:

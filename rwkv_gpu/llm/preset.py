@@ -15,7 +15,7 @@ from ..replace_file import replace_bytes
 from ..text.builtin_templates import BUILT_IN
 from ..text.go_template import as_jinja
 from .completion import Settings, form, own_names, sampling
-from .modelfile import OPTIONS, Modelfile
+from .modelfile import OPTIONS, SWITCH, Modelfile
 from .thoughts import Thoughts
 
 MOST_BYTES = 8 << 20
@@ -34,7 +34,7 @@ class Preset:
     template: str | None = None  # in jinja2, or the name of a built-in one
     settings: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
-    adapters: Sequence[str] = ()  # paths of LoRA adapters
+    adapters: Sequence[tuple[str, float]] = ()  # paths of LoRA adapters, and their scales
     messages: Sequence[tuple[str, str]] = ()  # with which every chat begins: role and content
     license: str = ""
     thoughts: Thoughts = field(default_factory=Thoughts)  # not in the file: a server sets them
@@ -47,7 +47,7 @@ class Preset:
             raise BadInput(f"the context is {self.context}; it must be a positive number of tokens")
 
     @classmethod
-    def of(cls, file: Modelfile, base: "Preset", adapters: Sequence[str] = ()) -> "Preset":
+    def of(cls, file: Modelfile, base: "Preset", adapters: Sequence[tuple[str, float]] = ()) -> "Preset":
         """The preset of a Modelfile whose model is `base`; what the Modelfile leaves out stays as there."""
         template = None if file.template is None else template_source(file.template)
         own = cls("", file.system, template, file.settings, file.context, adapters, file.messages, file.license)
@@ -84,14 +84,14 @@ class Preset:
         lines = [f"FROM {self.base}"]
         lines += [f'SYSTEM """{self.system}"""'] if self.system is not None else []
         lines += [f'TEMPLATE """{self.template}"""'] if self.template is not None else []
-        lines += [f"ADAPTER {path}" for path in self.adapters]
+        lines += [f"ADAPTER {path}" if scale == 1 else f"ADAPTER {path}:{scale}" for path, scale in self.adapters]
         lines += [f'MESSAGE {role} """{content}"""' for role, content in self.messages]
         return "\n".join((*lines, *(f"PARAMETER {line}" for line in self.parameter_lines()), ""))
 
     def parameter_lines(self) -> list[str]:
         """The settings, one a line, under Ollama's names, or ours where it has none."""
         names = {ours: name for name, ours in OPTIONS.items()}
-        lines = []
+        lines = [f"{SWITCH} 2"] if "mirostat_tau" in self.settings else []
         for name, value in self.settings.items():
             texts = [_quoted(one) for one in value] if name == "stop" else [str(value)]
             lines += [f"{names.get(name, name)} {text}" for text in texts]
@@ -134,9 +134,10 @@ def _checked(found: Any) -> Preset:
     if any(type(found[name]) not in kinds for name, kinds in KINDS.items()):
         raise ValueError("types")
     pairs = [(role, content) for role, content in found["messages"]]
-    if not all(isinstance(text, str) for text in (*found["adapters"], *(text for pair in pairs for text in pair))):
+    adapters = tuple((path, float(scale)) for path, scale in found["adapters"])
+    if not all(isinstance(text, str) for pair in (*((path,) for path, _ in adapters), *pairs) for text in pair):
         raise ValueError("texts")
     settings = own_names(found["settings"])
     if isinstance(settings.get("stop"), list):
         settings["stop"] = tuple(settings["stop"])
-    return replace(Preset(**{**found, "settings": settings, "messages": pairs}), adapters=tuple(found["adapters"]))
+    return replace(Preset(**{**found, "settings": settings, "messages": pairs}), adapters=adapters)

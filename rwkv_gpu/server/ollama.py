@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
-from rwkv_gpu.llm.modelfile import OPTIONS
+from rwkv_gpu.llm.modelfile import OPTIONS, parameters
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 
@@ -24,7 +25,7 @@ from .catalogue import ServedModel
 from .chunks import chunks_of
 from .endpoint import Endpoint
 from .errors import ApiError, shown
-from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured, switch_mirostat
+from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured
 from .openai import model_name
 from .operations import chat_format_of
 from .reasoning import with_effort
@@ -155,7 +156,7 @@ async def show(service: Service, call: Call) -> Response:
 def _preset(preset: Preset) -> Json:
     """What a model is made of; without the folders of files."""
     base = Path(preset.base).name if os.path.isabs(preset.base) else preset.base
-    named = replace(preset, base=base, adapters=[Path(path).name for path in preset.adapters])
+    named = replace(preset, base=base, adapters=[(Path(path).name, scale) for path, scale in preset.adapters])
     found: Json = {
         "modelfile": named.as_modelfile(), "parameters": "\n".join(preset.parameter_lines()), "license": preset.license,
     }  # fmt: skip
@@ -274,13 +275,9 @@ def _settings(call: Call, fields: Json) -> Json:
     if not isinstance(options, Mapping):
         raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
     given = {name: value for name, value in options.items() if value is not None}
-    call.ignored += [f"options.{name}" for name in given if name not in OPTIONS]
-    asked = {OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}
-    switch_mirostat(asked)
-    if asked.get("max_tokens", 1) in (-1, -2):
-        del asked["max_tokens"]
-    if asked.get("seed") == -1:
-        del asked["seed"]
+    known = {name: value for name, value in given.items() if name in OPTIONS or name in SPANS}
+    call.ignored += [f"options.{name}" for name in given if name not in known]
+    asked, _, _ = parameters(known.items())
     form = fields.get("format")
     if form not in (None, ""):
         if form != "json" and not isinstance(form, dict):

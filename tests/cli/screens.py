@@ -13,6 +13,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.models import Place
 from rwkv_gpu.gpu.adapters import Adapter
 from rwkv_gpu.measure.bench import Result, Timing
 from tests.golden_files import OWN
@@ -27,6 +28,8 @@ COMMANDS = {
     "list": ["list"],
     "fit": ["fit", RWKV.name, "--device", "cpu"],
     "plan": ["plan", RWKV.name, "--limits", "h200"],
+    "models": ["models", "4b"],
+    "model": ["models", "qwen3.5:4b"],
     "bench": ["bench", RWKV.name, "--device", "cpu", "-p", "64", "-n", "8"],
     "tokenize": ["tokenize", RWKV.name, "The sea, 海 and 👍."],
 }
@@ -34,6 +37,7 @@ ADAPTERS = [
     Adapter(0, "NVIDIA GeForce RTX 4090", "Vulkan", "DiscreteGPU", "NVIDIA 570.86.16", ("f16", "subgroups"), 1 << 31),
     Adapter(1, "llvmpipe (LLVM 15.0.6, 256 bits)", "Vulkan", "CPU", "Mesa 22.3.6 (LLVM 15.0.6)", (), 1 << 27),
 ]
+PLACE = Place("NVIDIA GeForce RTX 4090 (Vulkan, DiscreteGPU)", 3 << 30, 1e12, numpy=False)
 
 
 def bench_results(_runner, works, *_):
@@ -60,6 +64,8 @@ def given(width: int, folder: Path) -> Iterator[None]:
             mock.patch("rwkv_gpu.cli.devices.matrix_units_of", return_value="matrix units 16x16, in use")
         )
         stack.enter_context(mock.patch("rwkv_gpu.engine.fit.host_available", return_value=8 << 30))
+        stack.enter_context(mock.patch("rwkv_gpu.cli.models.place_of", return_value=PLACE))
+        stack.enter_context(mock.patch("rwkv_gpu.cli.models.terminal_width", return_value=width))
         stack.enter_context(mock.patch("rwkv_gpu.cli.bench.bench", bench_results))
         stack.enter_context(mock.patch("rwkv_gpu.cli.bench.__version__", "1.2.3"))
         stack.enter_context(mock.patch.dict(os.environ, {"RWKV_GPU_CACHE": "cache", "COLUMNS": str(width)}))

@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.llm.modelfile import parse
 from rwkv_gpu.llm.preset import read_preset
 from tests.cli.tmux import PYTHON, Terminal
+from tests.engine.test_adapters import write
 from tests.golden_files import OWN
 
 MODELFILE = """FROM ./model.gguf
@@ -82,6 +84,20 @@ def test_an_earlier_preset_is_replaced_with_yes_alone_and_another_model_never(ca
     assert read_preset(cache / "sea.preset.json").system == "Deep."
 
 
+def test_an_adapter_of_a_modelfile_may_have_a_scale(tmp_path, cache):
+    shutil.copy(OWN / "tiny-llama.gguf", "llama.gguf")
+    write(tmp_path, "llama", "style")
+    expected = run("generate", "llama.gguf", "--lora", "style.gguf:0.5", "-p", "The", "-n", 9, "--device", "cpu").stdout
+    for spec, same in (("./style.gguf:0.5", True), ("style.gguf", False)):
+        Path("Modelfile").write_text(f"FROM ./llama.gguf\nADAPTER {spec}\nPARAMETER mirostat 2\nPARAMETER mirostat 0")
+        assert run("create", "sea", "-y").exit_code == 0
+        preset = read_preset(cache / "sea.preset.json")
+        assert preset.adapters == ((str(tmp_path / "style.gguf"), 0.5 if same else 1.0),)
+        answer = run("generate", "sea", "-p", "The", "-n", 9, "--device", "cpu").stdout
+        assert (answer == expected) is same
+        assert parse(preset.as_modelfile()).adapters == (f"{tmp_path / 'style.gguf'}{':0.5' if same else ''}",)
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -89,6 +105,7 @@ def test_an_earlier_preset_is_replaced_with_yes_alone_and_another_model_never(ca
         ("FROM ./nowhere.gguf", "No such file"),
         ("FROM ./Modelfile", "GGUF"),
         ("FROM ./model.gguf\nADAPTER ./model.gguf", "adapter"),
+        ("FROM ./model.gguf\nADAPTER ./model.gguf:warm", "is 'warm'; it must be a number"),
         ("FROM ./model.gguf\nTEMPLATE {{ nonsense . }}", "'nonsense' of a Go template"),
         ("FROM ./model.gguf\nPARAMETER temperature -1", "temperature is -1"),
         ("SYSTEM a", "no FROM"),

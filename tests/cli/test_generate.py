@@ -22,6 +22,8 @@ def test_text_goes_to_stdout_and_rates_to_stderr():
     with rwkv_gpu.load(MODEL, device="cpu") as llm:
         assert result.stdout == llm.generate("hello", max_tokens=12).text + "\n"
     assert "tok/s" in result.stderr
+    assert "at 0" not in run(MODEL, "-p", "hello", "-n", 1).stderr  # a single token has no speed
+    assert run(MODEL, "-p", "hello", "-n", 0).stderr.endswith("generated 0\n")
 
 
 @pytest.mark.parametrize("arch", ["rwkv7", "llama", "qwen3", "qwen3moe"])

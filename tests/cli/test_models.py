@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
-from rwkv_gpu.cli import folders, models
+from rwkv_gpu.cli import folders, models, printing
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.serve import by_path, served
 from rwkv_gpu.llm.catalogue import packaged
@@ -44,25 +44,35 @@ def card(monkeypatch):
     return place
 
 
-@pytest.mark.parametrize("width", [120, 80, 40])
-def test_the_list_fits_the_terminal_and_shows_what_fits_the_device_first(card, width):
-    lines = [*models.listing(packaged().entries, card, width)]
-    text = "\n".join(lines)
-    assert max(map(len, text.splitlines())) <= width
-    names = [line.split()[0] for line in text.splitlines() if line.split()[:1] and ":" in line]
-    assert names.index("qwen3.5:9b") < names.index("gpt-oss:20b")
-    assert (
-        text.index("fits:") < text.index("does not fit:") < text.index("for this device: rwkv-gpu run qwen3.5:9b"[:16])
-    )
+def listed(entries, place, width, monkeypatch, capsys) -> list[str]:
+    """The lines that `models` prints in a terminal of this width; None is a pipe."""
+    for module in (models, printing):
+        monkeypatch.setattr(module, "terminal_width", lambda **_: width)
+    models.print_listing(entries, place)
+    return capsys.readouterr().out.splitlines()
 
 
-def test_a_wide_list_has_all_columns_and_a_narrow_one_lines(card):
+def test_the_list_fits_the_terminal_and_shows_what_fits_the_device_first(card, monkeypatch, capsys):
+    for width in (120, 80, 60, 40):
+        lines = listed(packaged().entries, card, width, monkeypatch, capsys)
+        assert max(map(len, lines)) <= width
+        order = ["fits:", "  qwen3.5:9b", "does not fit:", "  gpt-oss:20b", "for this device: rwkv-gpu run qwen3.5:9b"]
+        text = "  ".join([*lines, ""]).replace("name: ", "")
+        assert sorted(order, key=text.index) == order, width
+
+
+def test_a_wide_list_has_all_columns_and_a_narrow_one_lines(card, monkeypatch, capsys):
     entries = [packaged().entry("qwen3.5:4b"), packaged().entry("gpt-oss:20b")]
-    heading, row = [*models.listing(entries, card, 160)][3:5]
-    assert heading.split() == ["name", "download", "tokens/s", "context", "abilities", "good", "at", "licence"]
-    assert row.split()[:5] == ["qwen3.5:4b", "2.55", "GiB", "73", "256K"]
-    assert row.endswith("thinking tools vision  all-round, 200 languages, long context  Apache-2.0")
-    assert [*models.listing(entries, card, 30)][3:6] == ["qwen3.5:4b", "  download: 2.55 GiB", "  tokens/s: 73"]
+    for width, row in ((160, 5), (None, 4)):
+        lines = listed(entries, card, width, monkeypatch, capsys)
+        assert lines[3].replace("│", " ").split() == [
+            "name", "download", "tok/s", "context", "abilities", "good", "at", "licence",
+        ]  # fmt: skip
+        assert lines[row].replace("│", " ").split()[:5] == ["qwen3.5:4b", "2.55", "GiB", "73", "256K"]
+        assert lines[row].endswith("Apache-2.0")
+    lines = listed(entries, card, 24, monkeypatch, capsys)
+    at = lines.index("name: qwen3.5:4b")
+    assert lines[at + 1 : at + 5] == ["download: 2.55 GiB", "tok/s: 73", "abilities: thinking", "  tools vision"]
 
 
 def test_speed_counts_what_a_token_reads(card):
@@ -78,7 +88,7 @@ def test_words_select_models_and_one_name_shows_all_of_it(run):
     assert "llama3.2" not in run("models", "code").stdout
     whole = run("models", "qwen3.5:4b").stdout
     assert "hf.co/unsloth/Qwen3.5-4B-GGUF:Qwen3.5-4B-Q4_K_M.gguf" in whole
-    assert "fits: yes" in whole
+    assert "fits        yes" in whole
     assert "rwkv-gpu run qwen3.5:4b" in whole
     assert run("models", "sorcery").exit_code == 2
     data = json.loads(run("models", "--json").stdout)

@@ -80,7 +80,10 @@ def test_the_error_of_a_modelfile_is_one_line_with_the_cause(text, named):
 def test_parameters_of_a_request_have_types():
     settings, context, ignored = parameters({"stop": ["a", "b"], "seed": 3, "num_gpu": 1, "mirostat": 0}.items())
     assert (settings, context, ignored) == ({"stop": ("a", "b"), "seed": 3}, None, ["num_gpu"])
-    for bad in ({"seed": True}, {"seed": "x"}, {"top_p": None}, {"top_p": [1]}):
+    assert parameters({"mirostat_tau": 3, "mirostat_eta": 0.2, "repeat_last_n": -1}.items())[0] == {
+        "penalty_last_n": -1
+    }
+    for bad in ({"seed": True}, {"seed": "x"}, {"top_p": None}, {"top_p": [1]}, {"stop": 5}, {"mirostat": 3}):
         with pytest.raises(BadInput):
             parameters(bad.items())
 
@@ -151,7 +154,7 @@ def test_a_preset_that_its_model_cannot_have_is_refused_before_it_is_written():
     for preset, base in (
         (Preset(str(MODEL), template="{{ nonsense("), MODEL),
         (Preset(str(MODEL), template="{% if 1 %}nothing{% endif %}"), MODEL),
-        (Preset(str(MODEL), adapters=[str(OTHER)]), MODEL),
+        (Preset(str(MODEL), adapters=[(str(OTHER), 1.0)]), MODEL),
         (Preset("a"), OWN / "tiny-bert.gguf"),
     ):
         with pytest.raises(RwkvGpuError):
@@ -172,7 +175,15 @@ def test_damaged_files_are_refused_in_one_line(tmp_path):
     write_preset(path, Preset(str(MODEL)))
     good = json.loads(path.read_text())
     bad = [good | {"base": 3}, good | {"more": 1}, good | {"settings": {"top_k": "x"}}, good | {"messages": [["a"]]}]
-    bad += [good | {"adapters": [1]}, good | {"context": -1}, [], {}, None]
+    bad += [
+        good | {"adapters": [1]},
+        good | {"adapters": [[1, 1]]},
+        good | {"adapters": [["a", "b"]]},
+        good | {"context": -1},
+        [],
+        {},
+        None,
+    ]
     for text in (*map(json.dumps, bad), "{", "[" * 100_000, "\xff"):
         path.write_text(text)
         with pytest.raises(BadFile) as refused:

@@ -279,7 +279,15 @@ def test_a_model_that_is_kept_for_ages_is_kept_for_ever(llama, seconds):
 
 
 def test_options_that_do_nothing_are_named(llama):
-    options = {"num_ctx": 4096, "num_predict": 1, "numa": False, "top_k": None, "num_gpu": None}
+    options = {
+        "num_ctx": 4096,
+        "num_predict": 1,
+        "xtc_probability": 0.1,
+        "seed": -1,
+        "numa": False,
+        "top_k": None,
+        "num_gpu": None,
+    }
     body = {"messages": HELLO, "stream": False, "options": options}
     assert llama.request("POST", "/api/chat", body)[1]["x-ignored-fields"] == "options.num_ctx, options.numa"
 

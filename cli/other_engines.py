@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 
@@ -22,6 +23,7 @@ class Other:
     here: str
     ours: dict[str, str] = field(default_factory=dict)  # options with the same meaning, with what precedes the value
     valued: tuple[str, ...] = ()  # names with a value
+    rare: bool = False  # docs/comparison.md leaves it out
 
     @property
     def row(self) -> str:
@@ -35,8 +37,8 @@ def others() -> tuple[Other, ...]:
     text = resources.files(__package__).joinpath("other_engines.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["option"]
     return tuple(
-        Other(one["engine"], tuple(one["names"]), one["here"], one.get("ours", {}), tuple(one.get("valued", ())))
-        for one in rows
+        Other(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+        for row in rows
     )
 
 
@@ -87,7 +89,7 @@ def plain(text: str) -> str:
 
 
 def _other(name: str) -> Other | None:
-    return next((other for other in others() if name in other.names), None)
+    return next((one for one in others() if any(fnmatchcase(name, pattern) for pattern in one.names)), None)
 
 
 def owners(name: str | None, root: click.Context) -> list[str]:

@@ -87,6 +87,7 @@ def sampling_options(
             help="Add X to the logit of a token id; -inf bans it. Can be repeated; llama.cpp's ID+X and ID-X work too.",
         ),
     ]  # fmt: skip
+    options.append(option("--ignore-eos", is_flag=True, help="Continue after the model's end of text or turn."))
     for name, (others, metavar, text) in forms.items():
         options.append(option(*short_first(name, others), name, metavar=metavar, callback=_form, help=text))
 

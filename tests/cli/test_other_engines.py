@@ -27,7 +27,9 @@ def command(name: str) -> click.Command:
 def test_the_table_of_the_page_is_that_of_the_parser():
     page = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| (vLLM|llama\.cpp|ollama|mlx-lm) \| `", line)]
-    assert rows == [other.row for other in others()]
+    assert rows == [other.row for other in others() if not other.rare]
+    names = [name for other in others() for name in other.names]
+    assert len(set(names)) == len(names)
 
 
 def test_every_option_of_the_table_works_or_is_explained():
@@ -40,6 +42,7 @@ def test_every_option_of_the_table_works_or_is_explained():
                 if name in own:
                     assert translated(one, [name, "1"]) == [name, "1"]
                     continue
+                name = name.replace("*", "draft-poll")
                 words = outcome(one, ["a", name, "1", "b"])
                 if isinstance(words, str):
                     assert name in words and len(words) > len(name) + 20
@@ -85,6 +88,15 @@ def test_others_are_refused_with_what_to_use_and_values_are_no_options():
     assert translated(command("generate"), ["-p", "-t", "-n", "3"]) == ["-p", "-t", "-n", "3"]
     assert translated(command("chat"), ["--", "-t"]) == ["--", "-t"]
     assert all(other.here.startswith(NOT_NEEDED) for other in others() if other.valued)
+
+
+def test_an_answer_goes_on_after_the_end_of_a_turn():
+    ended, more = (
+        run("chat", OWN / "quiet-rwkv7.gguf", "hello there", "--temp", 0, "-n", 90, *flag, *CPU)
+        for flag in ([], ["--ignore-eos"])
+    )
+    assert "at 90 tokens" not in ended.stderr
+    assert "at 90 tokens" in more.stderr
 
 
 @pytest.mark.parametrize(("name", "owner"), [("--host", "serve"), ("--echo", "generate"), ("--imatrix", "quantize")])

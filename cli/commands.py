@@ -63,6 +63,14 @@ class Commands(click.Group):
         name_environment(command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            ctx.fail(f"no such command '{name}'{instead_of(name)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
@@ -80,6 +88,17 @@ class Commands(click.Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def instead_of(name: str) -> str:
+    """What a word that is no command may mean, as the end of an error: a misspelt one, or a model."""
+    import difflib  # not needed by a command that succeeds
+
+    from .model_name import could_be_model
+
+    if near := difflib.get_close_matches(name, COMMANDS, 1):
+        return f" (did you mean '{near[0]}'?)"
+    return f"; `rwkv-gpu run {name}` chats with a model" if could_be_model(name) else ""
 
 
 def with_options(error: RwkvGpuError) -> str:

@@ -15,6 +15,7 @@ from rwkv_gpu.llm.store import Store
 
 # Values of options that commands with models share.
 YES, CATALOGUE, MMPROJ, NO_MMPROJ = (f"rwkv_gpu.{name}" for name in ("yes", "catalogue", "mmproj", "no_mmproj"))
+CHOICE = len(" [Y/n]: ")  # after a question
 
 
 def chosen(option: str) -> Any:
@@ -29,7 +30,11 @@ def agreed(question: str, without_terminal: str, *, default: bool = True) -> boo
         return True
     if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
         raise BadInput(without_terminal)
-    return click.confirm(question, default=default, err=True)
+    from .printing import rendered, terminal_width  # not needed to look up a name
+
+    width = terminal_width(err=True)
+    asked = question if width is None else rendered(question, max(1, width - CHOICE))
+    return click.confirm(asked, default=default, err=True)
 
 
 def cache_folder() -> Path:

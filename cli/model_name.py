@@ -19,6 +19,7 @@ from .sizes import sized
 
 # No space, no mark of a sentence, and a digit, a slash or a colon in it.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
+OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".bin", ".ckpt", ".ggml"
 Command = Callable[..., Any]
 BUILTIN = "builtin"  # the model that ships with the package
 
@@ -132,7 +133,9 @@ def naming_options(function: Command) -> Command:
 
 def could_be_model(argument: str) -> bool:
     """True if an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file. Words do not."""
-    return looks_like_model(argument) or is_short(argument) or NAME_FORM.fullmatch(argument) is not None
+    if looks_like_model(argument) or is_short(argument) or NAME_FORM.fullmatch(argument):
+        return True
+    return argument.lower().endswith(OTHER_FILES) or hub().names.resembles(argument)
 
 
 def is_short(argument: str) -> bool:

@@ -21,6 +21,8 @@ MOST_BYTES = 4 << 20  # size limit of a catalogue
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9.-]*)?", re.ASCII)
 QUANTISATION = re.compile(r"(?:iq|tq|q)\d\w*|[fb]?f16|f32|bf16|fp16|mxfp4|nvfp4", re.ASCII | re.IGNORECASE)
 FILLER = {"instruct", "it", "chat", "gguf", "latest", "preview"}  # words that spellings of one name add or omit
+STEM = re.compile(r"[a-z]+(?=\d)|[a-z]{6,}")  # of a family's name: gemma, falcon
+LONG_STEM = 4  # letters; other words are often close to a shorter stem
 KINDS = "chat", "embedding", "reranker"
 
 
@@ -97,7 +99,18 @@ class Catalogue:
         plain = name.lower()
         family = [entry.name for entry in self.entries if entry.family == plain.partition(":")[0]]
         similar = difflib.get_close_matches(plain, [*self._named, *self._families], 3, 0.7)
-        return list(dict.fromkeys([*similar, *family]))[:3]
+        stem = self._stem_near(plain)
+        related = [entry.name for entry in self.entries if stem and entry.family.startswith(stem)]
+        return list(dict.fromkeys([*similar, *family, *related]))[:3]
+
+    def resembles(self, word: str) -> bool:
+        """True if a word is the beginning of families' names, such as gemma, or a misspelt one, such as mistrall."""
+        return self._stem_near(word.lower()) is not None
+
+    def _stem_near(self, word: str) -> str | None:
+        stems = {stem[0] for family in self._families if (stem := STEM.match(family))}
+        misspelt = difflib.get_close_matches(word, [stem for stem in stems if len(stem) > LONG_STEM], 1, 0.85)
+        return word if word in stems else misspelt[0] if misspelt else None
 
 
 def squashed(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from ..errors import BadInput
 from ..gguf.cursor import shown
 from .catalogue import Catalogue, catalogue_of
 from .folders import default_folder
-from .hub_names import ENDPOINT, REPOSITORY, is_hub_name, is_path
+from .hub_names import ENDPOINT, REPOSITORY, is_hub_name, is_path, parse
 from .store import Store
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Hub:
         stored = None if is_path(name) else self.store.find(name)
         if stored is not None or is_hub_name(name):
             return stored or name
+        if re.match(r"(?:https?://)?(?:hf\.co|huggingface\.co)/", name):
+            parse(name, None)  # says what is wrong with it
         short = None if is_path(name) else self.names.hub_name(name)
         if short is not None:
             return self.store.find(short) or short

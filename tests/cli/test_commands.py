@@ -108,7 +108,8 @@ def test_a_page_names_its_own_command_in_its_example(name):
     ("arguments", "says"),
     [
         (["--foo"], "--foo"),
-        (["genrate"], "'genrate'; see rwkv-gpu --help"),
+        (["genrate"], "'genrate' (did you mean 'generate'?); see rwkv-gpu --help"),
+        (["qwen3:4b", "hi"], "no such command 'qwen3:4b'; `rwkv-gpu run qwen3:4b` chats with a model"),
         (["perplexity"], "missing argument 'FILE'; see rwkv-gpu perplexity --help"),
         (["batch", "m.gguf", "in.jsonl"], "missing argument 'OUT.jsonl'"),
         (["fit", "m.gguf", "n.gguf"], "unexpected extra argument (n.gguf)"),

@@ -184,6 +184,11 @@ def test_a_template_without_chat_is_refused_rather_than_ignored():
         (["mistral-small3.2"], "`rwkv-gpu pull mistral-small3.2` downloads it"),
         (["Qwen/Qwen3-0.6B-GGUF", "hi"], "`rwkv-gpu pull Qwen/Qwen3-0.6B-GGUF` downloads it"),
         (["./models/none", "hi"], "none: cannot be opened"),
+        (["mistrall", "hi"], "no model 'mistrall'; did you mean ministral3 or mistral-small3.2:24b"),
+        (["phi"], "no model 'phi'; did you mean phi4 or phi4:14b"),
+        (["gemma", "2", "hi"], "no model 'gemma'; did you mean gemma4"),
+        (["model.bin", "hi"], "no model 'model.bin'"),
+        (["hf.co/a", "hi"], "'hf.co/a' names no model of the hub; give hf.co/OWNER/NAME"),
     ],
 )
 def test_an_unknown_model_is_an_error_and_no_question(command, words, message):
@@ -200,7 +205,7 @@ def test_a_name_near_that_of_a_pulled_model_is_suggested(tmp_path, monkeypatch):
     assert "did you mean Qwen3-4B or" in run("chat", "qwen3-4", *GREEDY).stderr
 
 
-@pytest.mark.parametrize("question", ["hello", "what/why?", "2+2=4", "the sea"])
+@pytest.mark.parametrize("question", ["hello", "what/why?", "2+2=4", "the sea", "graph", "camera", "all", "gamma"])
 def test_words_are_a_question(question):
     assert run("chat", question, "-n", 1, *GREEDY).exit_code == 0
 

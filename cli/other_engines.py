@@ -37,8 +37,15 @@ def others() -> tuple[Other, ...]:
     text = resources.files(__package__).joinpath("other_engines.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["option"]
     return tuple(
-        Other(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
-        for row in rows
+        Other(
+            one["engine"],
+            tuple(one["names"]),
+            one["here"],
+            one.get("ours", {}),
+            tuple(one.get("valued", ())),
+            one.get("rare", False),
+        )
+        for one in rows
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, CacheFull, DeviceLost
-from ..models.registry import is_encoder, refuse_encoder
+from ..models.registry import reads_whole_texts, refuse_encoder, unmasking_of
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import WORD_OF
@@ -30,6 +30,7 @@ from .speculation.speculation import Speculation
 from .speculation.speculator import Speculator
 from .step_result import PendingStep, SamplingInputs, StepResult, choosing
 from .stored_prefixes import StoredPrefixes
+from .unmasking import DIFFUSION, Unmasker
 
 NUMBER, TOKENS = WORD_OF["number"], WORD_OF["tokens"]
 
@@ -97,6 +98,10 @@ class Engine:
         self._steps = self._chunks = self._verified = 0
         self._host_work = HostWork()
         self._speculation = None if speculator is None else Speculation(speculator, runner, self._slots, clock)
+        how = unmasking_of(runner.model)
+        if how is not None and (context_shift is not None or initial_state is not None or speculator is not None):
+            raise BadInput(f"{DIFFUSION} takes no context shift, initial state or drafts")
+        self._unmasker = None if how is None else Unmasker(runner, self._slots, how)
         # Number of first tokens kept when the context is full and the middle is cut. None ends the sequence instead.
         self._context_shift = context_shift
 
@@ -116,7 +121,7 @@ class Engine:
 
     def warm_up(self) -> Generator[None]:
         """Prepares in pieces what requests would otherwise wait for; pauses while requests run."""
-        if is_encoder(self._runner.model):  # texts have any length
+        if reads_whole_texts(self._runner.model):  # texts have any length
             return
         for _ in self._runner.warm_up():
             yield
@@ -163,6 +168,8 @@ class Engine:
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
             sequence.family = self._runner.adapters.family(sequence.adapters)
+        if self._unmasker is not None:
+            self._unmasker.check(sequence)
         sequence.key()  # slow for a long prompt
         return sequence
 
@@ -176,6 +183,9 @@ class Engine:
 
     def step(self) -> list[Update]:
         """Submits a step, collects results of earlier ones, and returns the updates of all sequences involved."""
+        if self._unmasker is not None:
+            self._unmask(self._unmasker)
+            return self._take_updates()
         submitted = self._submit()
         ahead = min(self._look_ahead, self._runner.ahead, *[sequence.ahead for sequence in self._slots.running])
         if not submitted and self._in_flight:
@@ -185,8 +195,20 @@ class Engine:
         self._slots.release_finished()
         if self._speculation is not None:
             self._speculation.measure(submitted)
+        return self._take_updates()
+
+    def _take_updates(self) -> list[Update]:
         updated, self._slots.updated = self._slots.updated, {}
         return [sequence.update() for sequence in updated]
+
+    def _unmask(self, unmasker: Unmasker) -> None:
+        """A step of a diffusion model. An error ends all running requests."""
+        try:
+            self._chunks += unmasker.step()
+            self._steps += 1
+        except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
+            self._fail(self._slots.running, error)
+        self._slots.release_finished()
 
     def abort(self, id: int) -> None:
         """Ends a request and frees its pages at once. Does nothing if it has ended."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadNumbers, CacheFull
-from ..models.registry import refuse_encoder
+from ..models.registry import refuse_encoder, unmasking_of
 from ..ops.batch import Batch
 from .runner import Runner
 from .slots import Slots
@@ -46,6 +46,8 @@ class Evaluator:
             refuse_encoder(self._runner.model)
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
+        if unmasking_of(self._runner.model):
+            size = self._runner.chunk_size  # rows see the whole text
         slots, stored = self._slots, self._stored
         while slots.evaluating or not slots.free:
             yield np.zeros((0, 1), np.float32)

@@ -13,7 +13,7 @@ from ..engine.state_file import fingerprint
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.shader import COMMENT
-from ..models.registry import load_generator
+from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
 from ..text.tokenizer import load_tokenizer
 from ..writer_lock import WriterLock
@@ -64,7 +64,7 @@ def _remove_shards(folder: Path, used: Set[str]) -> None:
 
 def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[str, bytes], None]) -> dict[str, Any]:
     """Records a model, passes each shard to `write` with its name, and returns the manifest."""
-    model = load_generator(file)
+    model = load_next_token_model(file)
     words = tokenizer_data(file.metadata)
     chat = chat_data(file.metadata, model.vocabulary)
     recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
-from ..models.registry import load_generator
+from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
 from .files import describe, export_plan, script
 from .words import chat_data
@@ -49,7 +49,7 @@ def export_single_file(file: GGUFFile, target: Path, digest: str, context: int |
 
 
 def _check_chat(file: GGUFFile) -> None:
-    if chat_data(file.metadata, load_generator(file).vocabulary) is None:
+    if chat_data(file.metadata, load_next_token_model(file).vocabulary) is None:
         raise UnsupportedModel(
             "the chat template of this model has no form that a page can follow; `export plan` writes it without a page"
         )

@@ -27,7 +27,7 @@ from ..models.half_files import DRAFT_HEADS, drafts_by_head, refuse_half
 from ..models.head_files import join_eagle3, join_mtp
 from ..models.heads import DraftHead, Head, predicting
 from ..models.layered import Layered
-from ..models.registry import Model, load_generator
+from ..models.registry import Model, load_next_token_model
 from ..ops.batch import MOST_KEPT
 from .load_options import check
 
@@ -94,7 +94,7 @@ class Drafts:
     @cached_property
     def model(self) -> tuple[GGUFFile, Model] | None:
         """The draft model, with its file."""
-        return None if self.file is None else (self.file, load_generator(self.file))
+        return None if self.file is None else (self.file, load_next_token_model(self.file))
 
     def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
         """The speculator for an engine with this runner, on the same device."""
@@ -140,7 +140,7 @@ def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, st
         return Drafts(options.lookup, None, 0, head, joined)
     check_vocabulary(path, _tokens(opened), _tokens(target))
     check_sample(opened)
-    load_generator(opened)
+    load_next_token_model(opened)
     return Drafts(options.lookup, opened, 0)
 
 
@@ -152,7 +152,7 @@ def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile,
             return _joined_eagle3(opened, target, model)
         joined = join_mtp(target, opened)
         _check_tokens(opened, target)
-        head, fault = _head_of(load_generator(joined))
+        head, fault = _head_of(load_next_token_model(joined))
     except (BadInput, UnsupportedModel) as error:
         raise BadFile(str(error)) from None
     if head is None:

@@ -26,7 +26,7 @@ from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.lengthen import RopeScaling
-from ..models.registry import Model, is_encoder
+from ..models.registry import Model, reads_whole_texts
 from ..ops.kv_format import KVType
 from ..ops.vocabulary import PAGE
 from ..stores import Store
@@ -218,11 +218,12 @@ class RoomOptions:
 def room_of(
     model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
 ) -> tuple[int | None, int | None, int | None]:
-    """Returns rows of a step, tokens of a sequence and of all sequences. Encoders get steps that hold whole texts.
+    """Returns rows of a step, tokens of a sequence and of all sequences. Encoders and diffusion models get steps
+    that hold whole texts.
 
     With the default chunk size, a step holds several texts: a single text of 512 tokens would leave a GPU partly idle.
     """
-    if not is_encoder(model):
+    if not reads_whole_texts(model):
         return chunk, context, tokens
     longest = context or min(model.context or ENCODER_CONTEXT, max(chunk or 0, ENCODER_CONTEXT))
     rows = max(ENCODER_CONTEXT if chunk in (None, DEFAULT_CHUNK) else chunk, longest)

@@ -24,6 +24,7 @@ class MeasureMethods(OpenModel):
 
     def logprobs(self, text: Prompt) -> npt.NDArray[np.float64]:
         """The log probability of each token given its prefix, except the first. [T - 1]"""
+        self._refuse_diffusion()
         return self._driver.work(partial(measures.logprobs, ids=self._ids(text, name="text")))
 
     def perplexity(
@@ -34,6 +35,7 @@ class MeasureMethods(OpenModel):
         A text longer than `window` tokens, or than the context, is read in windows that overlap by half. `progress`
         gets the number of tokens done, and the total.
         """
+        self._refuse_diffusion()
         validate.called("progress", progress)
         window = validate.number("window", window, validate.WINDOW)
         ids = self._tokens(text, "text")
@@ -43,6 +45,10 @@ class MeasureMethods(OpenModel):
         if self.context is not None:
             window = validate.number("context", min(window or self.context, self.context), validate.WINDOW)
         return self._driver.work(partial(measures.perplexity, ids=ids, window=window, progress=progress))
+
+    def _refuse_diffusion(self) -> None:
+        if self.info.diffusion:
+            raise BadInput("this is a diffusion model: its tokens see those that follow, so prefixes predict none")
 
     @overload
     def embed(self, texts: str, *, dimensions: int | None = None) -> npt.NDArray[np.float32]: ...

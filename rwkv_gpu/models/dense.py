@@ -30,7 +30,7 @@ from ..ops.vocabulary import (
     Weight,
     Xielu,
 )
-from .layered import Ends
+from .layered import Ends, Unmasking
 from .rope import BASE, read_dims, read_rope, unscaled
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, stored_size
@@ -41,6 +41,9 @@ LIMIT = 0.0, 1e6  # of what gates let through, of q, k and v
 CLAMP = "attention.clamp_kqv"
 NEAR_BASE = 10000.0  # of the rotation of window layers, where neither the file nor the family says it
 AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwards, as most families name them
+
+
+MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the token that is undecided
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Form:
     learned_positions: bool = False  # each position has a row that is added to the embedding
     token_types: bool = False  # so has each type of tokens, where the file has them; all of ours are of the first
     causal: bool | None = None  # whether a query sees nothing that follows it; None is what the file says
+    unmasks: bool = False  # whether it is a diffusion model, whose tokens see all others
     around: bool = False  # whether windows of others lie around a query, and not behind it
     head: bool = True  # whether there are logits
     projections: bool = False  # whether embeddings go through matrices at the end, where the file has them
@@ -107,7 +111,7 @@ class DenseFile:
     def causal(self, form: Form) -> bool:
         """True if attention is causal."""
         said = self.file.bool(f"{self.arch}.attention.causal", default=True)
-        return said if form.causal is None else form.causal
+        return (said if form.causal is None else form.causal) and not form.unmasks
 
     def number(self, key: str, low: float, high: float, default: float) -> float:
         """A number from the metadata."""
@@ -205,7 +209,7 @@ class DenseFile:
         shape = hyper.vocabulary, hyper.width
         embedding = tensors.take("token_embd.weight", *shape)
         causal = self.causal(form)
-        head = form.head and causal
+        head = form.head and (causal or form.unmasks)
         if not head:
             tensors.skip("output.weight", "output.bias")
             tensors.classified = True
@@ -223,7 +227,21 @@ class DenseFile:
             self._first_type() if form.token_types else None,
             self._projections() if form.projections else (),
             causal=causal,
+            unmasking=self._unmasking() if form.unmasks else None,
         )
+
+    def _unmasking(self) -> Unmasking:
+        """How a diffusion model generates. Files of LLaDA may only have the mask among their tokens."""
+        file, key = self.file, "tokenizer.ggml.mask_token_id"
+        if key in file.metadata:
+            mask = file.int(key, low=0, high=self.hyper.vocabulary - 1)
+        else:
+            tokens = file.metadata.get("tokenizer.ggml.tokens")
+            names = [*tokens] if isinstance(tokens, list | tuple) else []
+            mask = next((names.index(name) for name in MASKS if name in names), -1)
+        if not 0 <= mask < self.hyper.vocabulary:
+            raise self.tensors.bad(f"metadata key '{key}'", "no mask token", "one, which a diffusion model needs")
+        return Unmasking(mask, file.bool("diffusion.shift_logits", default=True))
 
     def _first_type(self) -> Weight | None:
         """The vector added to every embedding if the file has token types: the row of the first type."""

@@ -317,6 +317,8 @@ FORMS: Mapping[str, Form | Callable[[DenseFile], Form]] = {
     "plamo": Form(pairing="neox", parallel=True, norms=ONE_NORM),
     "plamo3": plamo3,
     "qwen": qwen,
+    "dream": Form(pairing="neox", unmasks=True),
+    "llada": Form(unmasks=True),
     "qwen2": Form(pairing="neox"),
     "qwen2vl": Form(pairing="neox"),
     "qwen3": Form(pairing="neox", head_norms="each"),

@@ -7,6 +7,14 @@ from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, State, Tensor, Weig
 
 
 @dataclass(frozen=True)
+class Unmasking:
+    """How a diffusion model generates: tokens that are undecided are masks, which steps replace."""
+
+    mask: int  # token id
+    shifted: bool  # whether the row before a position predicts its token, and not its own
+
+
+@dataclass(frozen=True)
 class Ends:
     """The embedding before the layers of a model, and the norm and output after them."""
 
@@ -22,7 +30,8 @@ class Ends:
     positions: Weight | None = None  # [positions, D], added to what is embedded
     shift: Weight | None = None  # [D], added to every embedding
     projections: tuple[Weight, ...] = ()  # of what is normed last, one after the other: [M, D], [D, M]
-    causal: bool = True  # or rows see all of their text: an encoder
+    causal: bool = True  # or rows see all of their text: an encoder, or a diffusion model
+    unmasking: Unmasking | None = None  # of a diffusion model
 
 
 @dataclass(frozen=True)

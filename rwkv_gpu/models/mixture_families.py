@@ -227,6 +227,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "hy_v3": (Form(pairing="neox", head_norms="each", heads_read="normed"), ExpertForm(scores="sigmoid", shared=None)),
     "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "llama": (Form(), ExpertForm(normalise=True, optional=True)),
+    "llada-moe": (Form(pairing="neox", head_norms="each", unmasks=True), ExpertForm(normalise=False)),
     "maple": maple,
     "mellum": (mellum, ExpertForm(normalise=True)),
     "mimo2": mimo2,
@@ -237,6 +238,7 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "qwen2moe": (Form(pairing="neox"), ExpertForm(normalise=False, shared=True)),
     "qwen3moe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
     "qwen3vlmoe": (Form(pairing="neox", head_norms="each"), ExpertForm(normalise=True)),
+    "rnd1": (Form(pairing="neox", head_norms="each", unmasks=True), ExpertForm(normalise=True)),
     "smallthinker": (smallthinker, ExpertForm(normalise=True, then="relu", routed_first=True)),
     "step35": step35,
 }

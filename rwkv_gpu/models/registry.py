@@ -9,7 +9,7 @@ from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from .half_files import refuse_half
-from .layered import Layered
+from .layered import Layered, Unmasking
 from .unsupported import refusal
 
 ENCODER = "this model is an encoder: it makes embeddings of texts, and has no next tokens"
@@ -110,9 +110,21 @@ def _module(name: str) -> ModuleType:
 MODELS = Architectures()
 
 
+def unmasking_of(model: Contents) -> Unmasking | None:
+    """How a diffusion model generates; None for all others."""
+    return model.ends.unmasking if isinstance(model, Layered) else None
+
+
 def is_encoder(model: Contents) -> bool:
     """True if the model is an encoder: attention in both directions, or no output matrix."""
-    return isinstance(model, Layered) and not (model.ends.causal and model.ends.head)
+    if not isinstance(model, Layered) or model.ends.unmasking:
+        return False
+    return not (model.ends.causal and model.ends.head)
+
+
+def reads_whole_texts(model: Contents) -> bool:
+    """True if a step must hold the whole text: an encoder or a diffusion model."""
+    return is_encoder(model) or unmasking_of(model) is not None
 
 
 def refuse_encoder(model: Contents) -> None:
@@ -130,6 +142,14 @@ def load_model(file: GGUFFile) -> Model:
     except KeyError:
         raise refusal(file, name, sorted(MODELS)) from None
     return load(file)
+
+
+def load_next_token_model(file: GGUFFile) -> Model:
+    """The model of a file that generates token by token; refuses others, such as diffusion models."""
+    model = load_generator(file)
+    if unmasking_of(model):
+        raise BadInput(f"{file.path}: this model generates by diffusion, and token by token is needed here")
+    return model
 
 
 def load_generator(file: GGUFFile) -> Model:

@@ -5,7 +5,6 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
-DIFFUSION = "attention to later positions (a diffusion model)"
 SPARSE = "attention to positions that an indexer chooses"
 STREAMS = "several residual streams"
 SOUND = "a decoder of sound, and this program generates text"
@@ -15,7 +14,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "graniteswitch": ("adapters that a token chooses",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
 } | {
-    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
     **dict.fromkeys(("dots3note", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),

@@ -31,7 +31,7 @@ from tests.golden_files import RECOMBINED
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 UNKNOWN = {BY_NAME["Q2_0"].type: (64, 18)}  # formats whose sizes the gguf package does not know
 HERE = Path(__file__).resolve().parent
-TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
+TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS, UNMASKED = 48, 24, 16, 64, 1000, 40
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
 LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
@@ -502,6 +502,12 @@ def indexed(seed: int, layers: int, owners: tuple[int, ...], keys: Keys) -> Made
         }
     sizes: Keys = {"head_count": heads, "key_length": size, "top_k": 12}
     return tensors, made | {f"attention.indexer.{key}": value for key, value in sizes.items()} | keys
+
+
+def unmasking(made: Made, *, shifted: bool) -> Made:
+    """The same as a diffusion model, whose mask is an unused token."""
+    keys: Keys = {"tokenizer.ggml.mask_token_id": 280, "attention.causal": False}
+    return made[0], made[1] | keys | ({} if shifted else {"diffusion.shift_logits": False})
 
 
 def older_latent(seed: int, q_rank: int = 40) -> Made:
@@ -1209,6 +1215,10 @@ MODELS = {
     "minicpm3": lambda: with_factors(older_latent(105)),
     "plm": lambda: renamed(older_latent(107, q_rank=0), GATELESS | {"output": ""}),
     "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
+    "dream": lambda: unmasking(transformer(161, SMALL, biases=True), shifted=True),
+    "llada": lambda: unmasking(transformer(162, SMALL, kv=4), shifted=False),
+    "llada-moe": lambda: unmasking(transformer(163, FEW_EXPERTS, experts=4, norms=True), shifted=False),
+    "rnd1": lambda: unmasking(transformer(164, FEW_EXPERTS, experts=4, norms=True), shifted=True),
     "deepseek32": lambda: indexed(151, 2, (0, 1), YARN | SIGMOID | {"rope.scaling.yarn_log_multiplier": 0.1}),
     "glm-dsa": lambda: indexed(153, 3, (0, 2), {"attention.indexer.types": [True, False, True]}),
 }
@@ -1386,7 +1396,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
             float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
             list: writer.add_array,
         }[type(value)]  # fmt: skip
-        add(key if key.startswith(("xielu.", "tokenizer.")) else f"{arch}.{key}", value)
+        add(key if key.startswith(("xielu.", "tokenizer.", "diffusion.")) else f"{arch}.{key}", value)
     vocabulary(writer, arch, len(tensors["token_embd.weight"][0]))
     for name, (data, kind) in tensors.items():
         with mock.patch.dict(gguf.GGML_QUANT_SIZES, UNKNOWN):
@@ -1454,6 +1464,8 @@ def record(name: str) -> None:
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     ids = np.where(tokens < images.start, tokens, tokens + images.stop - images.start)
     answers = {"tokens": tokens, "exact_logits": np.delete(said(model, ids), images, axis=1)}
+    if "tokenizer.ggml.mask_token_id" in keys:
+        answers["exact_unmasked"] = unmasked(model, tokens, keys)
     if name in MODELS and arch not in RECOMBINED:
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
@@ -1528,6 +1540,28 @@ def said(model: Any, tokens: np.ndarray) -> np.ndarray:
     model.reset()
     model.eval(tokens.tolist())
     return np.array(model.scores[: len(tokens)], np.float32)
+
+
+def unmasked(model: Any, tokens: np.ndarray, keys: Keys) -> np.ndarray:
+    """The answer of a diffusion model: 40 masks in blocks of 32, of which 16 steps each decide the most certain.
+
+    As llama.cpp's example does it, with the likeliest token each time, and its probability as the certainty.
+    """
+    mask, count = int(str(keys["tokenizer.ggml.mask_token_id"])), len(tokens)
+    canvas = np.concatenate([tokens, np.full(UNMASKED, mask)])
+    for start in range(count, count + UNMASKED, 32):
+        block = range(start, min(start + 32, count + UNMASKED))
+        steps = min(16, len(block))
+        for step in range(steps):
+            logits = said(model, canvas).astype(np.float64)
+            logits[:, mask] = -np.inf
+            open_ = [at for at in block if canvas[at] == mask]
+            rows = logits[np.array(open_) - (0 if keys.get("diffusion.shift_logits") is False else 1)]
+            certain = -np.log(np.exp(rows - rows.max(axis=1, keepdims=True)).sum(axis=1))
+            number = len(block) // steps + (step < len(block) % steps)
+            for i in np.argsort(-certain, kind="stable")[:number]:
+                canvas[open_[i]] = rows[i].argmax()
+    return canvas[count:]
 
 
 def greedy(model: Any) -> dict[str, np.ndarray]:

@@ -66,6 +66,9 @@ deepseek         deepseek         deepseek-ai/deepseek-moe-16b-chat        gpt2 
 deepseek2-ocr    deepseek2-ocr    deepseek-ai/DeepSeek-OCR                 gpt2  deepseek-v3   b   {DEEPSEEK}
 deepseek32       deepseek32       deepseek-ai/DeepSeek-V3.2-Exp            gpt2  deepseek-v3   b   {DEEPSEEK}
 glm-dsa          glm-dsa          zai-org/GLM-5.2                          gpt2  glm4          -   eos=<|endoftext|> padding=<|endoftext|> unknown=<|endoftext|> eot=<|user|> eom=<|observation|> bos=[gMASK] -=<sop> -=<|assistant|>
+dream            dream            Dream-org/Dream-v0-Instruct-7B           gpt2  qwen2         B   bos=<|beginoftext|> eos=<|endoftext|> padding=<|endoftext|> mask=<|mask|> -=<|im_start|> -=<|im_end|>
+llada-moe        llada-moe        inclusionAI/LLaDA-MoE-7B-A1B-Instruct    gpt2  llada-moe     B   {LING} mask=<|mask|>
+rnd1             rnd1             radicalnumerics/RND1-Base-0910           gpt2  qwen2         B   {QWEN} mask=<|mask|>
 granitemoe       granitemoe       ibm-granite/granite-3.1-3b-a800m-instruct gpt2 refact        B   {GRANITE}
 bailingmoe       bailingmoe       inclusionAI/Ling-lite                    gpt2  bailingmoe    B   {LING}
 bailingmoe2      bailingmoe2      inclusionAI/Ling-mini-2.0                gpt2  bailingmoe2   B   {LING}

@@ -1,7 +1,7 @@
 """Special tokens in text: splits a text at them, before a tokenizer processes the rest."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from rwkv_gpu.text.interruption import steps
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
@@ -34,36 +34,56 @@ class SpecialTokens:
 
 
 class _Finder:
-    """Finds special tokens in time independent of their number."""
+    """Finds special tokens in time independent of their number.
+
+    Vocabularies have tokens of 2 to 31 equal bytes, such as spaces. All of them occur at almost every byte of a long
+    run, so they are looked for in runs, and not at each byte.
+    """
 
     def __init__(self, tokens: Iterable[tuple[bytes, int]]) -> None:
         self._ids: dict[bytes, int] = {}
         for text, token in tokens:
             self._ids.setdefault(text, token)
-        self._lengths: dict[bytes, list[int]] = {}  # lengths of tokens by their first two bytes
-        for length, start in sorted({(len(text), text[:2]) for text in self._ids}):
+        repeated = {text[:1] for text in self._ids if len(text) > 1 and _is_run(text)}
+        self._of_runs: dict[bytes, list[tuple[int, int]]] = {byte: [] for byte in repeated}  # lengths and ids, by byte
+        for text in sorted(self._ids, key=len):
+            if text[:1] in repeated and _is_run(text):
+                self._of_runs[text[:1]].append((len(text), self._ids[text]))
+        self._lengths: dict[bytes, list[int]] = {}  # lengths of other tokens by their first two bytes
+        others = [text for text in self._ids if text[:1] not in repeated or not _is_run(text)]
+        for length, start in sorted({(len(text), text[:2]) for text in others}):
             self._lengths.setdefault(start, []).append(length)
-        first = b"".join(re.escape(bytes([byte])) for byte in sorted({text[0] for text in self._ids}))
-        self._starts = re.compile(b"[" + first + b"]" if first else b"(?!)", re.DOTALL)
+        self._starts = re.compile(_any_of({text[:1] for text in others}), re.DOTALL)
+        least = min((lengths[0][0] for lengths in self._of_runs.values()), default=1)
+        self._runs = re.compile(b"(%b)\\1{%d,}" % (_any_of(repeated), least - 1), re.DOTALL)
 
     def find(self, text: bytes) -> list[Place]:
         """The tokens in order. Longer ones take precedence over shorter ones anywhere; then the lower id."""
-        places: dict[tuple[int, int], list[int]] = {}
+        places: dict[tuple[int, int], list[range]] = {}
         for at, length, token in self._everywhere(text):
-            places.setdefault((-length, token), []).append(at)
+            places.setdefault((-length, token), []).append(range(at, at + 1))
+        for run in steps(self._runs.finditer(text)) if self._of_runs else ():
+            start, end = run.span()
+            for length, token in self._of_runs[run[1]]:
+                if length > end - start:
+                    break
+                places.setdefault((-length, token), []).append(range(start, end - length + 1))
         taken = bytearray(len(text))
         chosen = []
-        for (negative, token), starts in sorted(places.items()):
-            for at in starts:
-                end = at - negative
-                # Earlier tokens are as long or longer, so an overlapping one covers an end of this one.
-                if not taken[at] and not taken[end - 1]:
-                    taken[at:end] = b"\1" * (end - at)
-                    chosen.append((at, end, token))
+        for (negative, token), ranges in sorted(places.items(), key=lambda item: item[0]):
+            for starts in ranges:
+                at = taken.find(0, starts.start, starts.stop)
+                while at >= 0:
+                    end = at - negative
+                    # Earlier tokens are as long or longer, so an overlapping one covers an end of this one.
+                    if not taken[end - 1]:
+                        taken[at:end] = b"\1" * (end - at)
+                        chosen.append((at, end, token))
+                    at = taken.find(0, at + 1, starts.stop)
         return sorted(chosen)
 
     def _everywhere(self, text: bytes) -> Iterator[Place]:
-        """The start and length of each token that occurs, including overlapping ones."""
+        """The start and length of each token that is no run and occurs, including overlapping ones."""
         for match in steps(self._starts.finditer(text)):
             at = match.start()
             for start in (text[at : at + 1], text[at : at + 2]):
@@ -71,3 +91,13 @@ class _Finder:
                     token = self._ids.get(text[at : at + length])
                     if token is not None and at + length <= len(text):
                         yield at, length, token
+
+
+def _is_run(text: bytes) -> bool:
+    """True if all bytes of a token are equal."""
+    return text == text[:1] * len(text)
+
+
+def _any_of(starts: Set[bytes]) -> bytes:
+    """A regular expression for one of some bytes."""
+    return b"[" + b"".join(re.escape(byte) for byte in sorted(starts)) + b"]" if starts else b"(?!)"

@@ -14,7 +14,7 @@ from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.cases.attention import blocks_of
 from rwkv_gpu.ops.batch import Batch
-from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
+from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, KVType, hadamard
 from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
@@ -222,6 +222,23 @@ def test_keys_and_values_in_blocks(fast_device, kind, size):
         how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_reduces": False}
         more = [(case.batch([(2, 130, 1)]), case.inputs(1, seed=7))] if step == 1 else []
         assert_same(case, fast_device, [*history(case, 130, step), *more], **how)
+
+
+def test_the_first_of_the_largest_numbers_gives_a_block_its_sign(fast_device):
+    """The rotation spreads a value of one dim evenly over its block, whose numbers then are equally large."""
+    case = Case(rope=Rope("neox", 64, 1e4), kind="q4", context=64)
+    inputs = case.inputs(40)
+    blocks = np.zeros_like(inputs["v"]).reshape(-1, BLOCK)
+    blocks[np.arange(len(blocks)), np.arange(len(blocks)) % BLOCK] = np.where(np.arange(len(blocks)) % 3, 3, -3)
+    inputs["v"] = blocks.reshape(inputs["v"].shape)
+    scales = np.unique(np.abs(hadamard(BLOCK) * 3)) / 8
+    assert len(scales) == 1
+    assert_same(case, fast_device, [(case.batch([(2, 0, 40)]), inputs)])
+    fmt = KV_FORMATS["q4"]
+    written = fmt.load(fmt.store(blocks[:, None]), BLOCK).reshape(blocks.shape) @ hadamard(BLOCK)
+    first = np.sign((blocks @ hadamard(BLOCK))[:, :1])
+    large = np.abs(written) > 7.5 * scales
+    assert (large == (np.sign(written) == first)).all()
 
 
 @pytest.mark.parametrize("option", list(OPTIONS)[:4])

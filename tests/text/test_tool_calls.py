@@ -184,6 +184,16 @@ def test_a_list_of_calls_and_older_forms_are_read():
     assert read(BY_NAME["llama3"], ['{"an": "object"}']) == ('{"an": "object"}', [])
 
 
+def test_calls_of_mistral_have_ids_or_none():
+    """Mistral Small 3.2 writes the id of a call between its name and its arguments."""
+    first, second = (
+        '[TOOL_CALLS]weather[CALL_ID]Rs4Fi9pQ1[ARGS]{"city": "Rome"}',
+        "[TOOL_CALLS]now[CALL_ID]000000000[ARGS]{}",
+    )
+    calls = read(BY_NAME["mistral"], [first + second])[1]
+    assert [(call.name, json.loads(call.arguments)) for call in calls] == [("weather", {"city": "Rome"}), ("now", {})]
+
+
 def test_arguments_in_other_notations_are_read_as_json():
     nested = {"a": [1, "x: {y}", None], "b": {"c d": True}}
     written = "[now(a=[1, 'x: {y}', None], b={'c d': true})]"

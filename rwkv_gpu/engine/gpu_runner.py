@@ -28,7 +28,7 @@ from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.parts import Crossing, Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.sampling import FROM_SLOT
-from ..ops.vocabulary import Choosing
+from ..ops.vocabulary import Choosing, Whole
 from .adapters import NO_ADAPTERS, Adapters, upload_factors
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
@@ -45,7 +45,7 @@ DRAFTED: dict[Output, Choosing] = {"draft plain": "plain", "draft any": "any"}  
 Brings = tuple[tuple[str, int], ...]  # names and widths of the further rows that a step brings
 # Size of a plan: rows, output rows, one row per sequence?, pages of a sequence, `shared_pages`, output, further rows,
 # and whether rows see all of their segment.
-Size = tuple[int, int, bool, int, bool, Output, Brings, bool]
+Size = tuple[int, int, bool, int, bool, Output, Brings, Whole]
 
 
 class GpuRunner(PartRunner):
@@ -278,7 +278,7 @@ class GpuRunner(PartRunner):
         shared_pages: bool,
         what: Output,
         brings: Brings = (),
-        whole: bool = False,
+        whole: Whole = "",
     ) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in (self._states | self._slot_rows).items()}
         from ..ops.recorder import Recorder  # imports all passes, which a model in numpy does not need

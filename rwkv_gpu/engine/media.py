@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..models.registry import Contents
 from ..ops.batch import Batch
 from ..ops.media import ANGLES, TEXT, cos_and_sin
-from ..ops.vocabulary import Attention, Rope, found
+from ..ops.vocabulary import Attention, Rope, Whole, found
 
 IMAGE = 1 << 62  # set in the ids of images
 Floats = npt.NDArray[np.float32]
@@ -46,8 +46,8 @@ class Eyes(Protocol):
     """Encodes images to rows of one language model."""
 
     @property
-    def whole(self) -> bool:
-        """True if rows of an image attend to all of it."""
+    def whole(self) -> Whole:
+        """Layers in which rows of an image attend to all of it."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -178,19 +178,20 @@ class Spans:
         return places
 
 
-def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], bool]:
-    """Returns the input rows of a step's images, by name; and True if the step reads an image that must be read whole.
+def given_rows(batch: Batch, chunks: Sequence[tuple[Spans, int, int]], eyes: Eyes) -> tuple[dict[str, Floats], Whole]:
+    """Returns the input rows of a step's images, by name; and the layers in which an image of the step sees all of it.
 
     `chunks` are the images of the sequence of each segment, and the tokens of the segment.
     """
     given: dict[str, Floats] = {}
-    whole, row = False, 0
+    whole: Whole = ""
+    row = 0
     for spans, start, end in chunks:
         for span in spans.spans:
             first, last = max(span.start, start), min(span.end, end)
             if first >= last:
                 continue
-            whole |= eyes.whole
+            whole = eyes.whole
             if not given:
                 given = {name: np.zeros((batch.rows, width), np.float32) for name, width in eyes.widths.items()}
                 given[TEXT] = np.ones((batch.rows, 1), np.float32)

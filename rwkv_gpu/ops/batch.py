@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.plan import LENGTHS
-from .vocabulary import PAGE
+from .vocabulary import PAGE, Whole
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
@@ -98,7 +98,7 @@ class Batch:
     outputs: tuple[int, ...]  # the rows whose logits are needed
     adapters: npt.NDArray[np.float32] | None = None  # weight of each adapter column for each row, [T, R]
     given: Given = field(default_factory=dict)  # further rows that the step brings, [T, n] each, by name
-    whole: bool = False  # whether rows see all of their segment: each is a single row, or a whole image
+    whole: Whole = ""  # layers in which rows see all of their segment: each is a single row, or a whole image
     rows: int = field(init=False)  # T
     single: bool = field(init=False)  # whether every sequence has one row, as in decode
 

@@ -72,6 +72,7 @@ class Elementwise:
 ELEMENTWISE: Mapping[str, Elementwise] = {
     "softcap": Elementwise(lambda x, cap: cap * np.tanh(x / cap), "dense/unary/softcap", ("NUMBER",)),
     "clamp": Elementwise(lambda x, limit: np.clip(x, -limit, limit), "dense/unary/clamp", ("NUMBER",)),
+    "clip": Elementwise(lambda x, low, high: np.clip(x, low, high), "dense/unary/clip", ("LOW", "HIGH")),
     "scale": Elementwise(lambda x, by: by * x, "dense/unary/scale", ("NUMBER",)),
     "swish": Elementwise(lambda x, by: x * sigmoid(by * x), "dense/unary/swish", ("NUMBER",)),
     "xielu": Elementwise(xielu, "dense/unary/xielu", ("POSITIVE", "NEGATIVE", "BETA", "LEAST")),

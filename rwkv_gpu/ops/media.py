@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import Attention, Cache, LayerNorm, Weight
+from .vocabulary import Attention, Cache, LayerNorm, Weight, Whole
 
 EMBEDDED, TEXT = "media", "text"  # embeddings, zeros for tokens; and 1 for a token, 0 for another row, [T, 1]
 ANGLES = "angles"  # of the rotation of each row, cosines and sines
@@ -20,21 +20,23 @@ NAMES = EMBEDDED, TEXT, ANGLES
 class MediaOps:
     """The vocabulary for a step that brings rows; passes other ops on to `ops`.
 
-    With `whole`, rows of an image see all of it.
+    `whole` says in which layers rows of an image see all of it.
     """
 
-    def __init__(self, ops: Any, given: Collection[str], *, whole: bool = False) -> None:
+    def __init__(self, ops: Any, given: Collection[str], *, whole: Whole = "") -> None:
         self._ops = ops
         self._given = given  # names
         self._whole = whole
+        self._embeds = True  # until the embeddings of tokens, which come first; other tables have row 0 for an image
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
     def embed(self, weight: Weight, ids: Any, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Any:
         g = self._ops
-        if EMBEDDED not in self._given:
+        if EMBEDDED not in self._given or not self._embeds:
             return g.embed(weight, ids, norm=norm, scale=scale)
+        self._embeds = False
         y = g.scale_rows(g.embed(weight, ids, scale=scale), g.given(TEXT), add=g.given(EMBEDDED))
         return y if norm is None else g.layer_norm(y, norm.weight, norm.bias, norm.eps)
 
@@ -44,9 +46,8 @@ class MediaOps:
     def attention(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> Any:
         if ANGLES in self._given and how.rope is not None:
             q, k, v, how = self._turned(q, k, v, cache, how)
-        if self._whole:
-            # It sees as many positions on both sides as the window has behind a query.
-            how = replace(how, causal=False, window=2 * (how.window - 1) if how.window else 0)
+        if self._whole == "all" or (self._whole and how.window):
+            how = replace(how, causal=False, ahead=True)
         return self._ops.attention(q, k, v, cache, how)
 
     def _turned(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> tuple[Any, Any, Any, Attention]:
@@ -66,7 +67,7 @@ class MediaOps:
         return q, k, v, replace(how, rope=None, norms=None)
 
 
-def with_media(g: Any, given: Collection[str], *, whole: bool = False) -> Any:
+def with_media(g: Any, given: Collection[str], *, whole: Whole = "") -> Any:
     """The vocabulary for a step that brings these rows; `g` itself if it brings none."""
     return MediaOps(g, given, whole=whole) if given or whole else g
 

@@ -81,6 +81,8 @@ def attend(
         seen = np.arange(past) <= here
         if how and how.window:
             seen &= np.arange(past) > here - how.window
+    elif how.ahead:
+        seen = np.arange(past) > here - (how.window or past)
     else:
         seen = np.abs(np.arange(past) - here) <= (how.window // 2 or past)
     if how and how.after_first:

@@ -546,9 +546,9 @@ class Reference(Ops[Array]):
         y[:, :, :kept] = old[:, :, :kept]
         return y.reshape(len(x), -1)
 
-    def turn(self, x: Array, angles: Array, heads: int, pairing: Pairing) -> Array:
-        half = angles.shape[1] // 2
-        cos, sin = angles[:, None, :half], angles[:, None, half:]
+    def turn(self, x: Array, angles: Array, heads: int, pairing: Pairing, parts: int = 1) -> Array:
+        by_head = np.tile(angles.reshape(len(x), parts, -1), (1, heads // parts, 1))
+        cos, sin = np.split(by_head, 2, axis=2)
         return turn_pairs(x.reshape(len(x), heads, -1), cos, sin, pairing).reshape(len(x), -1)
 
     def given(self, name: str) -> Array:

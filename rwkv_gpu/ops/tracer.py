@@ -413,8 +413,8 @@ class Tracer(Ops[Value]):
             self._append(nodes.FetchExperts(routing.experts, cache, slots))
         return Routing(self._fetched[routing.experts], routing.shares)
 
-    def turn(self, x: Value, angles: Value, heads: int, pairing: Pairing) -> Value:
-        return self._made(nodes.Turn(x, angles, heads, pairing, Value(x.shape)))
+    def turn(self, x: Value, angles: Value, heads: int, pairing: Pairing, parts: int = 1) -> Value:
+        return self._made(nodes.Turn(x, angles, heads, pairing, parts, Value(x.shape)))
 
     def given(self, name: str) -> Value:
         return self.graph.inputs[name]

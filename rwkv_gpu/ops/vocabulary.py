@@ -20,6 +20,7 @@ Scores = Literal["softmax", "sigmoid", "late_softmax"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # the number of each activation in shaders
 Pairing = Literal["normal", "neox"]
 Blocks = Literal["joined", "by_column", "mean"]
+Whole = Literal["", "all", "windows"]  # layers in which rows of an image see all of it: none, all, those with windows
 
 PAGE = 64  # positions in a page of the KV cache
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
@@ -257,6 +258,7 @@ class Attention:
     temperature: Temperature | LateTemperature | None = None
     after_first: bool = False  # whether queries do not see the first position, except the query there
     causal: bool = True  # if not, a query sees its whole text, which one step holds, half of the window on each side
+    ahead: bool = False  # if not causal: it sees all that follows it, and the window bounds only what comes before
     # Name of rows [T, 2] that a step brings: the first position that each query sees, and the one after the last. Both
     # never fall from row to row, and the step has one text. "": none; else it is not causal and has no window.
     bounds: str = ""
@@ -486,6 +488,10 @@ class Ops(Protocol[Tensor]):
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         """y = min(max(x, -limit), limit)"""
         return self._by_element("clamp", x, numbers=(limit,))
+
+    def clip(self, x: Tensor, low: float, high: float) -> Tensor:
+        """y = min(max(x, low), high)"""
+        return self._by_element("clip", x, numbers=(low, high))
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""
@@ -765,10 +771,11 @@ class Ops(Protocol[Tensor]):
         the slope of its head for each position between t and j: see `slopes` in ops/paged.py.
         """
 
-    def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing) -> Tensor:
+    def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing, parts: int = 1) -> Tensor:
         """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest stay.
 
-        Row t of angles [T, R] has the cosines of its R / 2 pairs, then their sines.
+        Row t of angles [T, parts · R] has the cosines of R / 2 pairs, then their sines, for each part; head h turns by
+        part h mod parts.
         """
 
     def given(self, name: str) -> Tensor:

@@ -338,9 +338,9 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# turn: y[t, h] = x[t, h], whose first R / 2 pairs are rotated by the angles of row t      one lane per element
+//# turn: y[t, h] = x[t, h], whose first R / 2 pairs are rotated by angles of row t, by h mod PARTS      one lane per element
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D], heads of N
-@group(0) @binding(2) var<storage, read> angles: array<f32>;    // [T, R]: cosines, then sines
+@group(0) @binding(2) var<storage, read> angles: array<f32>;    // [T, PARTS, R]: cosines, then sines
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
 
 const HALF = R / 2u;
@@ -358,7 +358,7 @@ fn run(group: u32, lane: u32) {
     }
     let is_first = n / APART % 2u == 0u;
     let pair = select(n / 2u, n % HALF, NEOX == 1u);
-    let at = i / D * R + pair;
+    let at = (i / D * PARTS + i % D / N % PARTS) * R + pair;
     let other = x[select(i - APART, i + APART, is_first)];
     y[i] = fma(x[i], angles[at], select(other, -other, is_first) * angles[at + HALF]);
 }
@@ -471,6 +471,9 @@ fn unary(x: f32) -> f32 { return activation(THEN, x); }
 
 //# unary/clamp: x within NUMBER on either side.
 fn unary(x: f32) -> f32 { return clamp(x, -NUMBER, NUMBER); }
+
+//# unary/clip
+fn unary(x: f32) -> f32 { return clamp(x, LOW, HIGH); }
 
 //# unary/scale
 fn unary(x: f32) -> f32 { return NUMBER * x; }

@@ -22,7 +22,7 @@ from ..ops.batch import Batch
 from ..ops.media import EMBEDDED
 from ..ops.vocabulary import PAGE
 from .pixels import Picture, patches_of
-from .positions import in_blocks, in_windows, learned, plane_angles
+from .positions import by_axis, in_blocks, in_windows, learned, plane_angles
 from .projector import Vision, vision_of
 from .sizes import Size
 from .towers import ANGLES, PATCHES, POSITIONS, WINDOWS, Tower
@@ -143,9 +143,9 @@ class Encoder:
         vision, patches = self.vision, patches_of(tile, self.vision.preparation)
         count = len(patches)
         places = in_blocks(image.grid, vision.preparation.merge)
-        given = {PATCHES: patches}
+        given = {PATCHES: 2 * patches - 1 if vision.family.centred else patches}
         if vision.table is not None:
-            given[POSITIONS] = learned(vision.table, image.grid, places, vision.family.between)
+            given[POSITIONS] = self._positions(vision.table, image.grid, places)
         if vision.summary is not None:  # a further row without pixels
             given = {
                 PATCHES: np.pad(patches, ((0, 1), (0, 0))),
@@ -165,6 +165,11 @@ class Encoder:
         finally:
             runner.store.forget(0)
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
+
+    def _positions(self, table: Floats, grid: Size, places: npt.NDArray[np.int64]) -> Floats:
+        """Learned positions of patches."""
+        family = self.vision.family
+        return by_axis(table, places) if family.axes else learned(table, grid, places, family.between)
 
     def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
         """Rows by window, with those that each sees; and the first row of every block."""

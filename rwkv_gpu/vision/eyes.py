@@ -13,6 +13,7 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Contents
 from ..ops.media import EMBEDDED
+from ..ops.vocabulary import Whole
 from .encoder import Encoder, Image
 from .projector import Vision, read_vision
 from .projector_names import is_projector, ranked
@@ -30,9 +31,9 @@ class ModelEyes:
     angles: PlaneRope | None
 
     @property
-    def whole(self) -> bool:
-        """True if rows of an image attend to all of it."""
-        return self.encoder.vision.family.whole
+    def whole(self) -> Whole:
+        """Layers in which rows of an image attend to all of it."""
+        return self.encoder.vision.whole
 
     @property
     def widths(self) -> Mapping[str, int]:

@@ -3,9 +3,17 @@
 from dataclasses import replace
 
 from ..ops.vocabulary import HeadRows, LayerNorm, Rms
+from .family import Family
 from .tiles import any_shape, best_shape, closest_shape, longest_side
-from .tower_file import Family, TowerFile
-from .towers import JoinedProjector, LinearProjector, MergedProjector, PooledProjector, Projector
+from .tower_file import TowerFile
+from .towers import (
+    JoinedProjector,
+    LinearProjector,
+    MergedProjector,
+    PooledProjector,
+    Projector,
+    ScaledProjector,
+)
 
 SCALE = "clip.vision.projector.scale_factor"
 BREAK = "v.token_embd.img_break"
@@ -17,6 +25,13 @@ def _gemma3(source: TowerFile) -> Projector:
     out = tensors.dimension(name, 1)
     norm = Rms(tensors.take("mm.soft_emb_norm.weight", width), source.eps)
     return PooledProjector(source.block, norm, tensors.slice_heads("mm.input_projection", name, rows, out))
+
+
+def _gemma4(source: TowerFile) -> Projector:
+    name, find = "mm.input_projection.weight", source.tensors.find
+    matrix = source.tensors.take(name, source.tensors.dimension(name, 0), source.width)
+    shift, scale = (find(f"v.std_{which}", source.width) for which in ("bias", "scale"))
+    return ScaledProjector(source.block, shift, scale, source.eps, matrix)
 
 
 def _qwen(source: TowerFile) -> Projector:
@@ -61,7 +76,12 @@ QWEN = Family(
 FAMILIES: dict[str, Family] = {
     "gemma3": Family(
         _gemma3, "bilinear", "<start_of_image>", "<end_of_image>", merge=4,
-        merge_key=SCALE, whole=True, swaps=True,
+        merge_key=SCALE, whole="all", swaps=True,
+    ),
+    "gemma4v": Family(
+        _gemma4, "bicubic", "<|image>", "<image|>", norm="rms", tokens=(70, 1120), merge=3, merge_key=SCALE,
+        plane="apart", pairing="neox", head_norms=True, axes=True, centred=True, whole="windows",
+        causal_widths=(1536, 2560),
     ),
     "qwen2vl_merger": replace(QWEN, swaps=True),
     "qwen2.5vl_merger": replace(QWEN, norm="rms", windows=True, swaps=True),

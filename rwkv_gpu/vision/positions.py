@@ -5,13 +5,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import BadInput
 from ..ops.media import cos_and_sin
 from .sizes import Size
 
 Array = npt.NDArray[Any]
-Plane = Literal["halves", "alternate"]
+Plane = Literal["halves", "alternate", "apart"]
 Between = Literal["corners", "smooth"]
 BASE = 10000.0
+BASE_APART = 100.0
 
 
 def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
@@ -42,6 +44,14 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
     return chosen
 
 
+def by_axis(tables: Array, places: Array) -> npt.NDArray[np.float32]:
+    """Rows of a table of columns, plus rows of one of rows; tables [2, n, D]."""
+    if places.max(initial=0) >= tables.shape[1]:
+        raise BadInput(f"an image has more than {tables.shape[1]:,} patches on a side, the limit of this model; cut it")
+    chosen: npt.NDArray[np.float32] = tables[0][places[:, 1]] + tables[1][places[:, 0]]
+    return chosen
+
+
 def _between(rows: Array, count: int) -> Array:
     """Rows interpolated linearly to another number of them; the first and the last stay."""
     if len(rows) == count:
@@ -67,9 +77,13 @@ def _smoothed(rows: Array, count: int) -> Array:
 def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32]:
     """Angles of the pairs of a head: half of the pairs turn by the row, the others by the column. [T, size]
 
-    In `halves` both use the same frequencies; in `alternate` rows have the even ones and columns the odd ones.
+    In `halves` both use the same frequencies; in `alternate` rows have the even ones and columns the odd ones. In
+    `apart` the first half of a head turns by the column, the other by the row, each by angles of its own.
     """
     pairs = size // 4
+    if how == "apart":
+        frequencies = BASE_APART ** (-4 * np.arange(pairs) / size)
+        return np.concatenate([cos_and_sin(places[:, axis : axis + 1] * frequencies) for axis in (1, 0)], axis=1)
     exponents = -4 * np.arange(pairs) / size
     of_rows = BASE**exponents
     of_columns = of_rows * (BASE ** (-2 / size) if how == "alternate" else 1)

@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from ..errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Whole
 from .families import BREAK, FAMILIES
+from .family import Family
 from .sizes import Preparation, Size, grids
 from .tiles import MOST_TILES, any_shape, longest_side
-from .tower_file import Family, TowerFile
+from .tower_file import TowerFile
 from .towers import Tower
 
 ARCHITECTURE = "clip"
@@ -45,9 +47,14 @@ class Vision:
         return len(self.tower.taps)
 
     @property
+    def whole(self) -> Whole:
+        """Layers of the language model in which rows of an image see all of it."""
+        return "" if self.width in self.family.causal_widths else self.family.whole
+
+    @property
     def least_rows(self) -> int:
         """Rows that one step must hold: an image, if its rows see all of it."""
-        return self.preparation.most_patches // self.preparation.merge**2 if self.family.whole else 0
+        return self.preparation.most_patches // self.preparation.merge**2 if self.whole else 0
 
     @property
     def head_size(self) -> int:
@@ -173,7 +180,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
             raise BadFile(f"{source.file.path}: deepstack rows have {tap.width} numbers, expected {out}")
     most = preparation.most_patches + (SUMMARY in tensors)
     return (
-        Tower(tuple(tensors.taken), patches, bias, layers, *ends, projector, most, learned, taps),
+        Tower(tuple(tensors.taken), patches, bias, layers, *ends, projector, most, learned, taps, source.clips),
         out,
     )
 
@@ -182,6 +189,12 @@ def _table(source: TowerFile, preparation: Preparation) -> npt.NDArray[np.float3
     """Learned positions, for a square of patches."""
     if POSITIONS not in source.tensors:
         return None
+    if source.family.axes:
+        source.tensors.skip(POSITIONS)
+        tables = source.file.values(source.file.tensors[POSITIONS])
+        if tables.ndim != 3 or tables.shape[::2] != (2, source.width):
+            raise source.tensors.bad(f"tensor '{POSITIONS}'", f"{list(tables.shape)}", f"[2, n, {source.width}]")
+        return tables
     count = source.tensors.dimension(POSITIONS, 0)
     first = int(SUMMARY in source.tensors)
     side = round((count - first) ** 0.5)

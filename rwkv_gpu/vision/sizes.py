@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..errors import BadInput
+
 Filter = Literal["bilinear", "bicubic", "lanczos"]
 F = np.float32
 
@@ -41,7 +43,14 @@ class Preparation:
 
     def target(self, image: Size) -> Size:
         """The size of an image in one piece."""
-        return Size(self.side, self.side) if self.side else fitted(image, self.step, self.least, self.most)
+        if self.side:
+            return Size(self.side, self.side)
+        size = fitted(image, self.step, self.least, self.most)
+        if size.width * size.height > self.most_patches * self.patch**2:
+            raise BadInput(
+                f"an image of {image.width:,} x {image.height:,} pixels is too narrow for this model; cut it"
+            )
+        return size
 
     def tiled(self, image: Size) -> Size:
         """The size that tiles cut from an image; 0 x 0 if it has none.
@@ -63,11 +72,12 @@ class Preparation:
 
     @property
     def most_patches(self) -> int:
-        """Maximum patches of an image. A very long one can exceed the limit by its shorter side, one block."""
+        """Maximum patches of an image. A long one can exceed the limit where its shorter side is one block."""
         if self.side:
             return (self.side // self.patch) ** 2
-        whole = max(self.most, self.least) // self.patch**2 + 2 * self.merge * LONGEST // self.patch
-        return max(whole, (self.tile_side // self.patch) ** 2)
+        grown = (self.least * LONGEST) ** 0.5 / self.step  # blocks of the longer side of the longest small image
+        blocks = max(self.most // self.step**2, LONGEST // self.step + 1, self.least // self.step**2 + int(grown) + 2)
+        return max(blocks * self.merge**2, (self.tile_side // self.patch) ** 2)
 
 
 LONGEST = 1 << 14  # pixels of a side of an image, at most

@@ -1,9 +1,8 @@
 """A projector file while it is read: its sizes, and the tensors of the layers of its tower, by type of projector."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,47 +11,14 @@ from ..gguf.file import GGUFFile
 from ..models.dense import take_biases, take_gates, take_qkv, take_qkv_biases
 from ..models.tensors import EPS, Tensors
 from ..models.transformer import LARGEST_HEAD, FeedForward, Output, stored_size
-from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, LayerNorm, Pairing, Rms, Weight
-from .pixels import Picture
-from .positions import Between, Plane
-from .sizes import Filter, Preparation
-from .tiles import Cut, uncut
+from ..ops.vocabulary import Activation, AnyNorm, Attention, Cache, HeadNorms, LayerNorm, Rms, Weight
+from .clipped import clips_of
+from .family import Family
 from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projector
 
 QUICK = 1.702  # of the quick form of GELU
 WINDOW = 112  # pixels of the side of a window; no file says it
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
-
-
-@dataclass(frozen=True)
-class Family:
-    """In what one type of projector differs from others."""
-
-    read: "Callable[[TowerFile], Projector]"
-    resampling: Filter
-    begin: str = ""  # text before an image
-    end: str = ""  # and after it
-    norm: Literal["layer", "rms"] = "layer"
-    frames: int = 1  # matrices of patches: two where a video has two frames for each
-    tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
-    merge: int = 1  # patches on a side of a block
-    merge_key: str = "clip.vision.spatial_merge_size"
-    cut: Callable[[Picture, Preparation], Cut] = uncut  # how an image becomes what the tower reads
-    tiles: tuple[int, int] = (0, 0)  # default for the fewest and most tiles of a larger image
-    tile_side: int = 0  # pixels of the side of a tile; 0: that of an image
-    border: tuple[int, int, int] = (0, 0, 0)  # color around an image whose shape differs
-    tile: str = ""  # text before the tile of a {row} and {column}; empty: rows of all tiles follow each other
-    row_end: str = ""  # the same between two rows of tiles
-    overview: tuple[str, str] = ("", "")  # the same around all of the image, if there are tiles
-    windows: bool = False  # whether most layers attend within windows
-    whole: bool = False  # whether tokens of an image see all of it
-    between: Between = "corners"  # how learned positions are interpolated
-    plane: Plane | None = None  # how patches turn; None does not
-    pairing: Pairing = "normal"
-    unused: int = 0  # last layers of the file that the tower does not have
-    drops_first: bool = False  # whether a class embedding, the last row, stands for the first patch
-    swaps: bool = False  # whether old files have the names of up and down swapped
-    grid_positions: bool = False  # whether the language model has rows and columns as positions
 
 
 class TowerFile:
@@ -70,6 +36,7 @@ class TowerFile:
         self._as_matrices()
         self.tensors = Tensors(file)
         self._leave_out_unused()
+        self.clips = clips_of(file, self.tensors)
         self.tensors.check_divides("clip.vision.attention.head_count", self.heads, self.width, "numbers of a row")
 
     def _leave_out_unused(self) -> None:
@@ -140,9 +107,8 @@ class TowerFile:
         if size > LARGEST_HEAD or size % 2:
             raise UnsupportedModel(f"{self.file.path}: heads of size {size} are not supported")
         stored = stored_size(size)
-        how = Attention(
-            self.heads, None, scale=size**-0.5, causal=False, head=size if stored != size else 0
-        )  # every patch sees all of them
+        scale = 1.0 if self.family.head_norms else size**-0.5
+        how = Attention(self.heads, None, scale, causal=False, head=size if stored != size else 0)
         cache = Cache(CACHE, self.heads, stored)
         windowed = replace(how, bounds=WINDOWS)
         hows = [how if (i + 1) % self.pattern == 0 else windowed for i in range(self.count)]
@@ -163,12 +129,29 @@ class TowerFile:
             self.norm(f"v.blk.{i}.ln1"),
             take_qkv(tensors, at, (width,) * 3, width),
             take_qkv_biases(tensors, at, (width,) * 3),
-            Output(tensors.take(f"{at}_out.weight", width, width), tensors.find(f"{at}_out.bias", width)),
+            Output(
+                tensors.take(f"{at}_out.weight", width, width),
+                tensors.find(f"{at}_out.bias", width),
+                self._after(i, "attn"),
+            ),
             cache,
             how,
             size,
             pairing,
+            2 if self.family.plane == "apart" else 1,
+            self._head_norms(at, size),
         )
+
+    def _head_norms(self, at: str, size: int) -> HeadNorms | None:
+        if not self.family.head_norms:
+            return None
+        q, k = (self.tensors.take(f"{at}_{name}_norm.weight", size) for name in "qk")
+        return HeadNorms(self.eps, q, k, v=True)
+
+    def _after(self, i: int, branch: str) -> Rms | None:
+        """The norm after a branch of a layer, if the file has one."""
+        weight = self.tensors.find(f"v.blk.{i}.{branch}_post_norm.weight", self.width)
+        return None if weight is None else Rms(weight, self.eps)
 
     def _feed(self, i: int) -> FeedForward:
         at, tensors, width = f"v.blk.{i}.ffn", self.tensors, self.width
@@ -182,10 +165,15 @@ class TowerFile:
         if f"{at}_gate.weight" in tensors:
             if self._activation() == "none":
                 raise UnsupportedModel(f"{self.file.path}: gates with the quick form of GELU are not supported")
-            gates, biases = take_gates(tensors, at, inner, width), take_biases(tensors, at, inner, ("gate", "up"))
+            biases = take_biases(tensors, at, inner, ("gate", "up"))
+            if self.clips:
+                gates = tuple(tensors.take(f"{at}_{name}.weight", inner, width) for name in ("gate", "up"))
+            else:
+                gates = take_gates(tensors, at, inner, width)
         else:
             gates, biases = tensors.take(f"{up}.weight", inner, width), (tensors.find(f"{up}.bias", inner),)
-        branch = Output(tensors.take(f"{down}.weight", width, inner), tensors.find(f"{down}.bias", width))
+        matrix, bias = tensors.take(f"{down}.weight", width, inner), tensors.find(f"{down}.bias", width)
+        branch = Output(matrix, bias, self._after(i, "ffn"))
         return FeedForward(self.norm(f"v.blk.{i}.ln2"), gates, self._activation(), branch, biases)
 
     def _activation(self) -> Activation:

@@ -16,6 +16,7 @@ from ..ops.vocabulary import (
     AnyNorm,
     Attention,
     Cache,
+    HeadNorms,
     LayerNorm,
     Ops,
     Pairing,
@@ -24,6 +25,7 @@ from ..ops.vocabulary import (
     Tensor,
     Weight,
 )
+from .clipped import Clips, with_clips
 
 PATCHES, POSITIONS, ANGLES = "patches", "positions", "angles"  # rows of a step
 WINDOWS = "windows"  # the same: the patches that each sees in layers with windows
@@ -47,6 +49,8 @@ class PatchAttention:
     how: Attention
     size: int  # of a head
     pairing: Pairing | None = None  # of the rotation; None does not turn
+    turned_parts: int = 1  # of a head, each of which turns by angles of its own
+    norms: HeadNorms | None = None  # of each head, before it turns
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class Tower:
     context: int  # maximum patches of an image
     learned_positions: bool
     taps: Mapping[int, Projector] = field(default_factory=dict)  # by layer: projectors of deepstack rows
+    clips: Clips = field(default_factory=dict)
 
     @property
     def vocabulary(self) -> int:
@@ -119,6 +124,7 @@ class Tower:
 
     def features(self, g: Ops[Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - patches have no ids
         """Rows of the language model by name: in place of embeddings, and those added after layers, [R, D] each"""
+        g = with_clips(g, self.clips)
         patches = g.given(PATCHES)
         x = g.linear(patches, self.patches[0], bias=self.patch_bias)
         for weight in self.patches[1:]:
@@ -143,9 +149,13 @@ class Tower:
 def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight | None = None) -> Tensor:
     """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x), over the patches that each sees"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
+    heads, norms = p.how.heads, p.norms
+    if norms is not None:
+        q, k = (g.group_rms_norm(y, weight, heads, norms.eps) for y, weight in ((q, norms.q), (k, norms.k)))
+        v = g.group_rms_norm(v, None, heads, norms.eps) if norms.v else v
     if p.pairing is not None:
-        angles = g.given(ANGLES)
-        q, k = (g.turn(y, angles, p.how.heads, p.pairing) for y in (q, k))
+        angles, parts = g.given(ANGLES), p.turned_parts
+        q, k = (g.turn(y, angles, heads * parts, p.pairing, parts) for y in (q, k))
     return added(g, p.output, attend(g, q, k, v, p.cache, p.how, p.size), x, scale)
 
 
@@ -225,3 +235,24 @@ class LinearProjector(Projector):
 
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
         return g.linear(g.pick_blocks(x, self.count, "joined"), self.matrix)
+
+
+@dataclass(frozen=True)
+class ScaledProjector(Projector):
+    """Gemma 4: the mean of a block times the root of its width, perhaps shifted and scaled, normed, and one matrix."""
+
+    count: int
+    shift: Weight | None
+    scale: Weight | None
+    eps: float
+    matrix: Weight  # [D, K]
+
+    @property
+    def width(self) -> int:
+        return self.matrix.shape[0]
+
+    def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
+        x = g.scale(g.pick_blocks(x, self.count, "mean"), self.matrix.shape[1] ** 0.5)
+        if self.shift is not None and self.scale is not None:
+            x = g.scale_columns(g.scale(g.shift_columns(g.scale(x, -1.0), self.shift), -1.0), self.scale)
+        return g.linear(g.rms_norm(x, None, self.eps), self.matrix)

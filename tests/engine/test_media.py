@@ -24,7 +24,7 @@ class Picture:
 FLAT, PLANE, LAST = Picture(3, 3, 0, b"flat"), Picture(6, 3, 3, b"plane"), Picture(2, 1, 2, b"last")
 LAYOUT = [None, FLAT, None, None, PLANE, LAST, None]  # a token of text, or an image
 EYES = SimpleNamespace(
-    whole=True,
+    whole="all",
     widths={"rows": WIDTH},
     angles=None,
     rows=lambda image, salt: {
@@ -111,7 +111,7 @@ def test_a_step_brings_the_rows_of_its_images(before):
         batch = SimpleNamespace(rows=before + end - start)
         given, whole = given_rows(batch, [(Spans(), 5, 5 + before), (spans(salt=9), start, end)], EYES)
         here = labels()[start:end]
-        assert whole == any(here) == bool(given)
+        assert bool(whole) == any(here) == bool(given)
         if given:
             rows = [EYES.rows(one[0], 9)["rows"][one[1]] if one else np.zeros(WIDTH) for one in here]
             assert np.array_equal(given["rows"], [*np.zeros((before, WIDTH)), *rows])

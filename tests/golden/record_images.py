@@ -205,6 +205,27 @@ def idefics3(out: int, *, longest: bool) -> tuple[Tensors, Keys]:
     } | ({"clip.vision.preproc_image_size": 48} if longest else {})  # fmt: skip
 
 
+def gemma4v(out: int) -> tuple[Tensors, Keys]:
+    g, width, inner, side, patch = Source(9), 16, 24, 48, 4
+    t = layers(g, width, inner, 2, biases=False)
+    for i in range(2):
+        at = f"v.blk.{i}"
+        t |= {f"{at}.attn_{name}_norm.weight": g.vector(8, 1) for name in "qk"}
+        t |= {f"{at}.{name}_post_norm.weight": g.vector(width, 1) for name in ("attn", "ffn")}
+    t |= {
+        "v.patch_embd.weight": g.matrix(width, 3, patch, patch),
+        "v.position_embd.weight": g.matrix(2, 80, width, gain=9), "v.std_bias": g.vector(width),
+        "v.std_scale": g.vector(width, 1), "mm.input_projection.weight": g.matrix(out, width, gain=3),
+    }  # fmt: skip
+    for name in ("v.blk.0.attn_q", "v.blk.0.ffn_gate", "v.blk.1.attn_out", "v.blk.1.ffn_down"):
+        bounds = {"input_min": -1.0, "input_max": 1.2, "output_min": -0.9, "output_max": 0.8}
+        t |= {f"{name}.{key}": np.array([bound], np.float32) for key, bound in bounds.items()}
+    return t, keys("gemma4v", width, inner, 2, 2, side, patch, out) | {
+        "clip.use_gelu": True, "clip.vision.projector.scale_factor": 3,
+        "clip.vision.image_mean": [0.0, 0.0, 0.0], "clip.vision.image_std": [1.0, 1.0, 1.0],
+    }  # fmt: skip
+
+
 def llava(out: int, *, clip: bool) -> tuple[Tensors, Keys]:
     g, width, inner, side, patch = Source(8), 16, 24, 24, 4
     t = layers(g, width, inner, 3, biases=True)
@@ -254,6 +275,7 @@ MODELS: dict[str, tuple[str, Callable[[int], tuple[Tensors, Keys]], Keys]] = {
     "qwen25vl": ("tiny-qwen2vl", lambda out: qwen2vl(out, windows=True), {}),
     "mistral3": ("tiny-mistral3", pixtral, {}),
     "internvl": ("tiny-qwen2", internvl, {}),
+    "gemma4v": ("tiny-gemma4", gemma4v, {}),
     "llava": ("quiet-llama", lambda out: llava(out, clip=True), {}),
     "llavanext": ("quiet-llama", lambda out: llava(out, clip=False), {}),
 }

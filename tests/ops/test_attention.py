@@ -209,6 +209,7 @@ OPTIONS = {
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
     "both sides": lambda how, _: replace(how, causal=False),
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0, rope=None),
+    "ahead": lambda how, _: replace(how, causal=False, ahead=True),
     "bounded": lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 
@@ -266,7 +267,9 @@ def test_options_on_a_device_of_few_buffers(device):
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize(("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0)])
+@pytest.mark.parametrize(
+    ("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0), ("ahead", 25)]
+)
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
     """A step has whole texts of different lengths, a few rows with many pages, and texts of one token."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
@@ -124,6 +124,21 @@ def test_tiles_of_every_shape_are_within_their_limits():
         assert (max(shape) > 24) == (2 <= count <= 6), (shape, cut)
         assert cut.width % 24 == cut.height % 24 == 0
     assert how.tiled(Size(24, 24)) == (0, 0)
+
+
+def test_no_image_has_more_patches_than_its_tower_holds():
+    rng = np.random.default_rng(1)
+    sizes = [Size(*(int(side) for side in np.exp(rng.uniform(0, 9.7, 2)))) for _ in range(500)]
+    longs = [Size(LONGEST, side) for side in (1, 2, 3, 5, 9, 17, 30, 50, 120, 300, LONGEST)]
+    for name in ("qwen3vl", "qwen25vl", "lfm2", "gemma4v", "mistral3"):
+        how = golden(name)[0].preparation
+        for size in (*sizes, *longs, *(Size(b, a) for a, b in longs)):
+            try:
+                grid = how.grid(how.target(size))
+            except BadInput:
+                assert max(size) > 500 * min(size)
+                continue
+            assert grid.width * grid.height <= how.most_patches, (name, size)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ OPTIONS: dict[str, Option] = {
 BOTH_SIDES: dict[str, Option] = {
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0),
     "both sides of a window": lambda how, _: replace(how, causal=False, window=24),
+    "behind a window, and ahead": lambda how, _: replace(how, causal=False, ahead=True, window=24),
     BOUNDED: lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
 

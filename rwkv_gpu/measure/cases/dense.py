@@ -80,6 +80,7 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     )  # fmt: skip
     yield Trial("xielu", "", "map", tuning, lambda g, _, x: g.xielu(x, how), {"x": 3 * x}, allowed=EXACT.result)
     yield Trial("clamp", "", "map", tuning, lambda g, _, x: g.clamp(x, 0.5), {"x": x}, allowed=EXACT.result)
+    yield Trial("clip", "", "map", tuning, lambda g, _, x: g.clip(x, -0.5, 0.25), {"x": x}, allowed=EXACT.result)
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
     for size in (20, 32):
@@ -92,6 +93,10 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "turn", pairing, "map", tuning, lambda g, _, x, angles, pairing=pairing: g.turn(x, angles, 3, pairing),
             {"x": normal(3, 72), "angles": normal(3, 16, seed=1)}, allowed=EXACT.result,
         )  # fmt: skip
+    yield Trial(
+        "turn", "by halves of heads", "map", tuning, lambda g, _, x, angles: g.turn(x, angles, 6, "neox", 2),
+        {"x": normal(3, 72), "angles": normal(3, 24, seed=1)}, allowed=EXACT.result,
+    )  # fmt: skip
     cache, keys = Cache("kv", 1, 8), np.zeros((4, PAGE, 1, 8), np.float32)
     placed = Past(Batch.of([(0, 70, [0, 0, 0])]).placed({0: [2, 1]}), {}, {"kv": (keys, keys)}, "f32")
     yield Trial(

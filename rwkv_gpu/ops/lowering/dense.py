@@ -168,7 +168,8 @@ def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
 def turn(to: Lowering, node: Node, op: Turn) -> None:
     width, lanes = op.x.shape[1], to.tuning.lanes.map_lanes
     constants: dict[str, Constant] = {
-        "D": width, "N": width // op.heads, "R": op.angles.shape[1], "NEOX": int(op.pairing == "neox"), "WG": lanes,
+        "D": width, "N": width // op.heads, "R": op.angles.shape[1] // op.parts, "PARTS": op.parts,
+        "NEOX": int(op.pairing == "neox"), "WG": lanes,
     }  # fmt: skip
     operands: dict[str, Operand] = {"x": op.x, "angles": op.angles, "y": op.y}
     groups = -(-node.rows * width // lanes)

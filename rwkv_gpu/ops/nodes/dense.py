@@ -124,12 +124,13 @@ class Spread(Op):
 
 @dataclass(frozen=True)
 class Turn(Op):
-    """y[t, h]: the first pairs of a head rotated by the angles of row t"""
+    """y[t, h]: the first pairs of a head rotated by angles of row t"""
 
     x: Value
-    angles: Value  # [T, R]: cosines, then sines
+    angles: Value  # [T, parts · R]: cosines, then sines, of each part
     heads: int
     pairing: Pairing
+    parts: int  # head h turns by part h mod parts
     y: Value
 
 

@@ -8,6 +8,15 @@ fn last_seen(_segment: u32, position: u32) -> u32 { return position; }
 
 fn sees(query: vec4u, key: u32, _end: u32) -> vec4<bool> { return (vec4u(key) <= query) & (vec4u(key) >= min(query, vec4u(1u))); }
 
+//# ahead: A query sees the last WINDOW positions, and all that follow it in the text.
+// needs attention/blocks_of_segments: end_of
+fn first_seen(position: u32) -> u32 { return position - min(position, WINDOW - 1u); }
+
+// The last position that a row sees: all rows of its text are in this step.
+fn last_seen(segment: u32, _position: u32) -> u32 { return end_of(segment) - 1u; }
+
+fn sees(query: vec4u, key: u32, end: u32) -> vec4<bool> { return (vec4u(key + WINDOW) > query) & vec4<bool>(key < end); }
+
 //# bounded: A query sees the positions from the first to the second of its bounds. The step has one sequence, from position 0 on.
 @group(0) @binding(10) var<storage, read> bounds: array<vec2f>;         // [T]
 

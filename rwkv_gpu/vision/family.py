@@ -1,0 +1,47 @@
+"""A type of projectors: in what it differs from others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..ops.vocabulary import Pairing, Whole
+from .pixels import Picture
+from .positions import Between, Plane
+from .sizes import Filter, Preparation
+from .tiles import Cut, uncut
+from .towers import Projector
+
+
+@dataclass(frozen=True)
+class Family:
+    """In what one type of projector differs from others."""
+
+    read: Callable[[Any], Projector]  # from a `TowerFile`
+    resampling: Filter
+    begin: str = ""  # text before an image
+    end: str = ""  # and after it
+    norm: Literal["layer", "rms"] = "layer"
+    frames: int = 1  # matrices of patches: two where a video has two frames for each
+    tokens: tuple[int, int] = (0, 0)  # fewest and most of an image; 0: every image has the file's size
+    merge: int = 1  # patches on a side of a block
+    merge_key: str = "clip.vision.spatial_merge_size"
+    cut: Callable[[Picture, Preparation], Cut] = uncut  # how an image becomes what the tower reads
+    tiles: tuple[int, int] = (0, 0)  # default for the fewest and most tiles of a larger image
+    tile_side: int = 0  # pixels of the side of a tile; 0: that of an image
+    border: tuple[int, int, int] = (0, 0, 0)  # color around an image whose shape differs
+    tile: str = ""  # text before the tile of a {row} and {column}; empty: rows of all tiles follow each other
+    row_end: str = ""  # the same between two rows of tiles
+    overview: tuple[str, str] = ("", "")  # the same around all of the image, if there are tiles
+    windows: bool = False  # whether most layers attend within windows
+    whole: Whole = ""  # layers of the language model in which tokens of an image see all of it
+    causal_widths: tuple[int, ...] = ()  # of language models where they do not
+    head_norms: bool = False  # whether heads of q, k and v are normed, and scores are not scaled
+    axes: bool = False  # whether learned positions are tables of columns and of rows, which are added
+    centred: bool = False  # whether patches are doubled, less 1
+    between: Between = "corners"  # how learned positions are interpolated
+    plane: Plane | None = None  # how patches turn; None does not
+    pairing: Pairing = "normal"
+    unused: int = 0  # last layers of the file that the tower does not have
+    drops_first: bool = False  # whether a class embedding, the last row, stands for the first patch
+    swaps: bool = False  # whether old files have the names of up and down swapped
+    grid_positions: bool = False  # whether the language model has rows and columns as positions

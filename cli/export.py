@@ -52,10 +52,11 @@ def command(
         manifest = write(file, Path(target), _digest(file), context)
     written = Path(target) if single_file else Path(target) / ("index.html" if kind == "web" else MANIFEST)
     data = sum(one["bytes"] for one in manifest["shards"])
-    needs = manifest["needs"]
+    variants = manifest["variants"]
+    needs, most = variants[-1]["wgsl"], max(one["bytes"] for one in variants)
     echo_text(f"{written}: {len(manifest['shaders'])} shaders, {sized(data)} of weights", err=True)
-    extensions = f" with {', '.join(needs['wgsl'])}" if needs["wgsl"] else ""
-    echo_text(f"runs on: any WebGPU device{extensions}; takes {sized(needs['bytes'])} of its memory", err=True)
+    extensions = f" with {', '.join(needs)}" if needs else ""
+    echo_text(f"runs on: any WebGPU device{extensions}, faster with subgroups; takes {sized(most)} of memory", err=True)
     if kind == "web" and not single_file:
         echo_text(f"try it: python3 -m http.server --directory {target}", err=True)
 

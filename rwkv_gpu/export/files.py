@@ -12,7 +12,6 @@ from typing import Any
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
-from ..gpu.shader import COMMENT
 from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
 from ..text.tokenizer import load_tokenizer
@@ -24,6 +23,7 @@ FORMAT = 1  # of the manifest; `FORMAT` in web/engine.js
 SHARD = 64 << 20  # bytes of a shard at most
 MANIFEST = "model.json"
 LEFT = re.compile(r"shard-\d{3,}-[0-9a-f]{12}\.bin|\.shard-.*\.bin\.saving-[0-9a-f]{16}")  # shards, and unfinished ones
+PART = re.compile(r"(?:^|(?<=\n))(?=\S).*?(?:\Z|(?=\n(?:@|fn|const|var|struct|alias|override)\b)\n)", re.DOTALL)
 # The library: rwkv-gpu.js, and what it imports.
 SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js")
 
@@ -74,6 +74,8 @@ def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[
         name = f"shard-{number:03}-{digest_of[:12]}.bin"
         write(name, data)
         shards.append({"file": name, "bytes": len(data), "sha256": digest_of})
+    texts: dict[str, int] = {}
+    shaders = [{**one, "source": _parts(one["source"], texts)} for one in recorded.shaders]
     return {
         "kind": "rwkv-gpu export",
         "format": FORMAT,
@@ -85,16 +87,16 @@ def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[
             "vocabulary": model.vocabulary,
             "context": recorded.config.context,
         },
-        "needs": {"wgsl": recorded.extensions(), "bytes": sum(one.nbytes for one in recorded.buffers)},
         "tokenizer": words,
         "chat": chat,
         "buffers": _buffers(recorded),
         "shards": shards,
-        "shaders": [{**one, "source": COMMENT.sub("", one["source"])} for one in recorded.shaders],
+        "texts": list(texts),
+        "shaders": shaders,
         "states": recorded.states,
         "caches": recorded.caches,
         "sampler": recorded.sampler,
-        "plans": recorded.plans,
+        "variants": [{"bytes": _memory(recorded, one), **one} for one in recorded.variants],
     }
 
 
@@ -108,6 +110,12 @@ def _name(file: GGUFFile) -> str:
     return name if isinstance(name, str) and name else Path(file.path).stem
 
 
+def _parts(source: str, texts: dict[str, int]) -> list[int]:
+    """A shader as numbers of texts, which shaders share. Each text begins with an unindented line."""
+    lines = re.sub(r"\s*\n\s*\n|[ \t]+(?=\n)", "\n", source)
+    return [texts.setdefault(text, len(texts)) for text in PART.findall(lines)]
+
+
 def _buffers(recorded: Recorded) -> list[dict[str, Any]]:
     """Each buffer; those with data have the place of their bytes in all shards together."""
     rows, at = [], 0
@@ -119,6 +127,15 @@ def _buffers(recorded: Recorded) -> list[dict[str, Any]]:
             row["data"], at = at, at + buffer.nbytes
         rows.append(row)
     return rows
+
+
+def _memory(recorded: Recorded, variant: dict[str, Any]) -> int:
+    """Bytes of the buffers that the plans of a variant use."""
+    used = {one["buffer"] for one in (*recorded.states, *recorded.caches)}
+    for plan in variant["plans"]:
+        used |= {plan["step"]["buffer"], *(one["buffer"] for one in plan["outputs"].values())}
+        used |= {buffer for _, _, bound in plan["dispatches"] for _, buffer, _, _ in bound}
+    return sum(recorded.buffers[number].nbytes for number in used)
 
 
 def _shards(recorded: Recorded) -> Iterator[bytes]:

@@ -1,8 +1,12 @@
-"""Records the plans of a model for WebGPU's default limits, as data: shaders, buffers, dispatches."""
+"""Records the plans of a model for WebGPU's default limits, as data: shaders, buffers, dispatches.
+
+Plans come in variants: for devices with wide subgroups, with any, and with none.
+"""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,10 @@ from ..engine.cache.kv import names
 from ..engine.parameters import parameters_of
 from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
-from ..gpu.device import Buffer
+from ..gpu.device import Buffer, Capabilities
 from ..gpu.loader import Place, place_weights, write_weights
 from ..gpu.plan import Output, Slice
+from ..gpu.shader import COMMENT
 from ..gpu.virtual import DEFAULT, HostDevice
 from ..kernels.defaults import default_tuning
 from ..kernels.tuning import Tuning
@@ -28,6 +33,9 @@ STATES = 2  # places of each state: a step reads one, and writes the other
 DECODE = 1  # rows of the plan for decode
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
+SUBGROUPS = (0, 4, 32)  # fewest lanes of a device's subgroups for each variant; 0: it needs none
+USES_SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\(|builtin\(subgroup_")
+ENABLE_SUBGROUPS = "enable subgroups;\n"
 
 
 @dataclass
@@ -37,7 +45,7 @@ class Recorded:
     device: HostDevice
     config: CacheConfig
     shaders: list[dict[str, Any]] = field(default_factory=list)
-    plans: list[dict[str, Any]] = field(default_factory=list)
+    variants: list[dict[str, Any]] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
     caches: list[dict[str, Any]] = field(default_factory=list)
     sampler: dict[str, Any] = field(default_factory=dict)
@@ -47,15 +55,34 @@ class Recorded:
         """All buffers, in the order in which plans number them."""
         return self.device.buffers
 
-    def extensions(self) -> list[str]:
-        """Language extensions of WGSL that a shader uses."""
-        uses = any("dot4I8Packed" in one["source"] or "dot4U8Packed" in one["source"] for one in self.shaders)
-        return [INTEGER_DOT] * uses
+    def add_variant(self, subgroup: int, plans: list[dict[str, Any]]) -> None:
+        """Adds plans for devices whose subgroups have so many lanes, with what their shaders need."""
+        used = sorted({shader for plan in plans for shader, _, _ in plan["dispatches"]})
+        text = "".join(self.shaders[number]["source"] for number in used)
+        features = [name for name, directive in FEATURES.items() if directive in text]
+        extensions = [INTEGER_DOT] if "dot4I8Packed" in text or "dot4U8Packed" in text else []
+        row = {"features": features, "wgsl": extensions, "subgroup": subgroup, "plans": plans}
+        self.variants.append(row)
+
+
+FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # of a device: what its shaders begin with
+
+
+def _device(subgroup: int) -> tuple[Capabilities, Tuning]:
+    """A browser's device with subgroups of so many lanes or more, or without.
+
+    WGSL allows sums of a subgroup in uniform control flow alone. Kernels for integers, attention in which lanes share
+    keys, and sampling by subgroups do not follow that rule.
+    """
+    if not subgroup:
+        return DEFAULT, default_tuning(DEFAULT)
+    can = replace(DEFAULT, subgroup=True, subgroup_width=subgroup, f16=True, integer_dot=False)
+    return can, default_tuning(can).changed(lanes_per_key=0, reduce="workgroup", row_lanes=64)
 
 
 def record(file: GGUFFile, model: Model, context: int | None = None, suppressed: Sequence[int] = ()) -> Recorded:
     """Records all plans of one sequence; tokens in `suppressed` are never sampled."""
-    device, tuning = HostDevice(DEFAULT), default_tuning(DEFAULT)
+    device = HostDevice(DEFAULT)
     config = CacheConfig.of(model, slots=1, context=context)
     places: list[Place] = []
     weights = place_weights(
@@ -64,13 +91,18 @@ def record(file: GGUFFile, model: Model, context: int | None = None, suppressed:
     write_weights(device, file, places)
     recorded, recording = Recorded(device, config), _Memory(device, model, config, suppressed)
     scratch, numbers = Scratch(device), _Numbers(recorded)
-    for rows in (DECODE, *PREFILL):
-        recorder = recording.recorder(weights, rows, scratch, tuning)
-        logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
-        outputs = {"chosen": recorder.sample(logits, how="any"), "logits": logits}
-        dispatches = recorder.dispatches(outputs.values())
-        step = place_step(device, weights, scratch, recorder.graph, dispatches, outputs, each=["chosen"])
-        recorded.plans.append(numbers.plan(rows, step, recorder))
+    for subgroup in SUBGROUPS:  # the portable one first: it takes most memory, which the others share
+        device.capabilities, tuning = _device(subgroup)
+        plans = []
+        for rows in (DECODE, *PREFILL):
+            recorder = recording.recorder(weights, rows, scratch, tuning)
+            logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
+            outputs = {"chosen": recorder.sample(logits, how="any"), "logits": logits}
+            dispatches = recorder.dispatches(outputs.values())
+            step = place_step(device, weights, scratch, recorder.graph, dispatches, outputs, each=["chosen"])
+            plans.append(numbers.plan(rows, step, recorder))
+        recorded.add_variant(subgroup, plans)
+    recorded.variants.reverse()  # the best first
     recording.describe(recorded, numbers)
     return recorded
 
@@ -151,7 +183,9 @@ class _Numbers:
         return self._buffers[buffer]
 
     def _shader(self, pipeline: Any) -> int:
-        source = pipeline.handle
+        source = COMMENT.sub("", pipeline.handle)
+        if USES_SUBGROUPS.search(source):
+            source = ENABLE_SUBGROUPS + source
         if source not in self._shaders:
             self._shaders[source] = len(self._shaders)
             bindings = [[number, one.access] for number, one in pipeline.bindings.items()]

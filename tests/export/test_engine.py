@@ -7,18 +7,18 @@ import pytest
 
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.gpu_runner import GpuRunner
-from rwkv_gpu.engine.runner import Runner, prefill
-from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.export.files import export_plan
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_generator
-from rwkv_gpu.ops.batch import Batch
 from tests.export.browser import needs_chromium, run_in_browser
+from tests.export.following import followed, prompt_of
 from tests.golden_files import golden
 
 FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3")
-MODELS = ("builtin", *(f"tiny-{family}" for family in FAMILIES))
+# Chromium's software adapter has subgroups of 4 lanes; two models also run the plans for devices without.
+MODELS = (("builtin", 4), *((f"tiny-{family}", 4) for family in FAMILIES), ("tiny-rwkv7", 0), ("tiny-gemma3", 0))
 STEPS = 65  # tokens: one after the prompt, and those of 64 decode steps
 PARAMS = (
     SamplingParams(temperature=0.8, seed=7),
@@ -44,51 +44,36 @@ export default async function () {
     for await (const id of engine.generate(prompt, { ...one, seed: BigInt(one.seed ?? 0) }, steps)) ids.push(id);
     sampled.push(ids);
   }
-  return { logits, tokens, ahead: sampled[0], sampled: sampled.slice(1) };
+  return { logits, tokens, ahead: sampled[0], sampled: sampled.slice(1), subgroup: engine.variant.subgroup };
 }
 """
-
-
-def prompt_of(vocabulary: int) -> list[int]:
-    """Returns twenty tokens, which need padding in the plan for prompts."""
-    return [(7 * n * n + 3) % vocabulary for n in range(1, 21)]
 
 
 @needs_chromium
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # the browser compiles kernels for software, which takes minutes on a busy machine
-@pytest.mark.parametrize("name", MODELS)
-def test_logits_and_tokens_are_those_of_python(name, tmp_path, adapter):
+@pytest.mark.parametrize(("name", "subgroup"), MODELS)
+def test_logits_and_tokens_are_those_of_python(name, subgroup, tmp_path, adapter):
     path = builtin_model() if name == "builtin" else golden(f"{name}.gguf")
     with GGUFFile.open(path) as file:
         manifest = export_plan(file, tmp_path, "0" * 64)
         prompt = prompt_of(manifest["model"]["vocabulary"])
         runner = GpuRunner(Device(adapter, portable=True), file, load_generator(file))
-        logits, tokens = followed(runner, prompt, SamplingParams(temperature=0))
-        sampled = [followed(runner, prompt, params)[1] for params in PARAMS]
+        logits, tokens = followed(runner, prompt, SamplingParams(temperature=0), STEPS)
+        sampled = [followed(runner, prompt, params, STEPS)[1] for params in PARAMS]
         runner.close()
     given = [
         {"temperature": one.temperature, "topK": one.top_k, "topP": one.top_p, "minP": one.min_p, "seed": str(one.seed)}
         for one in PARAMS
     ]
+    if not subgroup:
+        (tmp_path / "model.json").write_text(json.dumps({**manifest, "variants": manifest["variants"][-1:]}))
     (tmp_path / "case.json").write_text(json.dumps({"prompt": prompt, "params": given, "steps": STEPS}))
     found = run_in_browser(tmp_path, SCRIPT)
+    assert found["subgroup"] == subgroup
     difference = np.array(found["logits"], np.float32) - logits
     rms = float(np.sqrt((difference.astype(np.float64) ** 2).mean()) / max(1.0, float(logits.std())))
     assert rms < 1e-4
     assert found["tokens"] == tokens
     assert found["ahead"] == tokens
     assert found["sampled"] == sampled
-
-
-def followed(runner: Runner, prompt: list[int], params: SamplingParams) -> tuple[np.ndarray, list[int]]:
-    """Returns Python's tokens with these parameters, and the logits after the prompt and after each token."""
-    logits, tokens = [], []
-    sampler = Sampler(params, runner.model.vocabulary)
-    row = prefill(runner, prompt)[-1]
-    for step in range(STEPS):
-        logits.append(row)
-        tokens.append(sampler.sample(row).token)
-        if step + 1 < STEPS:
-            [row] = runner.step(Batch.of([(0, len(prompt) + step, tokens[-1:])]))
-    return np.array(logits), tokens

@@ -37,9 +37,11 @@ function check(manifest) {
   need(manifest?.kind === "rwkv-gpu export", "This is no model that rwkv-gpu exported.");
   need(manifest.format === FORMAT, `The model was exported in format ${manifest.format}, but this page reads format ${FORMAT}; export it again.`);
   const wrong = "The sizes in the manifest do not fit together; export the model again.";
-  const { buffers, shards, plans, shaders } = manifest;
-  need([buffers, shards, plans, shaders, manifest.states, manifest.caches, manifest.needs?.wgsl].every(Array.isArray), wrong);
-  need(plans[0]?.rows === 1 && whole(manifest.model?.vocabulary, 1, 2 ** 24) && whole(manifest.model.context, 0, 2 ** 31), wrong);
+  const { buffers, shards, variants, shaders, texts } = manifest;
+  need([buffers, shards, variants, shaders, texts, manifest.states, manifest.caches].every(Array.isArray), wrong);
+  need(variants.length && variants.every(({ plans, features, wgsl }) => [plans, features, wgsl].every(Array.isArray) && plans[0]?.rows === 1), wrong);
+  need(shaders.every(({ source }) => source.every((number) => whole(number, 0, texts.length - 1))), wrong);
+  need(whole(manifest.model?.vocabulary, 1, 2 ** 24) && whole(manifest.model.context, 0, 2 ** 31), wrong);
   let data = 0;
   for (const one of buffers) {
     need(whole(one.bytes, 4, MOST_BUFFER) && one.bytes % 4 === 0, wrong);
@@ -53,7 +55,7 @@ function check(manifest) {
     need(whole(number, 0, buffers.length - 1) && whole(offset, 0, MOST_BUFFER) && whole(bytes, 1, MOST_BUFFER), wrong);
     need(offset + bytes <= buffers[number].bytes, wrong);
   };
-  for (const plan of plans) {
+  for (const plan of variants.flatMap(({ plans }) => plans)) {
     need(whole(plan.rows, 1, 65536), wrong);
     inside(plan.step.buffer, 0, plan.step.bytes);
     for (const { offset, shape, type } of Object.values(plan.step.inputs)) {
@@ -71,23 +73,31 @@ function check(manifest) {
   for (const { buffer, shape, type } of manifest.caches) inside(buffer, 0, manifest.model.context * product(shape) * WIDTHS[type]);
 }
 
-/** Opens a device with WebGPU's default limits, or says what is missing. */
+/** The first variant of the plans that a device, or an adapter, can run; undefined if there is none. */
+export function variantOf({ variants }, { features, info, adapterInfo }) {
+  const lanes = (info ?? adapterInfo)?.subgroupMinSize ?? 0;
+  const extensions = navigator.gpu.wgslLanguageFeatures;
+  return variants.find((one) => one.subgroup <= lanes && one.features.every((name) => features.has(name)) && one.wgsl.every((name) => extensions?.has(name)));
+}
+
+/** Opens a device with WebGPU's default limits and the features that help, or says what is missing. */
 export async function openDevice(manifest) {
   need(globalThis.navigator?.gpu, "This browser has no WebGPU here; use a current Chrome, Edge, Safari or Firefox, and a page from https or localhost.");
-  const missing = manifest.needs.wgsl.filter((name) => !navigator.gpu.wgslLanguageFeatures?.has(name));
-  need(!missing.length, `This browser's WebGPU lacks ${missing.join(", ")}; use a newer browser.`);
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   need(adapter, "This browser finds no GPU; switch on hardware acceleration in its settings.");
+  const variant = variantOf(manifest, adapter);
+  need(variant, `This browser's WebGPU lacks ${manifest.variants.at(-1).wgsl.concat(manifest.variants.at(-1).features).join(", ")}; use a newer browser.`);
   const most = Math.max(...manifest.buffers.map(({ bytes }) => bytes));
   need(most <= adapter.limits.maxBufferSize, `The model needs a buffer of ${most} bytes, but this GPU allows ${adapter.limits.maxBufferSize}; export it with a smaller context.`);
-  return adapter.requestDevice();
+  return adapter.requestDevice({ requiredFeatures: variant.features });
 }
 
 /** A model on a device. `shard(index)` returns the bytes of a shard, checked; `progress(done, total)` follows them. */
 export class Engine {
   #device;
   #manifest;
-  #buffers;
+  #plans; // of the variant for this device
+  #buffers; // those that its plans use
   #pipelines = new Map(); // promises by number of the shader
   #groups = new Map();
   #counter = 0;
@@ -100,6 +110,8 @@ export class Engine {
     const engine = new Engine();
     engine.#manifest = manifest;
     engine.#device = device ?? (await openDevice(manifest));
+    engine.variant = variantOf(manifest, engine.#device);
+    engine.#plans = engine.variant.plans;
     engine.lost = engine.#device.lost.then((info) => {
       engine.gone = new ExportError(`The browser lost the GPU (${info.message || info.reason}); ask again to load the model anew.`);
       return engine.gone;
@@ -107,21 +119,27 @@ export class Engine {
     engine.#device.pushErrorScope("out-of-memory");
     engine.#device.pushErrorScope("validation");
     engine.#allocate();
-    const compiled = engine.#bound(manifest.plans[0]); // the others compile while a user types
+    const compiled = engine.#bound(engine.#plans[0]); // the others compile while a user types
     await engine.#fill(shard, progress);
     await compiled;
     const invalid = await engine.#device.popErrorScope();
     const full = await engine.#device.popErrorScope();
     need(!full, "The model does not fit in the memory of this GPU; take a smaller model or quantisation.");
     need(!invalid, `The browser refuses the model's plans: ${invalid?.message}`);
-    for (const plan of manifest.plans) engine.#bound(plan).catch(() => {}); // its first step reports what is wrong
+    for (const plan of engine.#plans) engine.#bound(plan).catch(() => {}); // its first step reports what is wrong
     return engine;
   }
 
   #allocate() {
     const { STORAGE, UNIFORM, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
-    this.#buffers = this.#manifest.buffers.map(({ bytes, uniform }) =>
-      this.#device.createBuffer({ size: bytes, usage: STORAGE | COPY_SRC | COPY_DST | (uniform ? UNIFORM : 0) }));
+    const { states, caches, sampler } = this.#manifest;
+    const used = new Set([sampler.sampled, sampler.counts, ...[...states, ...caches].map(({ buffer }) => buffer)]);
+    for (const { step, outputs, dispatches } of this.#plans) {
+      for (const { buffer } of [step, ...Object.values(outputs)]) used.add(buffer);
+      for (const [, , bound] of dispatches) for (const [, buffer] of bound) used.add(buffer);
+    }
+    this.#buffers = this.#manifest.buffers.map(({ bytes, uniform }, number) =>
+      used.has(number) && this.#device.createBuffer({ size: bytes, usage: STORAGE | COPY_SRC | COPY_DST | (uniform ? UNIFORM : 0) }));
     this.#reading = Array.from({ length: AHEAD + 1 }, () => this.#device.createBuffer({ size: 16, usage: MAP_READ | COPY_DST }));
   }
 
@@ -134,7 +152,7 @@ export class Engine {
       const bytes = await shard(index);
       const end = start + bytes.length;
       buffers.forEach(({ data, bytes: size }, number) => {
-        if (data === undefined || data + size <= start || data >= end) return;
+        if (data === undefined || !this.#buffers[number] || data + size <= start || data >= end) return;
         const [first, last] = [Math.max(data, start), Math.min(data + size, end)];
         this.#device.queue.writeBuffer(this.#buffers[number], first - data, bytes, first - start, last - first);
       });
@@ -156,7 +174,7 @@ export class Engine {
     const pipeline = await this.#device.createComputePipelineAsync({
       label: name,
       layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-      compute: { module: this.#device.createShaderModule({ label: name, code: source }), entryPoint: "main" },
+      compute: { module: this.#device.createShaderModule({ label: name, code: source.map((number) => this.#manifest.texts[number]).join("") }), entryPoint: "main" },
     });
     return { pipeline, layout };
   }
@@ -209,7 +227,7 @@ export class Engine {
   async #step(ids, params, number) {
     if (this.gone) throw this.gone;
     need(this.context === null || this.length + ids.length <= this.context, `The conversation is longer than the context of ${this.context} tokens; begin a new one.`);
-    const plan = this.#manifest.plans.find(({ rows }) => rows >= ids.length);
+    const plan = this.#plans.find(({ rows }) => rows >= ids.length);
     const dispatches = await this.#bound(plan);
     const draw = this.#draw(params, number);
     this.#device.queue.writeBuffer(this.#buffers[plan.step.buffer], 0, this.#fillStep(plan, ids, draw));
@@ -271,7 +289,7 @@ export class Engine {
   /** Feeds tokens, and samples the next if `params` are given; `number` counts earlier draws of the answer. */
   async feed(ids, params = null, number = 0, signal = null) {
     need(ids.length > 0, "There are no tokens to read.");
-    const most = Math.max(...this.#manifest.plans.map(({ rows }) => rows));
+    const most = Math.max(...this.#plans.map(({ rows }) => rows));
     for (let at = 0; ; at += most) {
       const piece = ids.slice(at, at + most);
       const last = at + most >= ids.length;

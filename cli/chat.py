@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
 @shared("system")
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
+@click.option("--half-state", is_flag=True, help="Save the model's state in float16: half as large, and less exact.")
 @shared("template", "images")
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
 @click.option("--mcp", type=FileName(), metavar="CONFIG", help="Tools of the MCP servers in this `mcpServers` file.")
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context, /, model: str, arguments: tuple[str, ...], prompt: str | None, system: str | None,
-    session: str | None, template: str | None, images: tuple[str, ...], think: bool | None,
+    session: str | None, half_state: bool, template: str | None, images: tuple[str, ...], think: bool | None,
     mcp: str | None, no_color: bool,
     loading: dict[str, Any], **options: Any,
 ) -> None:  # fmt: skip
@@ -60,7 +61,7 @@ def command(
     context_shift = loading["context_shift"] is not None
     chat_options = ChatOptions(system, template, think, context_shift, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)
-    file = None if session is None else SessionFile(session)
+    file = None if session is None else SessionFile(session, half_state=half_state)
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
         nullcontext() if file is None else closing(file),
@@ -71,6 +72,7 @@ def command(
         ) as chat_model,
     ):
         conversation = begin(chat_model, screen, asks, file, chat_options, tools)
+        conversation.half_state = half_state
         for image in images:
             conversation.add_image(image)
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))

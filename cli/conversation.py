@@ -36,6 +36,7 @@ class Conversation:
     at: int = 0
     session: SessionFile | None = None
     defaults: Settings = field(default_factory=lambda: Settings())
+    half_state: bool = False  # in session files
     shows_stats: bool = True
     totals: Totals = field(default_factory=Totals)
     model: ChatModel | None = None  # None in a chat that keeps its model
@@ -85,7 +86,7 @@ class Conversation:
         real = os.path.realpath(expanded(name))
         if os.path.exists(real) and not replace and real not in self._copies:
             raise BadInput(f"{name} exists, and this chat has not opened it; /save! {name} replaces it")
-        file = SessionFile(name)
+        file = SessionFile(name, half_state=self.half_state)
         try:
             file.save(self.branches, self.at)
         except BaseException:
@@ -107,7 +108,7 @@ class Conversation:
             raise BadInput(f"this chat is not saved; /save FILE saves it, /load! {name} drops it")
         self.keep()
         again = self.session is not None and self.session.is_at(expanded(name))
-        file = self.session if again and self.session is not None else SessionFile(name)
+        file = self.session if again and self.session is not None else SessionFile(name, half_state=self.half_state)
         try:
             if not file.exists:
                 raise BadFile(f"{name}: No such file")

@@ -17,8 +17,9 @@ Stamp = tuple[int, int, int]  # changes when the file is written
 class SessionFile:
     """A file that this chat has opened and locked; `close` unlocks it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, half_state: bool = False) -> None:
         """Opens or creates a file before the chat starts. Raises BadInput if no chat can be saved there."""
+        self._half_state = half_state
         self.name = name  # as typed
         self.path = expanded(name)
         try:
@@ -46,7 +47,7 @@ class SessionFile:
                 f"{self.name}: another program has changed it since this chat opened it; /save another file to keep "
                 "this chat"
             )
-        save_chats(self.path, chats, current, lock=self._lock)
+        save_chats(self.path, chats, current, lock=self._lock, half_state=self._half_state)
         self._stamp = _stamp(self.path)
 
     def close(self) -> None:

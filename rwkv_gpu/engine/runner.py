@@ -237,9 +237,10 @@ def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) 
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     for state in model.states:
-        if state.name not in states or states[state.name].shape != state.shape:
+        given = states.get(state.name)
+        if given is None or given.shape != state.shape or given.dtype not in (np.float16, np.float32):
             return None
-        arrays[state.name] = states[state.name]
+        arrays[state.name] = given.astype(np.float32, copy=False)
     of_head = model.head.caches if isinstance(model, Predicting) else ()
     for cache, name in [(one, name) for one in model.caches for name in names(one)]:
         found = _fitted_rows(states[name], cache, config, length) if name in states else None

@@ -269,12 +269,13 @@ class Chat:
             other._transcript, other._first = self._transcript, self._first
         return other
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, half_state: bool = False) -> None:
         """Writes the chat and the model's state to a file, for `llm.load_chat`. If this fails, the old file stays.
 
+        With `half_state`, the state is in float16: half as large, and answers may differ from those of this chat.
         Logits processors are functions and are not saved.
         """
-        save_chats(path, [self])
+        save_chats(path, [self], half_state=half_state)
 
     def _question(self, text: str, images: Sequence[Source] = ()) -> tuple[Message, ...]:
         self._stop_reading()
@@ -438,8 +439,9 @@ def save_chats(
     current: int = 0,
     *,
     lock: WriterLock | None = None,
+    half_state: bool = False,
 ) -> None:
-    """Writes chats of one model to one file, with the model's state for the current chat.
+    """Writes chats of one model to one file, with the model's state for the current chat; in float16 if `half_state`.
 
     If this fails, the old file stays. `lock` is that of a caller who has already locked the file.
     """
@@ -447,6 +449,7 @@ def save_chats(
     ids = chats[current]._repeated()
     kept = llm._driver.call(lambda engine: engine.export(ids)) if ids else None
     length, state = kept or (0, {})
+    state = session.halved(state) if half_state else state
     session.write(path, SavedSession(saved, current, length, state), llm.model_file, lock=lock)
 
 

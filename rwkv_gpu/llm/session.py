@@ -49,6 +49,17 @@ class SavedSession:
     state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
+def halved(state: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """A state in float16. Arrays with numbers beyond its range stay in float32."""
+    return {name: _half(array) if array.dtype == np.float32 else array for name, array in state.items()}
+
+
+def _half(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    return half if np.isfinite(half).all() else array
+
+
 def write(
     path: str | os.PathLike[str],
     session: SavedSession,

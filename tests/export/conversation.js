@@ -1,5 +1,6 @@
 // What test_conversation.py runs in a browser.
 import { promptOf, Transcript } from "./chat.js";
+import { halved, widened } from "./engine.js";
 import { fromLink, readConversation, readState, toLink, writeConversation, writeFile } from "./conversation.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -28,6 +29,15 @@ export async function files() {
   const linked = base64(await fromLink(await toLink(written))) === base64(written);
   const messages = conversation.branches[0].messages.map(({ role, content }) => [role, content]);
   return { messages, written: base64(written), other: [other.state, other.branches[0].transcript.ids], linked };
+}
+
+// Numbers in float16, and again in float32.
+export async function halves() {
+  const bytes = new Uint8Array(await (await fetch("numbers.bin")).arrayBuffer());
+  const half = halved({ type: "float32", shape: [bytes.length / 4], bytes });
+  const large = { type: "float32", shape: [1], bytes: new Uint8Array(new Float32Array([65520]).buffer) };
+  const digest = async (data) => Array.from(new Uint8Array(await crypto.subtle.digest("SHA-256", data)));
+  return [half.type, await digest(half.bytes), await digest(widened(half).bytes), halved(large).type];
 }
 
 export async function hostile() {

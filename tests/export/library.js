@@ -151,11 +151,15 @@ export async function model() {
   found.misshapen = await sentence(async () => model.loadState(await writeFile(identity, notes, wrong)));
   found.state = [ids.length, (await all(model.generate([...ids, 5], greedy))) === (await all(model.generate([...ids, 5], greedy)))];
 
+  const small = await model.saveState({ half: true });
+  found.half = [small.length / state.length, (await model.loadState(small)).length];
+
   // A conversation that Python began.
   const talk = await model.openChat(await bytes("talk.rwkvchat"));
   await all(talk.send("So?", greedy));
   found.continued = [...talk.messages.map(({ content }) => content)];
   found.tokens = talk.branches[0].transcript.ids;
+  found.savedHalf = btoa(Array.from(await talk.save({ half: true }), (byte) => String.fromCharCode(byte)).join(""));
   found.saved = btoa(Array.from(await talk.save(), (byte) => String.fromCharCode(byte)).join(""));
 
   // Stop, regenerate, edit.

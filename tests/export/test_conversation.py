@@ -1,11 +1,13 @@
 """Python and exported pages write the same conversation files. Chromium reads and writes them without a GPU."""
 
 import base64
+import hashlib
 import json
 import shutil
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rwkv_gpu
@@ -79,6 +81,21 @@ def test_files_of_python_and_of_a_page_are_equal(folder, llm):
     assert first.length > 0
     assert all((first.state[name] == second.state[name]).all() for name in first.state)
     assert llm.load_chat(folder / "again.rwkvchat").send("So?").stats.reused_tokens > 0
+
+
+@needs_chromium
+def test_states_in_float16_are_rounded_as_by_numpy(folder):
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    between = (halves[:-1] + halves[1:]) / 2
+    near = np.concatenate([halves, between, np.nextafter(between, np.float32(1)), [1e-40, 2.9802322e-08, 65519]])
+    numbers = np.concatenate([near, -near]).astype(np.float32)
+    (folder / "numbers.bin").write_bytes(numbers.tobytes())
+    (folder / "given.json").write_text("{}")
+    kind, half, wide, large = run_in_browser(folder, 'export { halves as default } from "./cases.js";')
+    rounded = numbers.astype(np.float16)
+    assert (kind, large) == ("float16", "float32")
+    assert bytes(half) == hashlib.sha256(rounded.tobytes()).digest()
+    assert bytes(wide) == hashlib.sha256(rounded.astype(np.float32).tobytes()).digest()
 
 
 def deflated(data: bytes) -> str:

@@ -71,6 +71,8 @@ def test_a_model_in_the_browser(tmp_path):
         (tmp_path / "back.rwkvchat").write_bytes(base64.b64decode(found["saved"]))
         back = llm.load_chat(tmp_path / "back.rwkvchat")
         following = back.send("And then?")
+        (tmp_path / "half.rwkvchat").write_bytes(base64.b64decode(found["savedHalf"]))
+        half = llm.load_chat(tmp_path / "half.rwkvchat").send("And then?")
         expected = talk.send("And then?")
     assert found["text"] == text
     for name in ("limited", "unknown", "empty", "foreign", "misshapen", "notThere", "lost"):
@@ -80,6 +82,8 @@ def test_a_model_in_the_browser(tmp_path):
     assert found["tokens"][-len(answer.tokens) :] == list(answer.tokens)
     assert following.tokens == expected.tokens
     assert following.stats.reused_tokens > 20, "Python continues from the state of the browser"
+    assert half.stats.reused_tokens > 20, "Python continues from a state in float16"
+    assert found["half"][0] < 0.6 and found["half"][1] > 10
     assert found["stopped"] == [2, True, True]
     assert found["regenerated"] == [2, 1, True, True]
     assert found["edited"] == [3, 2, "Another question"]

@@ -12,7 +12,7 @@ from rwkv_gpu.engine.state_file import ModelId
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.llm.chat import load_chats, save_chats
 from rwkv_gpu.llm.model_file import ModelFile
-from rwkv_gpu.llm.session import KIND, OLD_KIND
+from rwkv_gpu.llm.session import KIND, OLD_KIND, halved
 from tests.engine.test_state_file import old_file
 from tests.golden_files import OWN
 
@@ -51,6 +51,24 @@ def test_the_current_branch_goes_on_without_its_prompt_being_computed_again(llm,
     save_chats(tmp_path / "s", [llm.chat(**GREEDY), chat], 1)
     with rwkv_gpu.load(MODEL, device="cpu") as other:
         assert other.load_chat(tmp_path / "s").send("And?").stats.reused_tokens > 20
+
+
+def test_a_state_in_float16_is_half_as_large_and_serves_as_well(llm, tmp_path):
+    chat = llm.chat(**GREEDY)
+    chat.send("Hello there, how are you?")
+    for half in (False, True):
+        chat.save(tmp_path / f"{half}", half_state=half)
+    sizes = [sum(a.nbytes for a in state_file.load(tmp_path / name).arrays.values()) for name in ("False", "True")]
+    assert sizes[1] < 0.55 * sizes[0]
+    with rwkv_gpu.load(MODEL, device="cpu") as other:
+        answer = other.load_chat(tmp_path / "True").send("And?")
+    assert answer.stats.reused_tokens > 20
+    assert answer.tokens == chat.send("And?").tokens
+
+
+def test_numbers_beyond_float16_stay_in_float32():
+    state = {"a": np.array([1, 65520], np.float32), "b": np.array([1, 65519], np.float32), "c": np.zeros(2, np.uint32)}
+    assert [array.dtype for array in halved(state).values()] == [np.float32, np.float16, np.uint32]
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-lfm2"])

@@ -198,10 +198,10 @@ export class Chat {
     }
   }
 
-  /** The conversation as a file, which Python and other pages read; with the model's state unless `state` is false. */
-  async save({ state = true } = {}) {
+  /** The conversation as a file, which Python and other pages read; with the model's state unless `state` is false, in float16 with `half`. */
+  async save({ state = true, half = false } = {}) {
     const { text, ids } = this.#branch.transcript;
-    const kept = state && ids.length && text ? await this.#model.stateOf(ids) : null;
+    const kept = state && ids.length && text ? await this.#model.stateOf(ids, half) : null;
     return writeConversation(this.#model.identity, { branches: this.branches, current: this.current, state: kept });
   }
 }

@@ -362,7 +362,8 @@ export class Engine {
     const rows = this.#arrays(length);
     need(Object.keys(arrays).length === rows.length, wrong);
     const writes = rows.map(({ name, buffer, at, type, shape }) => {
-      const found = arrays[name];
+      const given = arrays[name];
+      const found = type === "float32" && given?.type === "float16" ? widened(given) : given;
       need(found?.type === type && found.shape.length === shape.length, wrong);
       const missing = name in this.#windows ? shape[0] - found.shape[0] : 0;
       need(missing === 0 || (missing > 0 && found.shape[0] >= this.#windows[name] - 1), wrong);
@@ -401,6 +402,37 @@ export class Engine {
   close() {
     this.#device.destroy();
   }
+}
+
+// The bits of a number as float16, from those of float32; rounds to the nearest, and to even ones between two.
+function halfOf(bits) {
+  const exponent = ((bits >>> 23) & 255) - 112;
+  if (exponent < -11) return (bits >>> 16) & 0x8000;
+  const shift = exponent > 0 ? 13 : 14 - exponent;
+  const digits = exponent > 0 ? (Math.min(exponent, 31) << 23) | (bits & 0x7fffff) : 0x800000 | (bits & 0x7fffff);
+  const half = digits >>> shift;
+  const rest = digits - half * 2 ** shift;
+  const up = rest > 2 ** (shift - 1) || (rest === 2 ** (shift - 1) && half & 1);
+  return ((bits >>> 16) & 0x8000) | Math.min(half + (up ? 1 : 0), 0x7c00);
+}
+
+function numberOf(half) {
+  const [exponent, digits] = [(half >> 10) & 31, half & 1023];
+  const size = exponent === 0 ? digits * 2 ** -24 : exponent === 31 ? (digits ? NaN : Infinity) : (1024 + digits) * 2 ** (exponent - 25);
+  return half & 0x8000 ? -size : size;
+}
+
+/** An array in float16 as one in float32. */
+export function widened({ shape, bytes }) {
+  const halves = new Uint16Array(bytes.slice().buffer);
+  return { type: "float32", shape, bytes: new Uint8Array(Float32Array.from(halves, numberOf).buffer) };
+}
+
+/** An array in float32 as one in float16; the same array if a number is beyond its range. */
+export function halved(array) {
+  const halves = Uint16Array.from(new Uint32Array(array.bytes.slice().buffer), halfOf);
+  if (array.type !== "float32" || halves.some((half) => (half & 0x7c00) === 0x7c00)) return array;
+  return { type: "float16", shape: array.shape, bytes: new Uint8Array(halves.buffer) };
 }
 
 const padded = (bytes) => Math.ceil(bytes / 4) * 4;

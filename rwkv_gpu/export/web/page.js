@@ -149,7 +149,7 @@ byId("file").addEventListener("change", async ({ target }) => {
   await run("read", { bytes }, undefined, [bytes]);
 });
 byId("save").addEventListener("click", async () => {
-  const bytes = await ask("save").catch((error) => say(error.message));
+  const bytes = await ask("save", { half: settings.elements.half.checked }).catch((error) => say(error.message));
   if (!bytes) return;
   const link = element("a", "");
   link.href = URL.createObjectURL(new Blob([bytes]));

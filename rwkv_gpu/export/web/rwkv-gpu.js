@@ -1,5 +1,5 @@
 // The library: loads an exported model in a page or a worker, generates text, and answers in conversations.
-import { checkManifest, Engine, ExportError, need } from "./engine.js";
+import { checkManifest, Engine, ExportError, halved, need } from "./engine.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Shards } from "./shards.js";
 import { fromLink, readConversation, readState, toLink, writeState } from "./conversation.js";
@@ -127,10 +127,10 @@ export class Model {
     return this.openChat(await fromLink(text));
   }
 
-  /** The state after the last answer or prompt, as a file. */
-  async saveState() {
+  /** The state after the last answer or prompt, as a file; in float16 with `half`, which is less exact. */
+  async saveState({ half = false } = {}) {
     need(this.#last.length, "There is no state yet; generate first.");
-    return writeState(this.identity, await this.stateOf(this.#last));
+    return writeState(this.identity, await this.stateOf(this.#last, half));
   }
 
   /** Restores a state: prompts that begin with its tokens are computed from there. Returns these tokens. */
@@ -152,10 +152,12 @@ export class Model {
   }
 
   /** The state after some ids, computed where it is not at hand. */
-  async stateOf(ids) {
+  async stateOf(ids, half = false) {
     return this.#alone(async () => {
       await this.#reach(ids);
-      return { ids, arrays: await this.#engine.saveState() };
+      const arrays = await this.#engine.saveState();
+      for (const { name } of half ? this.manifest.states : []) arrays[name] = halved(arrays[name]);
+      return { ids, arrays };
     });
   }
 

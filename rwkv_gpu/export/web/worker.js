@@ -55,7 +55,7 @@ const COMMANDS = {
     chat = await model.openChat(new Uint8Array(bytes));
     return view();
   },
-  save: () => chat.save(),
+  save: ({ half }) => chat.save({ half }),
   link: () => model.toLink(chat),
 };
 

@@ -34,6 +34,7 @@ DECODE = 1  # rows of the plan for decode
 PREFILL = (16, 128)  # rows of the plans for prompts
 INTEGER_DOT = "packed_4x8_integer_dot_product"  # WGSL's name of the extension
 SUBGROUPS = (0, 4, 32)  # fewest lanes of a device's subgroups for each variant; 0: it needs none
+CONFORMING = {"lanes_per_key": 0, "reduce": "workgroup", "row_lanes": 64, "merged_rows": 0, "merged_batch_rows": 0}
 USES_SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\(|builtin\(subgroup_")
 ENABLE_SUBGROUPS = "enable subgroups;\n"
 
@@ -72,12 +73,12 @@ def _device(subgroup: int) -> tuple[Capabilities, Tuning]:
     """A browser's device with subgroups of so many lanes or more, or without.
 
     WGSL allows sums of a subgroup in uniform control flow alone. Kernels for integers, attention in which lanes share
-    keys, and sampling by subgroups do not follow that rule.
+    keys, and sampling by subgroups do not follow that rule. Merged products write to overlapping bindings.
     """
     if not subgroup:
         return DEFAULT, default_tuning(DEFAULT)
     can = replace(DEFAULT, subgroup=True, subgroup_width=subgroup, f16=True, integer_dot=False)
-    return can, default_tuning(can).changed(lanes_per_key=0, reduce="workgroup", row_lanes=64)
+    return can, default_tuning(can).changed(**CONFORMING)
 
 
 def record(file: GGUFFile, model: Model, context: int | None = None, suppressed: Sequence[int] = ()) -> Recorded:

@@ -116,6 +116,9 @@ export class Engine {
       engine.gone = new ExportError(`The browser lost the GPU (${info.message || info.reason}); ask again to load the model anew.`);
       return engine.gone;
     });
+    engine.#device.addEventListener("uncapturederror", ({ error }) => {
+      engine.gone ??= new ExportError(`The browser refuses a step of the model: ${error.message.split("\n")[0]}`);
+    });
     engine.#device.pushErrorScope("out-of-memory");
     engine.#device.pushErrorScope("validation");
     engine.#allocate();

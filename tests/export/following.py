@@ -6,6 +6,8 @@ from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.ops.batch import Batch
 
+FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3")  # of tiny models
+
 
 def prompt_of(vocabulary: int) -> list[int]:
     """Returns twenty tokens, which need padding in the plan for prompts."""

@@ -13,10 +13,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_generator
 from tests.export.browser import needs_chromium, run_in_browser
-from tests.export.following import followed, prompt_of
+from tests.export.following import FAMILIES, followed, prompt_of
 from tests.golden_files import golden
 
-FAMILIES = ("rwkv7", "rwkv6", "mamba2", "lfm2", "qwen3", "qwen35", "llama", "gemma3")
 # Chromium's software adapter has subgroups of 4 lanes; two models also run the plans for devices without.
 MODELS = (("builtin", 4), *((f"tiny-{family}", 4) for family in FAMILIES), ("tiny-rwkv7", 0), ("tiny-gemma3", 0))
 STEPS = 65  # tokens: one after the prompt, and those of 64 decode steps

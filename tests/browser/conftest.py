@@ -27,7 +27,9 @@ expect.set_options(timeout=PATIENCE)
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         program = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--use-fake-device-for-media-stream"]
+        )
         yield browser
         browser.close()
 

@@ -20,6 +20,7 @@ SCRIPTS = (
     "imports",
     "api",
     "documents",
+    "images",
     "render",
     "dialogs",
     "settings",

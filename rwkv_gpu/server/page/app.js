@@ -211,7 +211,7 @@ const actions = {
   },
   edited(node, text) {
     if (node.role === "user") {
-      const fresh = addNode(state.current, node.parent, "user", text, { attachments: node.attachments });
+      const fresh = addNode(state.current, node.parent, "user", text, { attachments: node.attachments, images: node.images });
       answer(state.current, fresh.id);
     } else {
       addNode(state.current, node.parent, "assistant", text, { thinking: node.thinking, thinkingSeconds: node.thinkingSeconds });
@@ -230,7 +230,10 @@ const actions = {
 
 function bodyFor(conversation, parent, continued) {
   const { settings } = conversation;
-  const messages = pathTo(conversation, parent).map((node) => ({ role: node.role, content: fullText(node, settings.documents === "whole") }));
+  const messages = pathTo(conversation, parent).map((node) => {
+    const text = fullText(node, settings.documents === "whole");
+    return { role: node.role, content: node.images?.length ? [...imageParts(node), { type: "text", text }] : text };
+  });
   if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
   const body = { messages, stream: true, stream_options: { include_usage: true }, resumable: true, return_progress: true };
   if (continued) {
@@ -446,7 +449,8 @@ function send() {
     conversation.model = byId("model").value || undefined;
     location.hash = conversation.id;
   }
-  const node = addNode(conversation, conversation.leaf, "user", text, { attachments: state.attachments });
+  const [images, attachments] = [true, false].map((wanted) => state.attachments.filter((file) => Boolean(file.image) === wanted));
+  const node = addNode(conversation, conversation.leaf, "user", text, images.length ? { attachments, images } : { attachments });
   state.attachments = [];
   byId("text").value = "";
   drawAttached();
@@ -461,12 +465,16 @@ function resizeText() {
 }
 
 function drawAttached() {
-  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: "chip" }, `${file.name} · ${file.reading ? "reading …" : `${number(file.text.length)} characters`}`,
+  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: file.image ? "chip image" : "chip" }, file.image ? el("img", { src: file.image, alt: file.name, title: `${file.name} · ${file.width} × ${file.height}` }) : `${file.name} · ${file.reading ? "reading …" : `${number(file.text.length)} characters`}`,
     el("button", { type: "button", class: "quiet", "aria-label": `Remove ${file.name}`, onclick: () => (state.attachments.splice(n, 1), drawAttached()) }, "✕"))));
 }
 
 async function attach(files) {
   for (const file of files) {
+    if (IMAGE_TYPES.test(file.type)) {
+      await attachImage(file.name || "Image", file);
+      continue;
+    }
     const head = (await file.slice(0, 1024).text()).trimStart();
     const kind = DOCUMENTS.find(([beginning]) => head.startsWith(beginning));
     if (kind) {
@@ -490,20 +498,49 @@ async function attach(files) {
   drawAttached();
 }
 
-async function attachPdf(file) {
-  const waiting = { name: file.name, text: "", reading: true };
+// Attaches an image for a model that sees.
+async function attachImage(name, source) {
+  if (!state.props.modalities?.vision) return notice(`${name} is an image, and this model reads text only.`);
+  if (source.size > LARGEST_IMAGE) return notice(`${name} has ${bytes(source.size)}; at most ${bytes(LARGEST_IMAGE)} can be attached.`);
+  const waiting = { name, text: "", reading: true };
   state.attachments.push(waiting);
   drawAttached();
+  await attachWhenRead(waiting, readImage(name, source));
+}
+
+async function attachPicture() {
+  if (!navigator.mediaDevices?.getUserMedia) return byId("camera-file").click(); // as on phones without HTTPS
   try {
-    const { text, starts, rest } = await readPdf(file);
+    const picture = await takePicture();
+    if (picture) state.attachments.push(picture);
+  } catch (error) {
+    notice(error.message);
+  }
+  drawAttached();
+}
+
+// Replaces an attachment that is being read, unless it was removed meanwhile.
+async function attachWhenRead(waiting, reading) {
+  try {
+    const read = await reading;
     const at = state.attachments.indexOf(waiting);
-    if (at < 0) return; // removed meanwhile
-    state.attachments[at] = { name: file.name, text, starts };
-    if (rest) notice(`${file.name} is long: its last ${number(rest)} pages were not read.`);
+    if (at < 0) return;
+    state.attachments[at] = read;
   } catch (error) {
     state.attachments = state.attachments.filter((one) => one !== waiting);
     notice(error.message);
   }
+  drawAttached();
+}
+
+async function attachPdf(file) {
+  const waiting = { name: file.name, text: "", reading: true };
+  state.attachments.push(waiting);
+  drawAttached();
+  await attachWhenRead(waiting, readPdf(file).then(({ text, starts, rest }) => {
+    if (rest) notice(`${file.name} is long: its last ${number(rest)} pages were not read.`);
+    return { name: file.name, text, starts };
+  }));
 }
 
 // --- the sidebar, keys, and the start ---
@@ -559,6 +596,8 @@ function listen() {
   });
   byId("attach").addEventListener("click", () => byId("files").click());
   byId("files").addEventListener("change", () => (attach([...byId("files").files]), (byId("files").value = "")));
+  byId("camera").addEventListener("click", attachPicture);
+  byId("camera-file").addEventListener("change", () => (attach([...byId("camera-file").files]), (byId("camera-file").value = "")));
   byId("new").addEventListener("click", startNew);
   byId("search").addEventListener("input", () => ((state.query = byId("search").value), drawList()));
   byId("import").addEventListener("click", () => byId("import-file").click());
@@ -652,6 +691,7 @@ async function loadModels() {
 async function loadProps() {
   const model = byId("model").value;
   state.props = await getJson(`/props${model ? `?model=${encodeURIComponent(model)}` : ""}`).catch(() => ({}));
+  byId("camera").hidden = !state.props.modalities?.vision;
   drawMeter();
 }
 

@@ -170,6 +170,7 @@ function checkedNode(node, id, parent) {
     id, parent, role: node.role, content: asText(node.content), thinking: asText(node.thinking),
     thinkingSeconds: Number(node.thinkingSeconds) || 0, created: Number(node.created) || Date.now(),
     attachments: listOf(node.attachments, importedFile),
+    images: node.images && listOf(node.images, importedImage).filter(Boolean),
     passages: node.passages && listOf(node.passages, importedPassage),
     tools: node.tools && listOf(node.tools, (tool) => ({ name: asText(tool?.name), arguments: asText(tool?.arguments) })),
   };

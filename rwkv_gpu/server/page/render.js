@@ -102,7 +102,7 @@ class MessageView {
   draw() {
     const node = this.message;
     if (node.role === "user") {
-      this.body.replaceChildren(...(node.attachments ?? []).map(fileView), el("div", { class: "plain", dir: "auto" }, node.content));
+      this.body.replaceChildren(...(node.images ?? []).map(imageView), ...(node.attachments ?? []).map(fileView), el("div", { class: "plain", dir: "auto" }, node.content));
       return;
     }
     if (!this.parts) {

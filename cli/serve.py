@@ -32,6 +32,7 @@ from .texts import template_text
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from rwkv_gpu.mcp.client import ToolServers
     from rwkv_gpu.server.catalogue import Load, Progress, ServedModel
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
@@ -69,6 +70,10 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
     if len(devices) > 1 and admins:
         raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
+    if len(devices) > 1 and options["mcp"]:
+        raise BadInput("--mcp needs a single --device, so that each MCP server runs once")
+    if options["mcp"] and not (keys or is_local(options["host"])):
+        raise BadInput("--mcp lets others call tools on this machine; give --api-key")
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
     options["defaults"] = defaults_of(ctx, options), tables_of(ctx)
@@ -144,7 +149,17 @@ class Setup:
             any_name=not options["strict_model_names"],
             defaults=Defaults(*options["defaults"]),
         )
-        return Service(self.config, catalogue, pulls)
+        return Service(self.config, catalogue, pulls, tool_servers(options["mcp"]))
+
+
+def tool_servers(path: str | None) -> "ToolServers | None":
+    """The MCP servers of a file, which start in the background."""
+    if path is None:
+        return None
+    from rwkv_gpu.mcp.client import ToolServers
+    from rwkv_gpu.mcp.config import read_config
+
+    return ToolServers(read_config(path))
 
 
 def serve_device(setup: Setup, pipe: "Connection[Any, Any]", device: str) -> None:

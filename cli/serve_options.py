@@ -13,6 +13,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.preset import Preset
 
 from .answer_defaults import NAMES, answer_options, table_of
+from .model_name import FileName
 from .options import size
 from .page import Grouped
 from .texts import MOST_SETTING, read_text
@@ -112,6 +113,11 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     _models(
         "--slot-save-path", type=click.Path(file_okay=False), metavar="DIR",
         help="Let clients save and restore the states of slots in this directory. --max-disk limits its size.",
+    ),
+    _models(
+        "--mcp", type=FileName(), metavar="CONFIG",
+        help="Offer the tools of the MCP servers in this `mcpServers` file in the chat page, where the user confirms "
+        "each call. Everyone with an API key can call them.",
     ),
     _network("--insecure", is_flag=True, help="Allow other machines to use the server without a key."),
     _network("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),

@@ -38,7 +38,7 @@ MAY_IMPORT = {
         "cli.load_model",
         "cli.model_name",
     },
-    "server": {"server", "llm", "text", "engine"},
+    "server": {"server", "llm", "mcp", "text", "engine"},
     "__init__": {"builtin", "llm", "engine.sampling_params"},
     "errors": set(),
     "replace_file": set(),

@@ -22,6 +22,7 @@ from . import (
     page,
     rerank,
     responses,
+    tools,
 )
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
@@ -42,6 +43,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     llama_server.routes,
     rerank.routes,
     documents.routes,
+    tools.routes,
     conversations.routes,
     operations.routes,
     absent.routes,

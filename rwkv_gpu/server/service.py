@@ -21,6 +21,7 @@ from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.saved_slots import SavedSlots
+from rwkv_gpu.mcp.client import ToolServers
 from rwkv_gpu.text.budget import Exceeded, Limits
 from rwkv_gpu.text.interruption import interruptible
 
@@ -116,10 +117,18 @@ class Running:
 class Service:
     """Shared by all routes: the settings, the models, and `begin`. All methods run in one event loop."""
 
-    def __init__(self, config: ServerConfig, catalogue: Catalogue, pulls: Pulls | None = None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        catalogue: Catalogue,
+        pulls: Pulls | None = None,
+        tools: ToolServers | None = None,
+    ) -> None:
         self.config = config
         self.catalogue = catalogue
         self.pulls = pulls  # downloads of models, if an admin may start them
+        self.tools = tools  # of MCP servers, for the page
+        self.tool_calls = 0  # running ones
         self.log = logging.getLogger("rwkv_gpu.server")
         self.draining = False
         self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
@@ -379,4 +388,6 @@ class Service:
         if self.pulls is not None:
             self.pulls.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.tools is not None:
+            await asyncio.to_thread(self.tools.close)
         await self.catalogue.close()

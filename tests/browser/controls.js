@@ -7,7 +7,7 @@
     if (node.matches("#list .entry > button:first-child")) return "list: conversation";
     if (node.matches("summary")) return `message: ${node.parentNode.className}`;
     if (node.matches("a")) return "message: link";
-    return `${where(node)}: ${own(node).trim().replace(/^(Menu of|Remove|Passage|Load|Unload|Cancel|Delete) .*/, "$1 …").replace(/^(Copied|Not copied)$/, "Copy").replace(/^Theme: .*/, "theme")}`;
+    return `${where(node)}: ${own(node).trim().replace(/^(Menu of|Remove|Passage|Load|Unload|Cancel|Delete|Show) .*/, "$1 …").replace(/^(Copied|Not copied)$/, "Copy").replace(/^Theme: .*/, "theme")}`;
   };
   const look = (root) => {
     if (root.nodeType !== 1) return;

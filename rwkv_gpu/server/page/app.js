@@ -7,12 +7,14 @@ const LARGEST_PDF = 10 * 1023 * 1024; // with the form around it, a body that se
 const NAMES_CHATS = 3e8; // parameters of a model that writes titles
 const TITLE_READS = 2000; // characters of a message that it reads for them
 const TITLE_REQUEST = "Write a title for this conversation in at most six words, in its language. Write only the title.";
+const DECLINED = "The user has declined this call."; // what the model reads
 const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
 
 const store = new Store();
+const toolRuns = new Set(); // ids of messages with the numbers of their calls that run
 const running = new Map(); // by the id of a message: {controller, conversation, node}
 const views = new Map(); // by the id of a message, of the conversation in view
-const state = { current: newConversation(), list: [], models: [], props: {}, attachments: [], follow: true, query: "" };
+const state = { current: newConversation(), list: [], models: [], props: {}, tools: [], attachments: [], follow: true, query: "" };
 const panel = new Panel(byId("panel"), () => byId("model").value);
 
 // --- the list ---
@@ -77,8 +79,11 @@ async function exportConversation({ id, title }) {
     const { model, cache_salt } = bodyFor(conversation, conversation.leaf);
     const settings = Object.fromEntries(SETTINGS.map(([name]) => [name, conversation.settings[name]]));
     const branches = leaves.map((leaf) => {
-      const { messages } = bodyFor(conversation, leaf);
-      pathTo(conversation, leaf).reverse().forEach(({ thinking }, n) => thinking && (messages.at(-1 - n).reasoning_content = thinking));
+      const messages = pathTo(conversation, leaf).flatMap((node) => {
+        const [first, ...results] = messagesOf(node, conversation.settings.documents === "whole");
+        return [{ ...first, ...(node.thinking && { reasoning_content: node.thinking }) }, ...results];
+      });
+      if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
       return { messages, settings };
     });
     const body = { branches, current: leaves.indexOf(conversation.leaf), model, cache_salt };
@@ -220,6 +225,9 @@ const actions = {
     }
   },
   passages: (node) => passagesOf(pathTo(state.current, node.id)),
+  serverOf: ({ name }) => state.tools.find((one) => one.function.name === name)?.server,
+  toolRuns: (node, n) => toolRuns.has(`${node.id} ${n}`),
+  runTool: (node, n, agreed) => runTool(state.current, node, n, agreed),
   sources: (node) => state.current.nodes[node.parent]?.passages ?? [],
   drawn() {
     if (state.follow) toEnd();
@@ -230,10 +238,7 @@ const actions = {
 
 function bodyFor(conversation, parent, continued) {
   const { settings } = conversation;
-  const messages = pathTo(conversation, parent).map((node) => {
-    const text = fullText(node, settings.documents === "whole");
-    return { role: node.role, content: node.images?.length ? [...imageParts(node), { type: "text", text }] : text };
-  });
+  const messages = pathTo(conversation, parent).flatMap((node) => messagesOf(node, settings.documents === "whole"));
   if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
   const body = { messages, stream: true, stream_options: { include_usage: true }, resumable: true, return_progress: true };
   if (continued) {
@@ -245,6 +250,7 @@ function bodyFor(conversation, parent, continued) {
   if (conversation.cacheSalt) body.cache_salt = conversation.cacheSalt; // of the state of a conversation file
   for (const [name] of SETTINGS) if (settings[name] !== undefined) body[name] = settings[name];
   if (settings.schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(settings.schema) } };
+  if (state.tools.length && settings.tools !== "off") body.tools = state.tools.map((one) => ({ type: one.type, function: one.function }));
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   return body;
 }
@@ -259,6 +265,31 @@ function answer(conversation, parent, continued = null) {
     if (cited) await choosePassages(conversation, conversation.nodes[parent], state.props.model?.context, waiting, signal);
     return bodyFor(conversation, parent, continued);
   });
+}
+
+// Runs a call that the user has confirmed, or records that it was refused. After the last one, the model goes on.
+async function runTool(conversation, node, n, agreed) {
+  const done = (more) => (node.tools = node.tools.map((one, at) => (at === n ? { ...one, ...more } : one)));
+  const shown = () => conversation.id === state.current.id && drawMessages();
+  if (!agreed) done({ result: DECLINED });
+  else {
+    toolRuns.add(`${node.id} ${n}`);
+    done({}); // so that it is drawn
+    shown();
+    try {
+      const { name, arguments: given } = node.tools[n];
+      const { content, is_error: failed } = await (await request("/v1/mcp/call", { method: "POST", body: { name, arguments: given || "{}" } })).json();
+      done({ result: content, failed });
+    } catch (error) {
+      done({});
+      notice(error.message);
+    }
+    toolRuns.delete(`${node.id} ${n}`);
+  }
+  shown();
+  await save(conversation);
+  const waits = node.tools.some((one) => one.result === undefined);
+  if (!waits && !childrenOf(conversation, node.id).length && conversation.nodes[node.id]) answer(conversation, node.id);
 }
 
 // Continues an answer whose page was closed. Only one tab does; another takes over when that one is closed.
@@ -387,8 +418,8 @@ function taken(node, chunk, timing) {
 
 function addToolCall(node, part) {
   const calls = [...(node.tools ?? [])];
-  const call = calls[part.index ?? 0] ?? { name: "", arguments: "" };
-  calls[part.index ?? 0] = { name: call.name + (part.function?.name ?? ""), arguments: call.arguments + (part.function?.arguments ?? "") };
+  const call = calls[part.index ?? 0] ?? { id: part.id, name: "", arguments: "" };
+  calls[part.index ?? 0] = { id: call.id, name: call.name + (part.function?.name ?? ""), arguments: call.arguments + (part.function?.arguments ?? "") };
   node.tools = calls;
 }
 
@@ -716,6 +747,7 @@ async function connect() {
     await new Promise((resolve) => setTimeout(resolve, 700));
   }
   await loadProps();
+  state.tools = await getJson("/v1/mcp/tools").then(({ data }) => data).catch(() => []);
   byId("notice").hidden = true;
   say("Ready.");
 }

@@ -48,9 +48,10 @@ async function takePicture() {
   video.srcObject = stream;
   return new Promise((resolve, reject) => {
     let picture = null;
-    const take = el("button", { type: "button", class: "primary", onclick: () => ((picture = readImage("Photo", video)), dialog.close()) }, "Take picture");
+    const take = el("button", { type: "button", class: "primary", disabled: true, onclick: () => ((picture = readImage("Photo", video)), dialog.close()) }, "Take picture");
     const dialog = openDialog("Camera", video, el("div", { class: "actions" }, el("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), take));
     dialog.addEventListener("close", () => Promise.resolve(picture).then(resolve, reject).finally(() => stream.getTracks().forEach((track) => track.stop())));
+    video.addEventListener("loadeddata", () => (take.disabled = false));
     video.play().catch(() => {}); // closed meanwhile
   });
 }

@@ -172,7 +172,7 @@ function checkedNode(node, id, parent) {
     attachments: listOf(node.attachments, importedFile),
     images: node.images && listOf(node.images, importedImage).filter(Boolean),
     passages: node.passages && listOf(node.passages, importedPassage),
-    tools: node.tools && listOf(node.tools, (tool) => ({ name: asText(tool?.name), arguments: asText(tool?.arguments) })),
+    tools: node.tools && listOf(node.tools, (tool) => ({ id: asText(tool?.id), name: asText(tool?.name), arguments: asText(tool?.arguments), result: typeof tool?.result === "string" ? tool.result : undefined, failed: tool?.failed === true })),
   };
 }
 
@@ -191,6 +191,7 @@ function checkedSettings(given) {
   for (const [name] of SETTINGS) if (Number.isFinite(given[name])) settings[name] = given[name];
   if (["on", "off"].includes(given.thinking)) settings.thinking = given.thinking;
   if (given.documents === "whole") settings.documents = "whole";
+  if (given.tools === "off") settings.tools = "off";
   if (asText(given.schema)) JSON.parse(settings.schema = given.schema);
   return settings;
 }

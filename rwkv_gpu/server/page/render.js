@@ -111,15 +111,27 @@ class MessageView {
     }
     this.drawThought(node);
     this.text.show(node.content);
-    if (this.toolsShown !== node.tools) {
-      this.toolsShown = node.tools;
-      this.parts.tools.replaceChildren(...(node.tools ?? []).map((tool) => el("details", { class: "tool", open: true }, el("summary", {}, `Tool called: ${tool.name}`), codeElement(tool.arguments, "json"))));
+    if (this.toolsShown !== node.tools || this.toolsRan !== this.running) {
+      [this.toolsShown, this.toolsRan] = [node.tools, this.running];
+      this.parts.tools.replaceChildren(...(node.tools ?? []).map((tool, n) => this.toolView(tool, n)));
     }
     this.parts.failed.hidden = !node.error;
     this.parts.failed.textContent = node.error ?? "";
     this.drawHint(node);
     this.drawSources();
     this.actions.drawn();
+  }
+
+  // A call of a tool: its arguments, and its result or the question whether it may run.
+  toolView(tool, n) {
+    const { actions, message } = this;
+    const button = (label, agreed) => el("button", { type: "button", class: agreed ? "primary" : "", onclick: () => actions.runTool(message, n, agreed) }, label);
+    const server = actions.serverOf(tool);
+    const parts = [el("summary", {}, `Tool called: ${tool.name}${server ? ` (${server})` : ""}`), codeElement(tool.arguments, "json")];
+    if (tool.result !== undefined) parts.push(el("pre", { class: tool.failed ? "result failed" : "result", tabindex: "0", "aria-label": `Result of ${tool.name}` }, tool.result));
+    else if (actions.toolRuns(message, n)) parts.push(el("div", { class: "hint" }, "The tool runs …"));
+    else if (!this.running && server) parts.push(el("div", { class: "actions", role: "group", "aria-label": `May ${tool.name} run?` }, button("Do not run", false), button("Run", true)));
+    return el("details", { class: "tool", open: true }, parts);
   }
 
   // The passages that were chosen for the question.

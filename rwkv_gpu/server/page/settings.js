@@ -45,12 +45,14 @@ function settingsFields(canThink) {
   const schema = el("textarea", { rows: 4, spellcheck: "false", placeholder: '{"type": "object", "properties": {…}}' });
   const thinking = choice("thinking", [["", "As the model does by itself"], ["on", "Think first"], ["off", "Do not think"]]);
   const documents = choice("documents", [["", "Passages that match the question"], ["whole", "The whole text"]]);
+  const tools = choice("tools", [["", "Those of the server, each call confirmed"], ["off", "None"]]);
   const inputs = SETTINGS.map(([name, , , limits]) => el("input", { type: "number", name, placeholder: "default", ...limits }));
   const nodes = [
     field("System message", "Instructions that come before the conversation.", system, () => (system.value = "")),
     canThink && field("Thinking", "Whether the model reasons before it answers.", thinking),
     SETTINGS.map(([, label, help], n) => field(label, help, inputs[n], () => (inputs[n].value = ""))),
     field("JSON schema", "Answers are JSON that matches this schema.", schema, () => (schema.value = "")),
+    state.tools.length > 0 && field("Tools", "What the model may call.", tools),
     field("Long documents", "What the model reads of attached files that are long.", documents, () => (documents.value = "")),
   ];
   const show = (one) => {
@@ -58,10 +60,11 @@ function settingsFields(canThink) {
     schema.value = one.settings.schema ?? "";
     thinking.value = one.settings.thinking ?? "";
     documents.value = one.settings.documents ?? "";
+    tools.value = one.settings.tools ?? "";
     for (const input of inputs) input.value = one.settings[input.name] ?? "";
   };
   const read = () => {
-    const settings = { schema: schema.value.trim() || undefined, thinking: thinking.value || undefined, documents: documents.value || undefined };
+    const settings = { schema: schema.value.trim() || undefined, thinking: thinking.value || undefined, documents: documents.value || undefined, tools: tools.value || undefined };
     try {
       if (settings.schema) JSON.parse(settings.schema);
     } catch (error) {

@@ -95,6 +95,16 @@ function asMarkdown(conversation) {
   return `${parts.join("\n\n")}\n`;
 }
 
+// The messages for the model of one in the chat. Calls of tools that have results become messages of their own.
+function messagesOf(node, whole) {
+  const text = fullText(node, whole);
+  const calls = (node.tools ?? []).filter((one) => one.result !== undefined);
+  if (!calls.length) return [{ role: node.role, content: node.images?.length ? [...imageParts(node), { type: "text", text }] : text }];
+  const named = calls.map(({ id, name, arguments: given }, n) => ({ id: id || `call_${n}`, type: "function", function: { name, arguments: given } }));
+  const answer = { role: "assistant", content: text, tool_calls: named, ...(node.thinking && { reasoning_content: node.thinking }) };
+  return [answer, ...calls.map(({ result }, n) => ({ role: "tool", tool_call_id: named[n].id, content: result }))];
+}
+
 // A message in the form for the model: attachments first, or passages of long ones.
 function fullText(node, whole) {
   const files = (node.attachments ?? []).filter((file) => whole || !file.inPassages).map((file) => inFence(file.name, file.text));

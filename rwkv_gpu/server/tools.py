@@ -1,0 +1,62 @@
+"""Tools of MCP servers for the chat page. The page has the user confirm each call; the servers' keys stay here."""
+
+import asyncio
+from functools import partial
+
+from .admin import same_origin
+from .call import Call, Response, Whole
+from .endpoint import Endpoint
+from .errors import ApiError, shown
+from .openai import FAMILY
+from .routes import Route, get, post
+from .service import Service
+
+MOST_CALLS = 32  # at the same time
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes for tools."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [get("/v1/mcp/tools", endpoint(tools)), post("/v1/mcp/call", endpoint(call_tool, takes_body=True))]
+
+
+async def tools(service: Service, call: Call) -> Response:
+    """Lists the tools, with their MCP server; none if there are no such servers."""
+    _check_origin(call)
+    servers = service.tools
+    if servers is None:
+        return Whole({"object": "list", "data": []})
+    listed = await service.work(lambda: servers.tools)
+    return Whole({"object": "list", "data": [{**tool.as_dict(), "server": tool.server} for tool in listed]})
+
+
+async def call_tool(service: Service, call: Call) -> Response:
+    """Calls a tool by `name` with `arguments`, a JSON object as text. Returns its text for the model."""
+    _check_origin(call)
+    name, arguments = _text(call, "name", None), _text(call, "arguments", "{}")
+    servers = service.tools
+    tool = None if servers is None else await service.work(partial(servers.tool, name))
+    if servers is None or tool is None:
+        raise ApiError(404, f"there is no tool {name[:100]!r} here; GET /v1/mcp/tools lists them", param="name")
+    if service.tool_calls >= MOST_CALLS:
+        raise ApiError(429, f"{MOST_CALLS} calls of tools are running", retry_after=5)
+    service.tool_calls += 1
+    try:
+        found = await asyncio.wrap_future(servers.begin(name, arguments))
+    finally:
+        service.tool_calls -= 1
+    fields = {"id": call.id, "tool": name, "server": tool.server, "failed": found.failed}
+    service.log.info("tool called", extra={"fields": fields})
+    return Whole({"content": found.text, "is_error": found.failed})
+
+
+def _text(call: Call, field: str, usual: str | None) -> str:
+    found = call.body.get(field, usual)
+    if not isinstance(found, str):
+        raise ApiError(400, f"{field} is {shown(found)}; it must be a string", param=field)
+    return found
+
+
+def _check_origin(call: Call) -> None:
+    if not same_origin(call.headers):
+        raise ApiError(403, "pages of other origins may not call tools", code="origin_not_allowed")

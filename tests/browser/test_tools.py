@@ -103,7 +103,7 @@ def test_a_failing_tool_is_shown_and_tools_can_be_turned_off(tooled):
     bodies = scripted(page, [("fail", {})], "sorry", "plain")
     send(page, "go")
     page.click("details.tool >> text=Run >> nth=-1")
-    expect(page.locator("pre.result.failed")).to_contain_text("it failed")
+    expect(page.locator("pre.result.failed")).to_contain_text("Error executing tool fail")
     expect(page.locator(f"{LAST} >> .markdown >> nth=0")).to_have_text("sorry")
     expect(page.locator("#send")).to_have_text("Send")
     page.click("#settings-button")

@@ -748,6 +748,8 @@ async function connect() {
   }
   await loadProps();
   state.tools = await getJson("/v1/mcp/tools").then(({ data }) => data).catch(() => []);
+  for (const view of views.values()) view.toolsShown = null; // their calls can run now
+  drawMessages();
   byId("notice").hidden = true;
   say("Ready.");
 }

@@ -172,13 +172,17 @@ function checkedNode(node, id, parent) {
     attachments: listOf(node.attachments, importedFile),
     images: node.images && listOf(node.images, importedImage).filter(Boolean),
     passages: node.passages && listOf(node.passages, importedPassage),
-    tools: node.tools && listOf(node.tools, (tool) => ({ id: asText(tool?.id), name: asText(tool?.name), arguments: asText(tool?.arguments), result: typeof tool?.result === "string" ? tool.result : undefined, failed: tool?.failed === true })),
+    tools: node.tools && listOf(node.tools, importedCall),
   };
 }
 
 const importedFile = (file) => ({
   name: asText(file?.name), text: asText(file?.text), inPassages: file?.inPassages === true,
   starts: asList(file?.starts).every(Number.isSafeInteger) ? file?.starts : undefined,
+});
+const importedCall = (tool) => ({
+  name: asText(tool?.name), arguments: asText(tool?.arguments), ...(asText(tool?.id) && { id: tool.id }),
+  ...(typeof tool?.result === "string" && { result: tool.result, failed: tool.failed === true }),
 });
 const importedPassage = (one) => ({
   number: Number(one?.number) || 0, file: asText(one?.file), text: asText(one?.text), start: Number(one?.start) || 0,

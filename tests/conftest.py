@@ -68,7 +68,7 @@ LONG = {
     "engine/test_context_shift.py",
     "engine/test_faults.py",
     "engine/test_heads.py",
-    "fuzz/test_beside.py",
+    "fuzz/test_adjacent_files.py",
     "fuzz/test_fuzz.py",
     "gguf/test_bad_files.py",
     "measure/test_constants.py",

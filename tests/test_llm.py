@@ -94,7 +94,7 @@ def test_layers_submitted_apart_give_the_same_bytes(adapter):
         assert whole.logits([1, 2, 3]).tobytes() == parts.logits([1, 2, 3]).tobytes()
 
 
-def test_what_cannot_be_said_is_refused_by_name():
+def test_invalid_prompts_and_settings_are_refused_by_name():
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
         with pytest.raises(BadInput, match="no tokens"):
             llm.generate("")

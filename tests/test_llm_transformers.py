@@ -189,7 +189,7 @@ def test_an_answer_ends_where_the_context_does():
             llm.generate(list(range(21)))
 
 
-def test_what_cannot_be_kept_is_refused_by_name(adapter):
+def test_caches_that_cannot_exist_are_refused_by_name(adapter):
     path = golden("quiet-qwen3.gguf")
     with pytest.raises(BadInput, match="kv is 'f8'; known: f16, f32"):
         rwkv_gpu.load(path, device="cpu", kv="f8")

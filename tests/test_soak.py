@@ -53,7 +53,7 @@ def check_flat(loads: int, name: str, *, warm: int, **options: Any) -> None:
     assert grown[-1] <= GROWTH, grown
 
 
-def test_memory_that_grows_in_each_round_is_told(monkeypatch):
+def test_memory_that_grows_in_each_round_is_reported(monkeypatch):
     kept = []
 
     def leaking(loads: int, _: str) -> tuple[int, int, int]:
@@ -66,7 +66,7 @@ def test_memory_that_grows_in_each_round_is_told(monkeypatch):
     assert len(kept) == 1 + ROUNDS
 
 
-def test_memory_that_comes_and_goes_is_not_told(monkeypatch):
+def test_memory_that_is_freed_again_is_not_reported(monkeypatch):
     memory = iter([100 << 20, 140 << 20, 138 << 20])
     monkeypatch.setitem(globals(), "used_after", lambda *_: (next(memory), 0, 0))
     check_flat(4, "any", warm=3)

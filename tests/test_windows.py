@@ -138,7 +138,7 @@ def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_p
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_model_that_is_not_there_is_said_so_in_the_same_words_everywhere(monkeypatch):
+def test_a_missing_model_gives_the_same_error_everywhere(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "Das System kann die angegebene Datei nicht finden", "no.gguf")
 

@@ -114,7 +114,9 @@ def collected(pipe: Path, log: Path) -> Iterator[None]:
 @click.option("--icd", default="", help="A driver file of Vulkan's loader, in place of the driver of Debian sid.")
 def main(folder: Path, parts: tuple[str, ...], python: Path, icd: str) -> None:
     if HAZARD not in watched("control", folder / "control", python, icd).messages:
-        raise click.ClickException("the layers did not find the race of the control; run `make offline-tools`")
+        raise click.ClickException(
+            "the validation layers missed the deliberate race of the control; run `make offline-tools`"
+        )
     failed = False
     for part in parts or DEFAULT:
         own = folder / part.replace("/", ".")

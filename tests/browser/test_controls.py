@@ -90,7 +90,7 @@ def test_files_are_dropped_and_removed(page):
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_an_attachment_opens_in_the_talk(page):
+def test_an_attachment_opens_in_the_chat(page):
     answers(page, "read")
     page.set_input_files("#files", {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"the notes"})
     expect(page.locator(".chip")).to_contain_text("notes.txt")
@@ -167,7 +167,7 @@ def test_an_import_restores_settings_and_calls_and_refuses_a_damaged_file(page):
     ]
 
 
-def test_themes_the_list_and_the_end_of_a_talk_are_a_click_away(make_page):
+def test_themes_the_list_and_the_end_of_a_chat_are_one_click_away(make_page):
     page = make_page(width=360)
     expect(page.locator("#status")).to_have_text("Ready.")
     answers(page, "line\n\n" * 100)
@@ -296,7 +296,7 @@ def test_the_focus_stays_in_the_list_while_an_answer_is_stored(page):
     expect(page.locator("#send")).to_have_text("Send")
 
 
-def test_messages_that_stay_are_not_taken_from_the_page_when_it_is_drawn_anew(page):
+def test_unchanged_messages_keep_their_elements_when_the_page_is_redrawn(page):
     answers(page, "one", "two")
     ask(page, "first")
     page.evaluate("""() => {
@@ -309,7 +309,7 @@ def test_messages_that_stay_are_not_taken_from_the_page_when_it_is_drawn_anew(pa
     assert page.evaluate("window.moved") == 0
 
 
-def test_an_edit_is_kept_while_the_talk_is_drawn_anew(page):
+def test_an_edit_survives_a_redraw_of_the_chat(page):
     answers(page, "one")
     ask(page, "question")
     page.click("article.user >> text=Edit")
@@ -319,7 +319,7 @@ def test_an_edit_is_kept_while_the_talk_is_drawn_anew(page):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_paper_has_the_talk_alone_dark_on_white_and_whole(page, theme):
+def test_a_printed_page_has_the_whole_chat_alone_dark_on_white(page, theme):
     page.emulate_media(color_scheme=theme)
     answers(page, "```text\n" + "word " * 100 + "\n```\n\n" + "line\n\n" * 200)
     ask(page, "print this")

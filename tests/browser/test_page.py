@@ -280,7 +280,7 @@ def test_settings_reach_the_request_and_a_schema_is_checked(page):
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
-def test_documents_that_are_no_text_are_refused_by_name(page):
+def test_documents_without_text_are_refused_by_name(page):
     documents = [
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old office document"),
         ("letter.docx", b"PK\x03\x04 and so on", "an archive or an office document"),
@@ -373,7 +373,7 @@ def test_a_busy_server_is_waited_for_and_a_refusal_is_shown(page):
     expect(page.locator(f"{LAST} >> .failed")).to_have_text("temperature is 9; it must be at most 5")
 
 
-def test_a_lost_server_is_said(page):
+def test_a_lost_server_is_reported(page):
     page.route("**/v1/chat/completions", lambda route: route.abort())
     ask(page, "hello")
     expect(page.locator(f"{LAST} >> .failed")).to_contain_text("cannot be reached")

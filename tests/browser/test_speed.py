@@ -82,7 +82,7 @@ def long_talk(page: Page) -> Page:
     return page
 
 
-def test_a_long_talk_scrolls_at_60_frames_a_second(context, long_talk):
+def test_a_long_chat_scrolls_at_60_frames_a_second(context, long_talk):
     session = context.new_cdp_session(long_talk)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     before = busy_seconds(session)

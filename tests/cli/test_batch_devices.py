@@ -59,7 +59,7 @@ def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_goes_on(tmp_p
     assert answers(target) == whole
 
 
-def test_a_device_that_is_not_there_ends_the_batch_with_its_remedy(tmp_path):
+def test_a_missing_device_ends_the_batch_with_a_remedy(tmp_path):
     source, target = lines(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     done = CliRunner().invoke(cli, ["batch", str(MODEL), str(source), str(target), "--device", "cpu,nosuchgpu"])
     assert done.exit_code == 3

@@ -28,7 +28,7 @@ def run(*arguments: object, stdin: bytes | str = "hello"):
 
 
 @pytest.mark.parametrize("arch", ["rwkv7", "llama", "qwen3"])
-def test_what_is_piped_in_is_answered_and_nothing_else_is_said(arch):
+def test_piped_input_is_answered_and_nothing_else_is_printed(arch):
     path = OWN / f"tiny-{arch}.gguf"
     result = run(path, "--template", "chatml", "--system", "Be brief.")
     with rwkv_gpu.load(path, device="cpu") as llm:
@@ -103,7 +103,7 @@ def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nodir/a.chat", ".", "/proc/a.chat", "a" * 300, "pipe"])
-def test_what_cannot_be_saved_is_told_before_the_model_is_loaded(tmp_path, monkeypatch, name):
+def test_a_session_that_cannot_be_saved_is_an_error_before_the_model_is_loaded(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe")
@@ -127,7 +127,7 @@ def test_options_apply_to_a_session_that_exists(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--think", "--no-think"])
-def test_a_model_without_a_thinking_mode_says_so_and_answers_as_ever(option):
+def test_a_model_without_a_thinking_mode_prints_a_note_and_answers_as_usual(option):
     plain, asked = run(MODEL), run(MODEL, option)
     assert asked.stdout == plain.stdout
     assert "this model has no thinking mode" in asked.stderr
@@ -143,7 +143,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     assert (tmp_path / "my.chat").exists()
 
 
-def test_the_digest_of_the_model_is_kept_in_the_cache(tmp_path, monkeypatch):
+def test_the_digest_of_the_model_is_stored_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path / "cache"))
     run(MODEL, "--session", tmp_path / "my.chat")
     [entry] = (tmp_path / "cache" / "digests").iterdir()
@@ -151,7 +151,7 @@ def test_the_digest_of_the_model_is_kept_in_the_cache(tmp_path, monkeypatch):
 
 
 @posix
-def test_a_reader_who_goes_away_is_not_spoken_of():
+def test_a_closed_pipe_is_not_reported():
     command = f"echo hello | {sys.executable} -m rwkv_gpu.cli.main chat {MODEL} --device cpu -n 400 | head -c 5"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert done.stderr == b""

@@ -156,7 +156,7 @@ def test_what_is_typed_and_thrown_away_by_ctrl_c_is_not_sent(chat):
     assert "you said never" not in screen
 
 
-def test_ctrl_c_clears_every_draft_and_leaves_only_where_there_is_none(chat):
+def test_ctrl_c_clears_typed_text_and_leaves_only_if_there_is_none(chat):
     for draft in ("first draft", "second draft"):
         chat.type(draft, enter=False)
         chat.wait(draft)
@@ -376,7 +376,7 @@ def test_default_gives_the_setting_of_the_chat_back(chat):
     chat.wait("seed random")
 
 
-def test_a_full_context_is_told_with_what_can_be_done(tmp_path):
+def test_a_full_context_is_reported_with_remedies(tmp_path):
     model = OWN / "tiny-llama.gguf"
     options = "--device cpu --temperature 0 --template chatml --context 128"
     chat = Terminal(f"{PYTHON} -m rwkv_gpu.cli.main chat {model} {options}", tmp_path, width=100, height=50)
@@ -440,7 +440,7 @@ def test_a_session_keeps_all_branches_and_the_current_one(tmp_path):
     assert kept(tmp_path) == ([["one"], ["one", "two"]], 1)
 
 
-def test_what_was_said_before_a_reset_stays_in_the_file(tmp_path):
+def test_messages_before_a_reset_stay_in_the_file(tmp_path):
     chat = session(tmp_path)
     say(chat, "one")
     chat.type("/reset")
@@ -498,7 +498,7 @@ def test_a_chat_that_is_in_no_file_is_not_dropped_by_load(tmp_path):
     leave(chat)
 
 
-def test_a_second_chat_on_the_same_file_is_told_and_nothing_is_lost(tmp_path):
+def test_a_second_chat_on_the_same_file_is_warned_and_nothing_is_lost(tmp_path):
     first = session(tmp_path)
     say(first, "one")
     (tmp_path / "second").mkdir()
@@ -564,7 +564,7 @@ def test_a_kill_leaves_what_was_saved_and_frees_the_file(tmp_path):
     assert kept(tmp_path) == ([["one", "two"]], 0)
 
 
-def test_a_session_in_which_nothing_was_said_leaves_no_file(tmp_path):
+def test_a_session_without_messages_leaves_no_file(tmp_path):
     chat = session(tmp_path)
     assert (tmp_path / "my.chat").exists()
     chat.key("C-d")

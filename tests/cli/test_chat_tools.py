@@ -63,7 +63,7 @@ def test_a_tool_may_be_allowed_for_always():
     assert allowing.lines() == ["add, of tiny (always allowed): Adds."]
 
 
-def test_a_tool_that_is_not_there_needs_no_question(capsys):
+def test_an_unknown_tool_is_not_confirmed(capsys):
     assert results(tools(), "1", name="nonsense") == ["error: no tool"]
     assert "error: no tool" in capsys.readouterr().err
 
@@ -89,7 +89,7 @@ def test_what_is_shown_has_no_control_characters_and_an_end(capsys):
     assert "\x1b" not in shown and len(shown) < 6000
 
 
-def test_a_server_that_ends_is_told_once(capsys):
+def test_a_server_that_ends_is_reported_once(capsys):
     servers = Servers()
     told = tools("a", servers=servers)
     servers.faults = ["MCP server tiny has ended"]

@@ -32,7 +32,7 @@ def test_devices_json_is_machine_readable(adapter):
     assert data["reason"]
 
 
-def test_cpu_can_be_asked_for():
+def test_cpu_can_be_chosen():
     assert json.loads(run("devices", "--device", "cpu", "--json").stdout)["chosen"] == "cpu"
 
 

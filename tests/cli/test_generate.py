@@ -75,7 +75,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, says):
     assert "Traceback" not in result.output
 
 
-def test_a_prompt_that_is_no_text_is_refused_with_its_place(tmp_path):
+def test_a_prompt_that_is_not_text_is_refused_with_its_position(tmp_path):
     path = tmp_path / "prompt.bin"
     path.write_bytes(b"hello \xff world")
     result = run(MODEL, "-f", path)
@@ -122,14 +122,14 @@ def test_an_answer_keeps_to_a_form(tmp_path):
     "arguments",
     [["--schema", "{"], ["--schema", "nowhere.json"], ["--regex", "("], ["--regex", "a", "--schema", "json"]],
 )
-def test_a_form_that_is_none_is_refused(arguments):
+def test_an_invalid_form_is_refused(arguments):
     result = run(MODEL, "-p", "hello", *arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
 
 
-def test_a_suffix_asks_for_the_text_between(monkeypatch):
+def test_a_suffix_requests_the_text_between(monkeypatch):
     """No tiny model has infill tokens, so other tokens are used for them."""
     from rwkv_gpu.text import vocabulary
 

@@ -104,7 +104,7 @@ def test_a_batch_needs_no_model(tmp_path):
     assert json.loads(target.read_text())["new_tokens"] == 3
 
 
-def test_the_model_can_come_from_the_environment_and_the_command_line_goes_before_it(monkeypatch):
+def test_the_model_can_come_from_the_environment_and_the_command_line_overrides_it(monkeypatch):
     monkeypatch.setenv("RWKV_GPU_MODEL", MODEL)
     assert json.loads(run("info", "--json", "--device", "cpu").stdout)["file"] == MODEL
     assert json.loads(run("info", LLAMA, "--json", "--device", "cpu").stdout)["file"] == LLAMA

@@ -25,7 +25,7 @@ def noted(model: str, kv: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kv", ["q8", "q4"])
-def test_it_is_said_where_keys_and_values_are_not_stored_as_was_asked(kv):
+def test_a_note_says_where_keys_and_values_are_not_stored_as_requested(kv):
     assert noted("tiny-llama", "f16") == noted("tiny-deepseek2", "f32") == []
     [latents] = noted("tiny-deepseek2", kv)
     assert f"--kv {kv}: all layers stay f16 (latents" in latents
@@ -33,7 +33,7 @@ def test_it_is_said_where_keys_and_values_are_not_stored_as_was_asked(kv):
     assert recurrent == f"rwkv-gpu: --kv {kv} has no effect: the model has no KV cache"
 
 
-def test_what_lies_in_main_memory_is_said_with_what_a_token_reads_there():
+def test_a_note_gives_the_weights_in_main_memory_and_the_bytes_that_a_token_reads():
     assert main_memory_lines(Fit(None, 5, 5, 5, None)) == []
     fit = Fit(
         None, 5, 5, 5, None, host=3 << 30, host_available=32 << 30, host_layers=4, expert_layers=48, cache=1 << 30,
@@ -66,7 +66,7 @@ def test_a_model_of_ones_own_is_not_called_a_demo():
     assert "demo" not in result.stderr
 
 
-def test_matrix_units_under_test_are_said_and_those_in_use_once(tmp_path, monkeypatch):
+def test_matrix_units_under_test_are_reported_and_those_in_use_once(tmp_path, monkeypatch):
     monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
     adapter = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
     device = VirtualDevice(replace(LIMITS["h200"], fragment=0))

@@ -24,7 +24,7 @@ def command(name: str) -> click.Command:
     return cli.get_command(click.Context(cli), name)
 
 
-def test_the_table_of_the_page_is_that_of_the_parser():
+def test_the_table_of_the_page_equals_that_of_the_parser():
     page = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| (vLLM|llama\.cpp|ollama|mlx-lm) \| `", line)]
     assert rows == [other.row for other in others() if not other.rare]

@@ -47,7 +47,7 @@ def test_a_pass_is_left_out_by_its_name():
     assert "token_shift" in plan("--limits", "h200", "--graph", "--without", name).output
 
 
-def test_what_cannot_be_planned_is_said_in_one_line():
+def test_a_model_that_cannot_be_planned_is_an_error_in_one_line():
     for arguments, said in (
         (("--limits", "h200", "--without", "lora"), "there is no pass 'lora'; known: norm_into_embedding"),
         (("--limits", "h200", "--without", "choose_kernels"), "cannot be left out"),

@@ -44,7 +44,7 @@ def test_a_model_is_pulled_used_by_its_name_listed_and_removed(run, tmp_path):
     assert not path.exists()
 
 
-def test_a_hub_name_that_is_not_here_is_pulled_by_every_command(run):
+def test_a_missing_model_of_the_hub_is_pulled_by_every_command(run):
     assert run("tokenize", NAME, "the sea", "--ids").exit_code == 0
     assert "model-Q4_K_M" in run("list").stdout
 

@@ -15,7 +15,7 @@ ROW = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_screen_is_as_it_was_looked_at(name, tmp_path):
+def test_a_screen_equals_the_recorded_one(name, tmp_path):
     for width in WIDTHS:
         shown = screen(name, width, tmp_path / str(width))
         assert shown == (HERE / f"{name}.{width}.txt").read_text(encoding="utf-8"), (

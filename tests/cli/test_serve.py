@@ -184,7 +184,7 @@ def test_the_admin_key_comes_from_the_environment_or_a_file(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("before", [[], [MODEL]])  # one that is loaded at once, and one that would be at its first use
-def test_a_model_that_is_not_there_is_one_line_and_no_server(tmp_path, before):
+def test_a_missing_model_is_an_error_in_one_line_and_starts_no_server(tmp_path, before):
     missing = str(tmp_path / "missing.gguf")
     result = CliRunner().invoke(cli, ["serve", *before, missing, "--device", "cpu", "--port", "0"])
     assert result.exit_code == 2

@@ -67,7 +67,7 @@ def test_a_server_that_was_killed_is_not_listed_and_its_file_goes(folder):
         assert not [*folder.glob("*.json")]
 
 
-def test_files_that_are_none_of_servers_are_ignored(folder, monkeypatch):
+def test_files_of_other_programs_are_ignored(folder, monkeypatch):
     folder.mkdir()
     row = {"url": "u", "port": 1, "models": [], "device": "cpu", "pid": 5, "started": 1.0, "machine": "m"}
     rows = [row | {"pid": "5"}, row | {"more": 1}, row | {"pid": 0}, row | {"models": 3}, {}]

@@ -81,7 +81,7 @@ def test_a_session_is_whole_whenever_the_chat_is_killed(tmp_path, wait):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_piped_chat_that_is_stopped_keeps_what_was_said(tmp_path, number):
+def test_a_piped_chat_that_is_stopped_saves_its_messages(tmp_path, number):
     path = tmp_path / "talk.chat"
     arguments = "chat", MODEL, "--device", "cpu", "--session", str(path), "-n", "1000000"
     process = started(*arguments, text="go on", main=UNHURRIED)

@@ -69,7 +69,7 @@ def test_a_way_to_cut_words_that_is_not_known_is_one_line_on_stderr(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["a b", "999999999", "-1"])
-def test_ids_that_are_none_are_refused(text):
+def test_invalid_ids_are_refused(text):
     result = run("tokenize", MODEL, "--decode", stdin=text)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
@@ -131,7 +131,7 @@ def test_no_text_to_embed_is_an_error(more, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("chat", "hello"), ("generate", "-p", "hello"), ("run", "hello")])
-def test_an_encoder_that_is_asked_for_text_points_to_embed(command):
+def test_generating_with_an_encoder_points_to_embed(command):
     name, *arguments = command
     result = run(name, OWN / "tiny-bert.gguf", *arguments, "--device", "cpu")
     assert result.exit_code == 2

@@ -198,7 +198,7 @@ class Changed:
         path.write_bytes(before)
 
 
-def test_a_config_that_is_not_the_models_is_refused(tmp_path):
+def test_a_config_of_another_model_is_refused(tmp_path):
     llama = Changed(write_folder(tmp_path, KINDS["nemo"]))
     for changes, message in (
         ({"num_hidden_layers": 3}, "blk.2"),

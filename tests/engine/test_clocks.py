@@ -99,7 +99,7 @@ def test_a_token_that_took_long_is_no_reason_for_a_long_loop(decoding):
     assert max(decoding.loops[0].worked) == SHARE * 0.002
 
 
-def test_after_a_pause_all_begins_anew(decoding):
+def test_after_a_pause_loops_are_calibrated_again(decoding):
     until_raised(decoding)
     timed = decoding.loops[0].calibrated
     decoding.now += 2 * PAUSE

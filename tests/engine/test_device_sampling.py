@@ -115,7 +115,7 @@ def test_a_row_that_is_skipped_changes_nothing():
     ],
     ids=str,
 )
-def test_one_row_that_asks_for_more_is_enough(params, how):
+def test_one_row_with_more_settings_is_enough(params, how):
     plain, row = draw_row(SamplingParams(), 1, 0), draw_row(SamplingParams(**params), 1, 0)
     assert SamplingInputs.of(np.array([plain, row, skipped_row()], DRAW)).how == how
     assert SamplingInputs.of(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"

@@ -237,7 +237,7 @@ def test_a_stop_id_ends_an_answer_and_is_no_part_of_it(runner):
     assert news[-1].finish_reason == "stop"
 
 
-def test_numbers_that_are_none_end_one_request_and_leave_its_mates_as_they_are(any_runner):
+def test_nan_ends_one_request_and_leaves_the_others_unchanged(any_runner):
     """The state, or the keys, of one sequence are NaN."""
     runner = any_runner
     asked = [Request(ids_of(9 + n, n), SamplingParams(temperature=0, max_tokens=9)) for n in range(3)]
@@ -547,7 +547,7 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
 
 @pytest.mark.parametrize("runner", TINY, indirect=True)  # a split model submits no step ahead
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 7, 15])
-def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
+def test_the_look_ahead_changes_no_token(runner, look_ahead):
     runner.ahead = look_ahead  # though it needs none
     asked = requests(3)
     expected = [alone(runner, request) for request in asked]

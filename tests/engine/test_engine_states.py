@@ -230,7 +230,7 @@ def test_a_stopped_answer_keeps_only_the_requested_tokens(attends, recurs, token
     assert longest == len(answer) or recurs or tokens == 6  # the last one sampled may not be fed yet
 
 
-def test_of_an_aborted_answer_no_more_is_kept_than_of_its_prompt():
+def test_an_aborted_answer_stores_no_more_than_its_prompt():
     runner = Fake(8, 0, attends=True, recurs=False, look_ahead=0)
     engine = Engine(runner)
     engine.prefixes._most_bytes = 1000
@@ -243,7 +243,7 @@ def test_of_an_aborted_answer_no_more_is_kept_than_of_its_prompt():
 
 @pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("at", ["submit", "wait"])
-def test_after_a_failed_step_nothing_that_was_kept_is_trusted(monkeypatch, attends, recurs, at):
+def test_after_a_failed_step_no_stored_state_is_used(monkeypatch, attends, recurs, at):
     """A failed step may have written to any place, so this one overwrites everything."""
     runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=0)
     engine, prompt = Engine(runner), list(range(1, 31))
@@ -274,7 +274,7 @@ def failing(_later):
     raise OutOfMemory("no more")
 
 
-def test_who_gave_its_pages_back_begins_again_as_soon_as_another_has_ended():
+def test_a_preempted_request_resumes_as_soon_as_another_has_ended():
     runner = Fake(8, 0, attends=True, recurs=True, look_ahead=0)
     engine = Engine(runner)
     ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=90))) for n in range(3)]
@@ -291,7 +291,7 @@ def test_who_gave_its_pages_back_begins_again_as_soon_as_another_has_ended():
     assert len(engine._slots.running) == 2
 
 
-def test_who_is_resumed_stands_in_the_line_where_it_came():
+def test_a_resumed_request_keeps_its_place_in_the_queue():
     runner = Fake(8, 0, attends=True, recurs=True, look_ahead=0)
     engine = Engine(runner)
     ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=90))) for n in range(SLOTS + 3)]

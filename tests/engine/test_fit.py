@@ -130,6 +130,6 @@ def test_the_default_cache_holds_the_pages_of_a_whole_chat_in_addition_to_states
         ("mamba2-2.7b-q4_k_m", 6),
     ],
 )
-def test_a_talk_has_room_for_16_states_by_default_as_far_as_a_gibibyte_goes(name, states):
+def test_a_chat_has_room_for_16_states_by_default_up_to_one_gibibyte(name, states):
     with open_synthetic(name) as file:
         assert CacheConfig.of(load_model(file)).checkpoints == states

@@ -138,7 +138,7 @@ def test_a_state_in_the_format_of_web_rwkv_is_read(tmp_path, kind):
         np.testing.assert_allclose(found[name], array, rtol={"F32": 0, "F16": 2**-10, "BF16": 2**-7}[kind], atol=1e-6)
 
 
-def test_a_safetensors_file_that_is_no_state_is_refused(tmp_path):
+def test_a_safetensors_file_without_a_state_is_refused(tmp_path):
     path, name = tmp_path / "x.st", "blocks.0.att.time_state"
 
     def refused(message, data):

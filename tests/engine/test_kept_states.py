@@ -37,7 +37,7 @@ def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:
 
 @pytest.mark.parametrize("start", [0, BEFORE])
 @pytest.mark.parametrize("name", RECURRENT)
-def test_the_state_after_each_row_is_that_of_as_many_tokens(name, start):
+def test_the_state_after_each_row_equals_that_after_as_many_tokens(name, start):
     """Rows in one step are summed in another order."""
     check(small(f"tiny-{name}.gguf", drafts=8), small(f"tiny-{name}.gguf"), start, 1e-4)
 

@@ -129,7 +129,7 @@ def test_weights_that_do_not_fit_on_a_discrete_gpu_go_to_main_memory_by_default(
     assert less.host + less.weights == whole.weights
 
 
-def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypatch):
+def test_logits_equal_those_of_a_model_wholly_on_the_gpu(adapter, monkeypatch):
     """A whole prompt first copies a layer's weights. Single tokens read them directly, and experts by the cache."""
     path, chunks = OWN / "tiny-qwen3moe.gguf", (40, 1)
     ids = np.load(OWN / "tiny-qwen3moe.npz")["tokens"].tolist()

@@ -48,7 +48,7 @@ def test_fading_counts_are_those_of_the_plain_rule(tokens, decay):
     assert counts_of(tokens, 3, decay) == pytest.approx(plain)
 
 
-def test_counts_fade_for_ever_without_overflow():
+def test_counts_decay_for_ever_without_overflow():
     faded = counts_of([0] + [1] * 5000, decay=0.5)
     assert faded[1] == pytest.approx(2)
     assert faded[0] == pytest.approx(0)
@@ -133,7 +133,7 @@ def test_a_long_history_grows():
     assert repetitions(NONE, 1, NONE) == {}
 
 
-def test_greedy_with_penalties_says_something_else():
+def test_greedy_with_penalties_generates_another_text():
     logits = np.array([5.0, 4.9, 0.0], np.float32)
     sampler = Sampler(SamplingParams(temperature=0, presence_penalty=1), 3)
     said = []

@@ -62,7 +62,7 @@ def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
     assert kept[-2] >= 0.9 * total
 
 
-def test_token_ids_of_a_talk_without_end_take_bounded_memory():
+def test_token_ids_of_an_endless_chat_take_bounded_memory():
     """All earlier ids identify a state: 1,000,000 ids take 8 MB, more than many a state."""
     store, prefixes = stored(states=64)
     prefixes._most_key_bytes = 8 * 10 * INTERVAL
@@ -140,7 +140,7 @@ def test_where_two_prompts_part_a_third_begins(attends):
     assert [reused(engine, [*shared, n, n + 1], keep=True) for n in range(1, 5)] == [0, 0, stored, stored]
 
 
-def test_what_differs_may_begin_alike_by_chance():
+def test_a_few_tokens_shared_by_chance_are_not_a_common_prefix():
     """Questions such as "What is" and "Where is" follow a long text. A third, less similar one also starts there."""
     engine = Engine(Fake(12, 8, attends=True, recurs=True, look_ahead=0, interval=1000))
     engine.prefixes._most_bytes = 1000

@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_tokens_and_another_does_not():
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_no_seed_is_a_seed_that_can_be_had_again():
+def test_a_random_seed_can_be_reused():
     logits = np.zeros(1000, np.float32)
     first, second = (Sampler(SamplingParams(), 1000) for _ in range(2))
     assert first.seed != second.seed
@@ -199,7 +199,7 @@ def test_logits_are_not_changed():
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_logits_that_are_no_numbers_are_refused(wrong):
+def test_logits_that_are_nan_are_refused(wrong):
     logits = LOGITS.copy()
     logits[3] = wrong
     with pytest.raises(BadNumbers, match=r"1 of 6 logits.*token 3"):

@@ -228,7 +228,7 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
 
 
 @posix  # Windows renames over no open file
-def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path):
+def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path):
     """A save writes another file and renames it, so no byte of the open old file changes."""
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "old"})
     old = (tmp_path / "s").read_bytes()

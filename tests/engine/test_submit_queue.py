@@ -85,7 +85,7 @@ def test_steps_say_the_same_together_as_alone(runner):
     assert len({token for row in alone for token in row}) > 4
 
 
-def test_a_state_is_read_after_all_that_was_held_back(runner):
+def test_a_state_is_read_after_all_deferred_steps(runner):
     alone = said(submitted(runner, range(4)))
     want = runner.read_state(0)
     begin(runner, 7)

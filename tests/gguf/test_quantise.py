@@ -220,7 +220,7 @@ def test_experts_alone_are_of_four_bits_where_the_mix_says_so():
     assert found == ["MXFP4", "MXFP4", "Q8_0", "Q8_0", "Q8_0"]
 
 
-def test_rows_that_are_no_whole_blocks_get_the_nearest_format():
+def test_rows_that_are_not_whole_blocks_get_the_nearest_format():
     tensors = [TensorInfo(f"blk.0.{n}.weight", 0, (4, n), 0, 0, 16 * n) for n in (256, 96, 40)]
     found = [fmt.name for fmt in formats_of(MIXES["Q4_K_S"], tensors).values()]
     assert found == ["Q4_K", "Q5_0", "F16"]

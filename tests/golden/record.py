@@ -1,12 +1,12 @@
-"""Makes the golden models of this folder and records llama.cpp's logits or embeddings for them, once.
+"""Writes the golden models of this folder, and records llama.cpp's logits or embeddings for them.
 
     pip install '.[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or OTHER MODEL ...]
 
-Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
-it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`, of Chameleon 34B of
-`chameleon.py`, of RWKV-7a and 7b of `rwkv7_deep.py`.
-Gemma 3n, GPT-2, StarCoder and the models that make embeddings were recorded by a build whose GELU is no table
+Weights are random, from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised.
+Therefore it computes a twin of the model with the same weights, dequantised to float32. A runner that decodes weights
+in its kernels and computes in float32 must give the same results. The logits of some models come from scripts in this
+folder instead: PLaMo 2 from `plamo2.py`, Chameleon 34B from `chameleon.py`, RWKV-7a and 7b from `rwkv7_deep.py`.
+Gemma 3n, GPT-2, StarCoder and the encoders were recorded by a build of llama.cpp that computes GELU without a table
 (GGML_GELU_FP16 in ggml-cpu/vec.h).
 """
 
@@ -42,7 +42,7 @@ Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float]
 
 
 class Source:
-    """Random numbers of a sensible size."""
+    """Random numbers of a realistic size."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ class Source:
 
 
 def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tuple[Tensors, Keys]:
-    """Two layers; receptance resembles the key, without which a first token is all rounding."""
+    """RWKV-7 with two layers. Receptance resembles the key: otherwise a first token consists of rounding errors."""
     g, vocabulary = Source(seed), 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
@@ -96,7 +96,7 @@ def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tupl
 
 
 def deep_rwkv7(seed: int, *, attends: bool) -> tuple[Tensors, Keys]:
-    """RWKV-7a: a matrix for each token scales what a channel mix reads; or RWKV-7b, with a small attention, too."""
+    """RWKV-7a, whose matrix per token scales the input of the channel mix; or RWKV-7b, with a small attention."""
     width, inner, rank, size, vocabulary = 64, 96, 8, 32, 288
     tensors, keys = rwkv7(seed, width, inner, rank)
     g = Source(seed + 1)
@@ -148,7 +148,7 @@ def transformer(
     kv: int = 2,
     heads: int = 4,
 ) -> tuple[Tensors, Keys]:
-    """Some layers, some heads over fewer of keys."""
+    """A transformer with several layers, and fewer heads of keys than of queries."""
     g, width, inner, size, vocabulary = Source(seed), sizes.width, sizes.inner, sizes.head, 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
@@ -191,7 +191,7 @@ def transformer(
 
 
 def renamed(made: tuple[Tensors, Keys], names: dict[str, str], keys: Keys | None = None) -> tuple[Tensors, Keys]:
-    """The same with other names of parts, without those whose new name is empty, and with further keys."""
+    """Renames parts of a model, drops those whose new name is empty, and adds metadata."""
     tensors: Tensors = {}
     for name, value in made[0].items():
         part = name.removesuffix(".weight").rpartition(".")[2]
@@ -204,7 +204,7 @@ Made = tuple[Tensors, Keys]
 
 
 def adding_embeddings(seed: int) -> Made:
-    """Layers that add the embedding again; nothing but heads of queries has weights of norms."""
+    """A model whose layers add the embedding again. Only the norms of query heads have weights."""
     heads, g = 4, Source(seed + 1)
     tensors, keys = renamed(transformer(seed, SMALL), {"attn_norm": "", "ffn_norm": "", "output_norm": ""})
     for i, amount in enumerate((0.6, -0.3)):
@@ -216,7 +216,7 @@ def adding_embeddings(seed: int) -> Made:
 
 
 def layer_normed(made: Made, *, bias: bool = True) -> Made:
-    """The same with layer norms in place of RMS norms."""
+    """Replaces RMS norms by layer norms."""
     g, (tensors, keys) = Source(101), made
     shifts = {name.replace("norm.weight", "norm.bias"): name for name in tensors if name.endswith("norm.weight")}
     if bias:
@@ -225,14 +225,14 @@ def layer_normed(made: Made, *, bias: bool = True) -> Made:
 
 
 def biased(made: Made, *parts: str) -> Made:
-    """The same with biases of these matrices."""
+    """Adds biases to these matrices."""
     g, (tensors, keys) = Source(102), made
     names = [name for name in tensors if name.removesuffix(".weight").rpartition(".")[2] in parts]
     return tensors | {f"{name[:-6]}bias": (g.vector(tensors[name][0].shape[0]), "F32") for name in names}, keys
 
 
 def fused(made: Made) -> Made:
-    """The same with q, k and v as rows of one matrix, and their biases likewise."""
+    """Stacks q, k and v as rows of one matrix, and their biases likewise."""
     tensors, keys = made
     for i in range(int(keys["block_count"])):
         for end in ("weight", "bias"):
@@ -244,7 +244,7 @@ def fused(made: Made) -> Made:
 
 
 def routed(made: Made, *, shared: int = 0, selected: bool = False, leading: int = 0, keys: Keys | None = None) -> Made:
-    """The same with a shared expert, a bias of the choice, leading dense layers."""
+    """Adds a shared expert, a bias for choosing experts, and leading dense layers."""
     g, (tensors, old) = Source(103), made
     width, inner, experts = (int(old[key]) for key in ("embedding_length", "feed_forward_length", "expert_count"))
     for i in range(int(old["block_count"])):
@@ -266,7 +266,7 @@ def routed(made: Made, *, shared: int = 0, selected: bool = False, leading: int 
 
 
 def with_image_matrices(made: Made) -> Made:
-    """The same with a second matrix for each of a layer, which images use."""
+    """Adds a second copy of each layer's matrices, which images use."""
     g, (tensors, keys) = Source(117), made
     names = {
         "attn_qkv": "attn_qkv",
@@ -283,19 +283,19 @@ def with_image_matrices(made: Made) -> Made:
 
 
 def whole_norms(made: Made) -> Made:
-    """The same with norms of q and k over all their heads."""
+    """Adds norms of q and k over all heads."""
     g, (tensors, keys) = Source(104), made
     names = [(name, t) for name, (t, _) in tensors.items() if name.endswith(("attn_q.weight", "attn_k.weight"))]
     return tensors | {f"{name[:-7]}_norm.weight": (g.vector(t.shape[0], 1), "F32") for name, t in names}, keys
 
 
 def sections(made: Made) -> Made:
-    """The same of a model that turns parts of a head by other positions, which are alike in text."""
+    """Rotates sections of a head by different positions, which are equal in text."""
     return made[0], made[1] | {"rope.dimension_sections": [3, 3, 2, 0]}
 
 
 def head_layer_norms(made: Made) -> Made:
-    """The same with layer norms of each head, with weights of their own."""
+    """Adds layer norms of each head, with separate weights."""
     g, (tensors, keys) = Source(110), made
     size = int(keys["rope.dimension_count"])
     names = [(name, t) for name, (t, _) in tensors.items() if name.endswith(("attn_q.weight", "attn_k.weight"))]
@@ -304,7 +304,7 @@ def head_layer_norms(made: Made) -> Made:
 
 
 def head_norms_biased(made: Made) -> Made:
-    """The same with biases of the norms of heads."""
+    """Adds biases to the norms of heads."""
     g, (tensors, keys) = Source(176), made
     norms = {name: t for name, (t, _) in tensors.items() if name.endswith(("q_norm.weight", "k_norm.weight"))}
     biases = {f"{name[:-6]}bias": (g.vector(t.size).reshape(t.shape), "F32") for name, t in norms.items()}
@@ -312,21 +312,21 @@ def head_norms_biased(made: Made) -> Made:
 
 
 def with_images(plain: Tensors) -> Tensors:
-    """The same with tokens of images: llama.cpp overwrites the logits of these ids."""
+    """Adds tokens of images. llama.cpp overwrites the logits of these ids."""
     rows = {name: plain[name][0] for name in ("token_embd.weight", "output.weight")}
     gap = [IMAGES.start] * (IMAGES.stop - IMAGES.start)
     return plain | {name: (np.insert(values, gap, 0, axis=0), "F32") for name, values in rows.items()}
 
 
 def norm_biased(made: Made) -> Made:
-    """The same with biases of the norms before branches and the head."""
+    """Adds biases to the norms before branches and before the head."""
     g, (tensors, keys) = Source(113), made
     norms = [name for name in tensors if name.endswith("norm.weight")]
     return tensors | {f"{name[:-6]}bias": (g.vector(tensors[name][0].size), "F32") for name in norms}, keys
 
 
 def with_factors(made: Made) -> Made:
-    """The same with factors of frequencies for short and for long contexts."""
+    """Adds frequency factors for short and for long contexts."""
     pairs = int(made[1]["rope.dimension_count"]) // 2
     factors = {"short": np.linspace(1, 2, pairs), "long": np.linspace(1, 8, pairs)}
     own: Tensors = {f"rope_factors_{name}.weight": (f.astype(np.float32), "F32") for name, f in factors.items()}
@@ -335,28 +335,28 @@ def with_factors(made: Made) -> Made:
 
 
 def headless(made: Made) -> Made:
-    """The same whose embedding is its head, and smaller: else logits are three times as large as elsewhere."""
+    """Uses the embedding as the head, and makes it smaller: otherwise logits are three times larger."""
     tensors, keys = renamed(made, {"output": ""})
     embedding, kind = tensors["token_embd.weight"]
     return tensors | {"token_embd.weight": (0.3 * embedding, kind)}, keys
 
 
 def placed(seed: int, kv: int) -> Made:
-    """GPT-2 in small: a row for each position, layer norms, and biases of everything."""
+    """A small GPT-2: learned positions, layer norms, and biases everywhere."""
     plain = headless(renamed(transformer(seed, SMALL, biases=True, kv=kv), GATELESS))
     tensors, keys = fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
     return tensors | {"position_embd.weight": (Source(seed + 1).matrix(1024, 64, gain=8), "Q4_0")}, keys
 
 
 def bloom(seed: int) -> Made:
-    """BLOOM in small: layer norms, of embeddings, too, and biases of everything."""
+    """A small BLOOM: layer norms, also of embeddings, and biases everywhere."""
     plain = headless(renamed(transformer(seed, SMALL, biases=True, kv=4), GATELESS))
     plain[0]["token_embd_norm.weight"] = Source(seed + 1).vector(64, 1), "F32"
     return fused(biased(layer_normed(plain), *OUTPUTS, "ffn_up"))
 
 
 def normed_inside(made: Made) -> Made:
-    """The same with norms of what the last matrix of each branch reads."""
+    """Adds norms of the input of each branch's last matrix."""
     g, (tensors, keys) = Source(112), made
     names = {"attn_output": "attn_sub_norm", "ffn_down": "ffn_sub_norm"}
     norms: Tensors = {}
@@ -368,7 +368,7 @@ def normed_inside(made: Made) -> Made:
 
 
 def scaled(made: Made) -> Made:
-    """The same with scales of the matrices of layers, and of those of each expert; the router has none."""
+    """Adds scales to the matrices of layers and to each expert's. The router has none."""
     g, (tensors, keys) = Source(111), made
     scales: Tensors = {}
     for name, (values, _) in tensors.items():
@@ -390,12 +390,12 @@ TYPES = "tokenizer.ggml.token_type_count"
 
 
 def without_suffix(made: Made) -> Made:
-    """The same with biases of the choice that are named in short."""
+    """Renames the biases for choosing experts: their names have no suffix."""
     return {name.replace("exp_probs_b.bias", "exp_probs_b"): value for name, value in made[0].items()}, made[1]
 
 
 def feed_fused(made: Made, suffix: str = "") -> Made:
-    """The same with gate and up as rows of one matrix; a suffix names those of shared experts."""
+    """Stacks gate and up as rows of one matrix. A suffix names those of shared experts."""
     tensors, keys = made
     for i in range(int(keys["block_count"])):
         (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}{suffix}.weight") for name in ("gate", "up"))
@@ -404,7 +404,7 @@ def feed_fused(made: Made, suffix: str = "") -> Made:
 
 
 def gated_share(made: Made) -> Made:
-    """The same with a gate of the shared expert."""
+    """Adds a gate to the shared expert."""
     g, (tensors, keys) = Source(105), made
     width = int(keys["embedding_length"])
     gates = {f"blk.{i}.ffn_gate_inp_shexp.weight": (g.vector(width), "F32") for i in range(int(keys["block_count"]))}
@@ -412,7 +412,7 @@ def gated_share(made: Made) -> Made:
 
 
 def gated_attention(made: Made) -> Made:
-    """The same with gates of what attention answers."""
+    """Adds gates to the output of attention."""
     g, (tensors, keys) = Source(106), made
     shapes = {name: t.shape for name, (t, _) in tensors.items() if name.endswith("attn_q.weight")}
     gates = {name.replace("attn_q", "attn_gate"): (g.matrix(*shape), "Q8_0") for name, shape in shapes.items()}
@@ -420,7 +420,7 @@ def gated_attention(made: Made) -> Made:
 
 
 def gated_heads(made: Made) -> Made:
-    """The same with a gate of each head."""
+    """Adds a gate to each head."""
     g, (tensors, keys) = Source(109), made
     heads, width = int(keys["attention.head_count"]), int(keys["embedding_length"])
     names = [f"blk.{i}.attn_gate.weight" for i in range(int(keys["block_count"]))]
@@ -428,7 +428,7 @@ def gated_heads(made: Made) -> Made:
 
 
 def normed_after(made: Made) -> Made:
-    """The same with norms after each branch, too."""
+    """Adds norms after each branch."""
     g, (tensors, keys) = Source(107), made
     width, layers = int(keys["embedding_length"]), range(int(keys["block_count"]))
     names = [f"blk.{i}.{name}.weight" for i in layers for name in ("post_attention_norm", "post_ffw_norm")]
@@ -436,19 +436,19 @@ def normed_after(made: Made) -> Made:
 
 
 def feed_normed_as_attention(made: Made) -> Made:
-    """The same with branches that read one norm."""
+    """Makes both branches read the same norm."""
     return renamed(made, {"ffn_norm": ""})
 
 
 def with_sinks(made: Made) -> Made:
-    """The same with a score of each head that has no value."""
+    """Adds attention sinks: a score for each head, without a value."""
     g, (tensors, keys) = Source(108), made
     layers, heads = range(int(keys["block_count"])), int(keys["attention.head_count"])
     return tensors | {f"blk.{i}.attn_sinks.weight": (g.vector(heads, 1), "F32") for i in layers}, keys
 
 
 def without_weight(made: Made, *parts: str) -> Made:
-    """The same where the names of these parts have no suffix."""
+    """Removes the suffix `.weight` from the names of these parts."""
     return {
         name.removesuffix(".weight") if name.removesuffix(".weight").endswith(parts) else name: value
         for name, value in made[0].items()
@@ -456,7 +456,7 @@ def without_weight(made: Made, *parts: str) -> Made:
 
 
 def latent(seed: int, layers: int = 2) -> Made:
-    """Two layers or more of latent attention, three heads; all but the first have experts."""
+    """Two or more layers of latent attention with three heads. All layers except the first have experts."""
     g, width, heads, nope, rotary, value, rank, low = Source(seed), 64, 3, 16, 8, 24, 32, 40
     tensors, keys = routed(
         transformer(seed, FEW_EXPERTS, experts=4, layers=layers),
@@ -488,7 +488,7 @@ def latent(seed: int, layers: int = 2) -> Made:
 
 
 def indexed(seed: int, layers: int, owners: tuple[int, ...], keys: Keys) -> Made:
-    """The same, where some layers have an indexer that keeps 12 keys."""
+    """Adds indexers, which select 12 keys, to some layers."""
     (tensors, made), g = latent(seed, layers), Source(seed + 1)
     width, low, heads, size = 64, 40, 8, 64
     for i in owners:
@@ -511,7 +511,7 @@ def unmasking(made: Made, *, shifted: bool) -> Made:
 
 
 def older_latent(seed: int, q_rank: int = 40) -> Made:
-    """Two dense layers of latent attention, three heads, whose keys and values are made by one matrix."""
+    """Two dense layers of latent attention with three heads. One matrix produces both keys and values."""
     g, width, heads, nope, rotary, value, rank = Source(seed), 64, 3, 16, 8, 24, 32
     tensors, keys = transformer(seed, SMALL)
     embedding, kind = tensors["token_embd.weight"]
@@ -543,7 +543,7 @@ def older_latent(seed: int, q_rank: int = 40) -> Made:
 
 
 def openelm(seed: int) -> Made:
-    """Two layers that differ in their heads and in the width of their feed-forwards."""
+    """Two layers with different numbers of heads and different widths of their feed-forwards."""
     tensors, keys = transformer(seed, SMALL, norms=True)
     narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), norms=True, kv=1)
     tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.1.")}
@@ -555,7 +555,7 @@ def openelm(seed: int) -> Made:
 
 
 def step35(seed: int) -> Made:
-    """Five layers, of which those with a window have more heads; the first is dense, and some gates have limits."""
+    """Five layers. Those with a window have more heads; the first is dense; some gates have limits."""
 
     def made(seed: int, heads: int) -> Made:
         plain = transformer(seed, FEW_EXPERTS, experts=4, norms=True, layers=5, heads=heads)
@@ -574,7 +574,7 @@ def step35(seed: int) -> Made:
 
 
 def gemma3n(seed: int, layers: int = 11) -> Made:
-    """Narrow layers, of which the first ten let few gates through; what llama.cpp fixes is as large as there."""
+    """Narrow layers; the first ten have sparse activations. Sizes that llama.cpp fixes are as large as there."""
     g, width, low, rank, streams = Source(seed), 32, 256, 64, 4
     plain = normed_after(
         transformer(seed, Sizes(width, 128, 16, "Q4_0", "Q4_0"), norms=True, layers=layers, kv=1, heads=2)
@@ -612,7 +612,7 @@ def gemma3n(seed: int, layers: int = 11) -> Made:
 
 
 def mimo2(seed: int) -> Made:
-    """Five layers of heads whose keys are larger than their values; the first is dense, two have windows and sinks."""
+    """Five layers whose keys are wider than their values. The first is dense; two have windows and sinks."""
     key, value, windows = 24, 16, [False, True, True, False, True]
     plain = transformer(seed, FEW_EXPERTS, experts=4, layers=5)
     sunk, keys = with_sinks(routed(plain, selected=True, leading=1, keys={"expert_gating_func": 2} | WINDOWS))
@@ -630,7 +630,7 @@ def mimo2(seed: int) -> Made:
 
 
 def deci(seed: int) -> Made:
-    """Five layers: whole, with one matrix for attention, without attention, without anything, narrow."""
+    """Five layers: complete, with one matrix for attention, without attention, empty, and narrow."""
     tensors, keys = transformer(seed, SMALL, layers=5)
     narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), layers=5, kv=1)
     tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.4.")}
@@ -646,7 +646,7 @@ def deci(seed: int) -> Made:
 
 
 def plamo2(seed: int) -> Made:
-    """Three layers: Mamba, attention, Mamba; norms of heads have a weight for each."""
+    """Three layers: Mamba, attention, Mamba. Norms of heads have separate weights."""
     g = Source(seed)
     tensors, keys = fused(feed_fused(normed_after(transformer(seed, SMALL, layers=3))))
     width, heads, size, state, rank = 64, 4, 16, 32, 64
@@ -678,7 +678,7 @@ def plamo2(seed: int) -> Made:
 
 
 def jamba(seed: int) -> Made:
-    """Three layers: Mamba with norms, attention, Mamba; the last two have experts."""
+    """Three layers: Mamba with norms, attention, Mamba. The last two have experts."""
     tensors, keys = transformer(seed, FEW_EXPERTS, experts=4, layers=3)
     del tensors["blk.0.ffn_gate_inp.weight"]
     for name in ("gate", "up", "down"):
@@ -711,7 +711,7 @@ def jamba(seed: int) -> Made:
 
 
 def ling(seed: int) -> Made:
-    """Ling 3 in small: KDA with bounded decays, latent attention with a gate for each head, experts in the second."""
+    """A small Ling 3: KDA with bounded decays, latent attention with a gate for each head, experts in layer 2."""
     tensors, keys = latent(seed)
     g, width, heads, size = Source(seed + 1), 64, 3, 32
     tensors = {name: value for name, value in tensors.items() if not name.startswith("blk.0.attn_") or "norm.w" in name}
@@ -739,7 +739,7 @@ def ling(seed: int) -> Made:
 
 
 def lightning(seed: int) -> Made:
-    """MiniMax-01 in small: two layers of lightning attention and one of attention, experts in all."""
+    """A small MiniMax-01: two layers of lightning attention, one layer of attention, and experts in all."""
     tensors, keys = renamed(transformer(seed, FEW_EXPERTS, experts=4, layers=3), {}, HALF)
     g, width, inner = Source(seed + 1), 64, 64
     for i in (0, 2):
@@ -758,7 +758,7 @@ def lightning(seed: int) -> Made:
 
 
 def arctic(seed: int) -> Made:
-    """Two layers whose experts read what attention reads, with a dense feed-forward that is as wide as a row."""
+    """Two layers whose experts read the input of attention, with a dense feed-forward of the model's width."""
     (tensors, keys), (dense, _) = (
         transformer(seed, FEW_EXPERTS, experts=4),
         transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0")),
@@ -771,7 +771,7 @@ def arctic(seed: int) -> Made:
 
 
 def grok(seed: int) -> Made:
-    """Two layers, of which the second has a dense feed-forward beside its experts."""
+    """Two layers, of which the second has a dense feed-forward in addition to its experts."""
     names = {"post_attention_norm": "attn_output_norm"}
     tensors, keys = renamed(normed_after(transformer(seed, FEW_EXPERTS, experts=4)), names)
     dense, _ = transformer(seed + 1, SMALL)
@@ -784,9 +784,9 @@ def grok(seed: int) -> Made:
 
 
 def grove(seed: int) -> Made:
-    """Grove MoE in small: two experts share a smaller one.
+    """A small Grove MoE: two experts share a smaller one.
 
-    These answer nothing here, as llama.cpp differs from the publisher in what they read and in their shares.
+    The smaller experts have scale 0: llama.cpp differs from the publisher in their input and their weights.
     """
     tensors, keys = transformer(seed, FEW_EXPERTS, experts=4, norms=True)
     g, width, inner = Source(seed + 1), 64, 32
@@ -801,7 +801,7 @@ def grove(seed: int) -> Made:
 
 
 def puzzle(seed: int) -> Made:
-    """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
+    """A small Nemotron 3 Puzzle: Mamba-2, experts, attention, and a layer of more and wider experts."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
     width, heads, state, experts, shared = 64, 4, 16, 4, 32
     convolved = width + 2 * state
@@ -841,22 +841,22 @@ def puzzle(seed: int) -> Made:
 
 
 def halved(made: Made) -> Made:
-    """The same model; the file states twice the width of its feed-forward."""
+    """States twice the true width of the feed-forward in the file."""
     return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
 
 
 def around(made: Made, pooling: int = MEAN) -> Made:
-    """The same whose tokens see those that follow, too, and whose texts are pooled to one vector."""
+    """Makes a model an encoder: tokens also see later ones, and a text is pooled to one vector."""
     return made[0], made[1] | {"attention.causal": False, "pooling_type": pooling}
 
 
 def without_head(made: Made, pooling: int = MEAN) -> Made:
-    """The same that makes embeddings, and nothing else."""
+    """Removes the head, so that the model computes embeddings only."""
     return around(renamed(made, {"output": ""}), pooling)
 
 
 def post_normed(made: Made, pooling: int = MEAN, *, types: int = 2) -> Made:
-    """BERT's way: layer norms of embeddings and of the sum after each branch, and none before; types of tokens."""
+    """Follows BERT: token types, and layer norms of embeddings and of the sum after each branch, but none before."""
     names = {"attn_norm": "attn_output_norm", "ffn_norm": "layer_output_norm", "output_norm": ""}
     tensors, keys = without_head(renamed(made, names), pooling)
     g, width = Source(114), int(keys["embedding_length"])
@@ -867,7 +867,7 @@ def post_normed(made: Made, pooling: int = MEAN, *, types: int = 2) -> Made:
 
 
 def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2, pooling: int = MEAN) -> Made:
-    """BERT in small: each position has a row, and every matrix a bias."""
+    """A small BERT: learned positions, and a bias for every matrix."""
     plain = renamed(transformer(seed, sizes, biases=True, kv=heads, heads=heads, layers=layers), GATELESS)
     tensors, keys = biased(post_normed(plain, pooling, types=types), *OUTPUTS, "ffn_up")
     positions = 5 * Source(seed + 1).matrix(PLACES, sizes.width)
@@ -876,7 +876,7 @@ def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2
 
 
 def sent_to_experts(made: Made, experts: int = 4) -> Made:
-    """The same with experts without gates in each second layer, beginning with the second."""
+    """Replaces the feed-forward of every second layer, beginning with the second, by experts without gates."""
     g, (tensors, keys) = Source(115), made
     width, inner = int(keys["embedding_length"]), int(keys["feed_forward_length"])
     for i in range(1, int(keys["block_count"]), 2):
@@ -890,7 +890,7 @@ def sent_to_experts(made: Made, experts: int = 4) -> Made:
 
 
 def normed_twice(made: Made) -> Made:
-    """The same with layer norms of q and of k over all their heads, and another norm after attention, all biased."""
+    """Adds layer norms of q and of k over all heads, and a second norm after attention, all with biases."""
     g, (tensors, keys) = Source(116), made
     width = int(keys["embedding_length"])
     for i in range(int(keys["block_count"])):
@@ -901,7 +901,7 @@ def normed_twice(made: Made) -> Made:
 
 
 def modern(seed: int, layers: int, *, pooling: int, first_norm: bool = False) -> Made:
-    """ModernBERT in small: norms before branches, but for the first, and every third layer sees all."""
+    """A small ModernBERT: norms before branches except the first. Every third layer sees the whole text."""
     plain = renamed(transformer(seed, Sizes(64, 64, 16, "Q8_0", "Q8_0"), kv=4, layers=layers), {}, WINDOWS)
     tensors, keys = layer_normed(without_head(plain, pooling), bias=False)
     tensors["token_embd_norm.weight"] = Source(seed + 1).vector(64, 1), "F32"
@@ -911,7 +911,7 @@ def modern(seed: int, layers: int, *, pooling: int, first_norm: bool = False) ->
 
 
 def embedding_gemma(seed: int, layers: int, *, period: int = 0, dense: int = 0) -> Made:
-    """EmbeddingGemma in small: as Gemma 3; after the last norm there may be two matrices, one after the other."""
+    """A small EmbeddingGemma: as Gemma 3, optionally with two matrices after the last norm."""
     sizes = Sizes(32, 64, 16, "Q8_0", "Q8_0")
     plain = normed_after(transformer(seed, sizes, norms=True, layers=layers, kv=1, heads=2))
     own: Keys = {"rope.freq_base": 1e6} | ({"attention.sliding_window_pattern": period} if period else {})
@@ -926,7 +926,7 @@ def embedding_gemma(seed: int, layers: int, *, period: int = 0, dense: int = 0) 
 
 
 def ranking(made: Made, *biased: str, inner: int = 0, norm: bool = False, labels: int = 1) -> Made:
-    """The same with a classifier: a matrix of so many rows, a norm, a matrix of a row for each label, as there are."""
+    """Adds a classifier: a matrix of this many rows, a norm, and a matrix with a row for each label, where present."""
     g, (tensors, keys) = Source(117), made
     width = int(keys["embedding_length"])
     matrices = {"cls": (inner, width)} if inner else {}
@@ -1290,7 +1290,7 @@ CODEBOOK_FORMATS = {
 
 
 def mixed(seed: int, formats: dict[str, str]) -> tuple[Tensors, Keys]:
-    """One layer of Llama's, 256 wide, or two where formats of the second are given."""
+    """One layer of a Llama, 256 wide; two if formats of the second are given."""
     values, keys = transformer(seed, Sizes(256, 256, 64, "Q8_0", "Q8_0"))
     layers = 1 + any(name.startswith("blk.1.") for name in formats)
     left_out = ("blk.1.",) * (layers == 1) + ("output.weight",) * ("output" not in formats)
@@ -1314,7 +1314,7 @@ STATES = {
 
 
 def quiet(model: tuple[Tensors, Keys], gains: dict[str, float]) -> tuple[Tensors, Keys]:
-    """The model with some tensors scaled down. Names have no `blk.0.` and `.weight`."""
+    """Scales some tensors of the model down. Their names lack `blk.0.` and `.weight`."""
     values, keys = model
     for name, (array, kind) in values.items():
         short = name.removeprefix("blk.0.").removeprefix("blk.1.").rsplit(".", 1)[0]
@@ -1377,7 +1377,7 @@ SCALED: dict[str, tuple[str, Keys]] = {
 
 
 def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
-    """The values in a format, as bytes of rows; of formats that gguf cannot write, random blocks of such a size."""
+    """Returns the values in a format, as bytes of rows. For formats that gguf cannot write, returns random blocks."""
     fmt = BY_NAME[kind]
     rows, width = int(np.prod(values.shape[:-1])), values.shape[-1]
     if kind in ("Q4_K", "Q6_K"):
@@ -1389,7 +1389,7 @@ def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
 
 
 def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
-    """A GGUF of tensors that are given as bytes or float32, with a vocabulary of bytes."""
+    """Writes a GGUF file of tensors in bytes or float32, with a vocabulary of bytes."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
         add: Any = {
@@ -1408,7 +1408,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
 
 
 def vocabulary(writer: gguf.GGUFWriter, arch: str, count: int) -> None:
-    """A vocabulary of this size: the bytes, a few letters and words, and unused tokens."""
+    """Returns a vocabulary of this size: the bytes, some letters and words, and unused tokens."""
     words = ["a", "b", "c", "the", " the", " a", "ing", "er", "\n\n", "hello", " world", "user"]
     if arch == "rwkv7":
         tokens = ["<s>", *(f"\\x{n:02x}" for n in range(256)), *(repr(word)[1:-1] for word in words)]
@@ -1428,7 +1428,7 @@ def vocabulary(writer: gguf.GGUFWriter, arch: str, count: int) -> None:
 
 
 def twins(values: Tensors) -> tuple[Tensors, Tensors]:
-    """The tensors as a file has them, and the same as float32."""
+    """Returns the tensors as stored in the file, and the same in float32."""
     kept, plain = {}, {}
     for seed, (tensor, (array, kind)) in enumerate(values.items()):
         if kind == "F32":
@@ -1442,7 +1442,7 @@ def twins(values: Tensors) -> tuple[Tensors, Tensors]:
 
 
 def record(name: str) -> None:
-    """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
+    """Writes a model and records llama.cpp's logits of its twin in float32. Scaled positions reuse a model."""
     arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
     values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
@@ -1478,9 +1478,9 @@ def record(name: str) -> None:
 
 
 def record_encoder(name: str) -> None:
-    """The model of a name that ends in its architecture, and what llama.cpp makes of every token, and of texts.
+    """Writes an encoder, and records llama.cpp's embeddings of every token and of texts.
 
-    Texts are parts of the tokens, each for itself: their first tokens, and those after their last.
+    The texts are parts of the tokens: their first tokens, and those after the last of these.
     """
     values, keys = EMBEDDING[name]()
     kept, plain = twins(values)
@@ -1510,9 +1510,9 @@ def record_encoder(name: str) -> None:
 
 
 def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool, labels: int = 0) -> np.ndarray:
-    """What llama.cpp makes of each token of the texts, or of each text as its file says, in a step of its own.
+    """Returns llama.cpp's embeddings of each token of the texts, or of each text if the file has pooling.
 
-    A text is a vector, or a number for each of so many labels.
+    A text has a vector, or a number for each label. Each text is computed in a step of its own.
     """
     import llama_cpp
     from llama_cpp import llama_cpp as lib
@@ -1536,7 +1536,7 @@ def embedded(path: Path, texts: list[np.ndarray], *, pooled: bool, labels: int =
 
 
 def said(model: Any, tokens: np.ndarray) -> np.ndarray:
-    """The logits of every position."""
+    """Returns the logits of every position."""
     model.reset()
     model.eval(tokens.tolist())
     return np.array(model.scores[: len(tokens)], np.float32)
@@ -1565,7 +1565,7 @@ def unmasked(model: Any, tokens: np.ndarray, keys: Keys) -> np.ndarray:
 
 
 def greedy(model: Any) -> dict[str, np.ndarray]:
-    """How the text goes on with the likeliest token each time, and how far ahead of the second it was."""
+    """Returns the greedy continuation, and each token's lead over the second most likely one."""
     tokens, margins = [], []
     for _ in range(GREEDY_TOKENS):
         second, first = np.partition(np.array(model.scores[model.n_tokens - 1], np.float32), -2)[-2:]

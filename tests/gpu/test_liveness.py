@@ -43,7 +43,7 @@ def test_a_chain_of_layers_needs_two_slots():
     assert assign(chain).nbytes == 200
 
 
-def test_what_overlaps_shares_with_nobody_where_that_takes_little():
+def test_overlapping_buffers_have_memory_of_their_own_if_that_takes_little():
     layers = [Life(100, at, at + 1, overlapping=at % 2 == 1) for at in range(12)]
     slots = assign(layers, 600).slots
     assert all(slots.count(slots[i]) == 1 for i in range(1, 12, 2))

@@ -107,7 +107,7 @@ def test_an_unknown_adapter_has_no_shapes():
     assert matrix_shapes(0xFFFF, 0xFFFF) == ()
 
 
-def test_a_device_has_matrix_units_only_where_they_are_asked_for(adapter):
+def test_a_device_has_matrix_units_only_if_requested(adapter):
     with Device(adapter) as device:
         assert device.capabilities.fragment == 0
 

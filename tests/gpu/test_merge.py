@@ -95,7 +95,7 @@ def test_each_kernel_does_what_it_does_alone(device, shared):
     )
 
 
-def test_what_both_declare_alike_stands_once_and_all_else_twice():
+def test_shared_declarations_occur_once_and_all_others_twice():
     both = merge(kernel("doubled", DOUBLED), kernel("squared", SQUARED), (2, 8), ((0, 0), (1, 1)))
     for text, count in (
         ("struct Step", 1),
@@ -110,7 +110,7 @@ def test_what_both_declare_alike_stands_once_and_all_else_twice():
     assert both.linked.source.count("fn run") == 2  # writes another y
 
 
-def test_a_kernel_beside_itself_does_twice_what_it_does(device):
+def test_a_kernel_merged_with_itself_does_its_work_twice(device):
     both = merge(kernel("a", DOUBLED), kernel("b", DOUBLED), (4, 8), ((0, 0), (1, 1), (2, 2)))
     assert both.linked.source.count("fn run") == 1 and not both.memory
     x = np.random.default_rng(0).normal(size=64).astype(np.float32)

@@ -129,7 +129,7 @@ def test_f16_is_enabled_only_where_it_is_used():
     assert "enable f16;" not in link("dense/embed", ["formats/f16"]).source  # unpacks by hand, needs no feature
 
 
-def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
+def test_enables_of_a_part_come_first_and_lines_keep_their_numbers():
     whole = link("linear/gemm_matrix", ["lib/matrix_units/tile"])
     assert whole.source.startswith("enable f16;\nenable wgpu_cooperative_matrix;\n")
     assert whole.source.count("enable wgpu_cooperative_matrix;") == 1

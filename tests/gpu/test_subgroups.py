@@ -16,7 +16,7 @@ LANES = re.compile(r"^const (?:SUBGROUP|SPLIT|LANES_PER_KEY) = (\d+)u?;", re.MUL
 ONE_SIZE = {"one_subgroup", "broadcast"}  # parts that are right for one size only
 
 
-def test_a_size_that_a_compiler_chooses_is_none_to_rely_on():
+def test_a_subgroup_size_chosen_by_the_compiler_is_not_relied_on():
     """The probe ran with 32 lanes, but another kernel may run with 8."""
     can = with_subgroups(LIMITS["h200"], 32, 8)
     assert (can.subgroup_size, can.subgroup_width) == (0, 8)

@@ -83,7 +83,7 @@ def test_a_write_to_a_component_is_found():
     assert components_written("if one.x == 1.0 && one.y >= x { y[one.z] = one.w; }", {"one": 0}) == []
 
 
-def test_vectors_matrices_and_what_has_a_name_of_its_own_are_all_looked_at():
+def test_vectors_matrices_and_named_tensors_are_all_checked():
     kinds = {kind for part in CODE for _, kind, _ in shared_vectors(part)}
     assert {"vec4f", "vec4u", "vec4", "Column", "Tile", "Half"} <= kinds
     assert "Extent" not in kinds

@@ -100,7 +100,7 @@ def test_a_wrong_catalogue_is_refused_with_the_place(text, message):
     assert message in str(error.value)
 
 
-def test_a_users_catalogue_goes_before_that_of_the_package(own, hub, tmp_path):
+def test_a_users_catalogue_overrides_that_of_the_package(own, hub, tmp_path):
     both = catalogue_of(own)
     assert both.entries[0].name == "tiny:1m"
     assert both.entry("qwen3") is packaged().entry("qwen3")

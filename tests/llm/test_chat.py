@@ -62,7 +62,7 @@ def test_a_fork_goes_its_own_way(chat):
     assert chat.settings["max_tokens"] == 6
 
 
-def test_undo_edit_and_regenerate_say_what_would_have_been_said(chat):
+def test_undo_edit_and_regenerate_give_the_same_answer_as_a_new_chat(chat):
     first = chat.send("Hi")
     once = chat.messages
     second = chat.send("And?")
@@ -252,7 +252,7 @@ def test_a_chat_that_may_be_truncated_goes_on_past_the_context():
                 plain.send(f"Say {turn}.")
 
 
-def test_what_truncate_may_be_is_said():
+def test_an_invalid_truncate_names_the_valid_values():
     with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
         with pytest.raises(BadInput, match="truncate is 'right'; it must be 'left' or None"):
             llm.chat(truncate="right")

@@ -59,7 +59,7 @@ def test_asyncio_says_the_same(llm):
     assert joined(chunks) == whole["choices"][0]["message"]["content"]
 
 
-def test_logprobs_are_told_token_by_token(llm):
+def test_logprobs_are_reported_token_by_token(llm):
     asked = {**GREEDY, "logprobs": True, "top_logprobs": 2}
     told = llm.create_chat_completion(HI, **asked)["choices"][0]["logprobs"]["content"]
     assert len(told) == 8
@@ -79,7 +79,7 @@ def test_answers_of_one_seed_differ_among_each_other_and_come_again(llm):
     assert first[0]["message"] != first[1]["message"]
 
 
-def test_the_next_prompt_goes_on_with_the_ids_that_an_answer_said(llm):
+def test_the_next_prompt_continues_with_the_generated_ids(llm):
     reply = llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias={"33": 100.0})  # a space each time
     said = llm._recent[-1].transcript
     assert said.ids[-3:] == (33, 33, 33)

@@ -42,7 +42,7 @@ def talk(mine, said, stopped=None, think=None):
         ("llama-bpe-small-Q4_K_M.gguf", "Hello there.", None),
     ],
 )
-def test_a_second_question_begins_with_all_that_was_said(name, said, stopped):
+def test_a_second_question_reuses_the_whole_conversation(name, said, stopped):
     _, transcript, second = talk(chat_format(name), said, stopped)
     assert second.transcript.ids[: len(transcript.ids)] == transcript.ids
     assert len(second.transcript.ids) > len(transcript.ids)

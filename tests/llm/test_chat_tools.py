@@ -64,7 +64,7 @@ def test_a_call_without_a_result_is_answered_before_the_next_question(chat):
     assert chat.messages == []
 
 
-def test_text_that_is_no_call_is_shown_and_calls_are_not(llm, chat):
+def test_text_is_shown_and_calls_are_not(llm, chat):
     splitter = chat.splitter()
     shown = [part.get("content", "") for event in chat.regenerate(regex=CALL) for part in splitter.feed(event.text)]
     assert "".join(shown) == "Sure."

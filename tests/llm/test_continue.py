@@ -90,7 +90,7 @@ def goes_on(llm, begun, schema=ANIMALS, **more):
 
 
 @pytest.mark.parametrize("cut", range(1, 1 + len('["owl","fox"]')))
-def test_an_answer_held_to_a_schema_keeps_to_it_from_its_beginning_wherever_it_was_cut(llm, cut):
+def test_a_continued_answer_follows_its_schema_from_the_beginning_wherever_it_was_cut(llm, cut):
     begun = '["owl","fox"]'[:cut]
     animals = json.loads(begun + goes_on(llm, begun))
     assert 2 <= len(animals) <= 3 and {*animals} <= {"owl", "fox"}

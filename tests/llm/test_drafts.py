@@ -132,7 +132,7 @@ def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_pat
     assert line.startswith("rwkv-gpu: no drafts by the draft model: ")
 
 
-def test_a_draft_model_that_is_not_there_is_an_error(tmp_path):
+def test_a_missing_draft_model_is_an_error(tmp_path):
     with pytest.raises(BadInput, match="No such file"):
         rwkv_gpu.load(OWN / "quiet-rwkv7.gguf", device="cpu", draft=tmp_path / "none.gguf")
 

@@ -144,7 +144,7 @@ def test_requests_that_run_do_not_wait_for_a_wake_that_never_comes(driven):
     running.close()
 
 
-def test_who_says_that_more_come_gets_a_step_with_what_is_there(driven):
+def test_a_caller_who_announces_more_requests_still_gets_a_step(driven):
     engine = Alphabet()
     driver = driven(engine)
     first = [asked(driver, 1, wake=False) for _ in range(2)]
@@ -177,7 +177,7 @@ def interruptible():
 
 @posix
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven):
+def test_an_interrupt_reaches_a_waiting_thread_at_once_and_ends_only_its_answer(driven):
     engine = Alphabet()
     goes_on, step = threading.Event(), engine.step
     engine.step = lambda: (goes_on.wait(PATIENCE), step())[1]
@@ -196,7 +196,7 @@ def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven
 
 @posix
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_reaches_who_waits_for_work_and_closes_it(driven):
+def test_an_interrupt_reaches_a_thread_that_waits_for_work_and_closes_it(driven):
     driver, ended = driven(Alphabet()), threading.Event()
 
     def endless(_):
@@ -251,7 +251,7 @@ def test_work_lets_others_have_their_steps(driven):
     assert answer.wait().text == "abcde"
 
 
-def test_closing_tells_all_who_wait_and_all_who_come_later(driven):
+def test_closing_ends_all_waiting_and_later_calls(driven):
     engine = Alphabet(pause=0.05)
     driver = driven(engine)
     with ThreadPoolExecutor(4) as pool:
@@ -342,7 +342,7 @@ def test_closing_counts_what_was_read_and_wakes_a_reader_in_another_thread(drive
     assert [*answer] == []
 
 
-def test_all_who_read_the_same_answer_see_its_end(driven):
+def test_all_readers_of_an_answer_see_its_end(driven):
     answer = asked(driven(Alphabet(pause=0.01)), 10)
     with ThreadPoolExecutor(3) as pool:
         reading = [pool.submit(lambda: [event.text for event in answer]) for _ in range(3)]
@@ -404,7 +404,7 @@ def test_a_slow_reader_holds_a_bounded_number_of_events_and_loses_none(driven):
     assert slow.wait().finish_reason == "length"
 
 
-def test_who_reads_in_time_is_never_paused(driven):
+def test_a_fast_reader_is_never_paused(driven):
     engine = Alphabet(pause=0.001)
     assert len(asked(driven(engine), 100, most_unread=90).wait().tokens) == 100
     assert engine.pauses == 0

@@ -81,7 +81,7 @@ def test_a_file_that_is_the_first_of_no_parts_is_a_file_like_any_other(server, t
 
 
 @pytest.mark.parametrize("listed", [b"", b"<html>", b"[" * 200_000, b"\xff\xfe", b"[" + b" " * (65 << 20) + b"]"])
-def test_a_list_that_is_no_json_too_deep_or_too_long_is_refused(server, tmp_path, listed):
+def test_a_list_that_is_not_json_too_deep_or_too_long_is_refused(server, tmp_path, listed):
     answers, url = server
     answers.listed = listed
     with pytest.raises(BadInput) as failure:
@@ -99,7 +99,7 @@ def test_no_file_is_written_outside_of_the_folder(server, tmp_path, path):
     assert found.read_bytes() == DATA
 
 
-def test_a_file_longer_than_it_was_said_to_be_is_not_written_on(server, tmp_path):
+def test_a_file_longer_than_announced_is_not_written_further(server, tmp_path):
     answers, url = server
     answers.listed = json.dumps([entry()]).encode()
     answers.body = bytes(1 << 22)

@@ -47,7 +47,7 @@ def test_another_way_of_answering_begins_where_the_messages_end():
         assert stats.prompt_tokens - stats.reused_tokens <= opening
 
 
-def test_a_fork_and_messages_of_a_client_reuse_what_was_said(path):
+def test_a_fork_and_messages_of_a_client_reuse_the_conversation(path):
     with loaded(path) as llm:
         chat = talk(llm, path)
         chat.send("Hi")

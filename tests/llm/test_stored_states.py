@@ -100,7 +100,7 @@ def test_a_directory_has_a_key_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"tenant": "somebody else"}, {"store_key": KEY + b"!"}], ids=["tenant", "key"])
-def test_who_has_another_tenant_or_key_computes(path, other):
+def test_another_tenant_or_key_computes_the_state_itself(path, other):
     store = MemoryStore()
     answer = first_turn(path, store)
     expected, _ = second_turn(path, None, answer)

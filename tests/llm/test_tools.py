@@ -160,7 +160,7 @@ def test_wrong_tools_are_refused_by_name(models, more, match):
 
 
 @pytest.mark.parametrize(("name", "after"), [("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]"), ("llama3", "")])
-def test_strict_arguments_are_held_once_the_model_begins_a_call(models, name, after):
+def test_strict_arguments_are_enforced_once_the_model_begins_a_call(models, name, after):
     llm = models(name)
     strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
     tools = Tools.read({"tools": [strict]})
@@ -210,7 +210,7 @@ def allowed_after(llm, more, text):
 
 
 @pytest.mark.parametrize("reasoning", ["", ANALYSIS])
-def test_a_required_call_in_channels_is_held_with_reasoning_before_it_or_without(channels, reasoning):
+def test_a_required_call_in_channels_is_enforced_with_or_without_reasoning_before_it(channels, reasoning):
     more = {"tool_choice": "required"}
     assert allowed_after(channels, more, reasoning) == {"<|channel|>"}
     assert all(text.startswith(("c", "a")) for text in allowed_after(channels, more, "<|channel|>"))
@@ -237,7 +237,7 @@ def test_a_required_call_in_channels_is_read(channels):
         json.loads(call["function"]["arguments"])
 
 
-def test_strict_arguments_in_channels_are_held_once_the_model_calls(channels):
+def test_strict_arguments_in_channels_are_enforced_once_the_model_calls(channels):
     strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
     tools = {"tools": [strict]}
     assert len(allowed_after(channels, tools, "<|channel|>final<|message|>It")) > 100  # all

@@ -21,7 +21,7 @@ FROM_SLOT = st.lists(st.integers(1, 268), max_size=8)
 
 
 @given(st.lists(st.tuples(TEXTS, FROM_SLOT), max_size=5))
-def test_a_talk_that_only_grows_keeps_every_id(turns):
+def test_a_growing_chat_keeps_every_id(turns):
     told, said = "", Transcript()
     for question, answer in turns:
         before = said.ids
@@ -33,7 +33,7 @@ def test_a_talk_that_only_grows_keeps_every_id(turns):
 
 
 @given(st.lists(FROM_SLOT, min_size=1, max_size=4), TEXTS)
-def test_history_that_is_written_anew_is_kept_as_far_as_it_agrees(answers, other):
+def test_rewritten_history_is_reused_as_far_as_it_agrees(answers, other):
     said = Transcript().prompt(RWKV, ["Hi"])
     for answer in answers:
         said = said.append(RWKV, answer)

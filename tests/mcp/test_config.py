@@ -52,7 +52,7 @@ def test_what_is_wrong_is_named_in_one_line(tmp_path, servers, named):
     assert named in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_files_that_are_no_json_are_refused(tmp_path):
+def test_files_that_are_not_json_are_refused(tmp_path):
     path = tmp_path / "mcp.json"
     for data in (b"", b"{", b"[" * 100_000, b"\xff\xfe", b"[]", b" " * (1 << 21)):
         path.write_bytes(data)

@@ -109,7 +109,7 @@ def test_every_output_tells_the_same_numbers(adapter, device):
         ([ENCODER, "-p", "65"], "texts of 65 tokens are longer than the 64"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_a_line(given, told):
+def test_a_case_that_cannot_be_measured_is_an_error_in_one_line(given, told):
     result = CliRunner().invoke(cli, ["bench", *given, "--device", "cpu"])
     assert result.exit_code == 2
     assert told in result.stderr

@@ -64,7 +64,7 @@ def test_the_constants_of_every_dispatch_on_an_h200_fit_together(name):
     assert faults(name, cut(name), SOME) == []
 
 
-def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
+def test_arrays_next_to_tiles_of_fragments_take_multiples_of_16_bytes():
     """NVIDIA places workgroup variables without gaps, and loads fragments as if each started at such a multiple."""
     device, found = ShaderCollector(UNITS), {}
     for trial in quick(takewhile(lambda trial: trial.op != "speed", cases(UNITS, default_tuning(UNITS)))):

@@ -238,7 +238,7 @@ def test_an_error_that_ends_the_doctor_is_a_line_of_the_report_after_the_trial_t
     assert json.loads(error) == {"kind": "error", "type": "RuntimeError", "message": surprise}
 
 
-def test_the_report_of_a_device_that_is_not_listed_says_what_is(fast_device, tmp_path):
+def test_the_report_of_an_unlisted_device_names_the_listed_ones(fast_device, tmp_path):
     done, lines = run_with_report(tmp_path / "report", "radiant 9000")
     assert done.exit_code != 0
     system, adapters, error = map(json.loads, lines)

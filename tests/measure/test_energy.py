@@ -79,7 +79,7 @@ def test_power_is_added_up_where_energy_is_not_counted(tmp_path, monkeypatch):
     assert meter.joules() == 50 + 12
 
 
-def test_power_is_read_all_the_time_though_nobody_asks_for_joules(tmp_path):
+def test_power_is_sampled_even_if_joules_are_not_requested(tmp_path):
     with find_meter("NVIDIA GeForce GTX 970", tmp_path, FakeNvml(["NVIDIA GeForce GTX 970"])) as meter:
         count, often = itertools.count(), threading.Event()
         read = meter._read

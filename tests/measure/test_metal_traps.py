@@ -65,7 +65,7 @@ def given() -> dict[str, Linked]:
 
 
 @each("name", [name for name, text in TEXTS.items() if "tanh(" in text])
-def test_tanh_is_asked_for_small_numbers_only(name):
+def test_tanh_is_called_with_small_numbers_only(name):
     asked = arguments(TEXTS[name], "tanh")
     for argument in asked:
         assert argument.startswith("clamp(") and argument.endswith(")"), argument

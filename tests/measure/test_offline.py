@@ -34,7 +34,7 @@ def test_few_shaders_have_every_kernel_with_every_part():
     assert list(proof.smallest(sizes)) == ["3 c", "1 a.y & b.x", "2 b.x"]
 
 
-def test_a_device_that_is_not_there_is_given_what_its_capabilities_ask_for(tmp_path):
+def test_each_device_gets_the_shaders_that_its_capabilities_allow(tmp_path):
     """The same trials are linked for subgroups and without them."""
     sources = {}
     for family in ("webgpu", "apple"):
@@ -64,7 +64,7 @@ def test_models_give_the_shaders_of_their_steps_in_true_sizes_and_in_those_of_th
         assert {"rwkv/time_mix_decode", "linear/gemv", "dense/embed_norm"} <= names
 
 
-def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compiler(tmp_path):
+def test_an_interrupted_proof_continues_and_restarts_with_another_compiler(tmp_path):
     (tmp_path / "shaders" / "webgpu").mkdir(parents=True)
     for number, text in enumerate(("one", "two")):
         (tmp_path / "shaders" / "webgpu" / f"{number:04}.wgsl").write_text(f"// kernel.{number}\n{text}\n")
@@ -158,7 +158,7 @@ def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():
 
 
 @posix
-def test_what_mesa_says_of_a_shader_is_kept_and_a_process_that_ends_is_a_refusal(tmp_path):
+def test_mesas_output_for_a_shader_is_stored_and_a_process_that_ends_is_a_refusal(tmp_path):
     """The second of three shaders ends the process. Another process compiles the third; no shader is compiled twice."""
     files = []
     for number in range(3):

@@ -57,7 +57,7 @@ def tiny(name: str) -> Model:
         return load_model(file)
 
 
-def test_tests_are_measured_in_the_order_they_are_asked_for():
+def test_tests_are_measured_in_the_requested_order():
     works = asked(tiny("llama"), [read_test(text) for text in ("tg32@512x1,16", "pp64,512", "tg8")], [128])
     assert [(work.name, work.batch) for work in works] == [
         ("tg32 @ d512", 1), ("tg32 @ d512", 16), ("pp64", 1), ("pp512", 1), ("tg8", 1),

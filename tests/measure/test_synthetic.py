@@ -62,7 +62,7 @@ def test_every_encoder_is_one_of_its_size(name, quant):
     assert parameters / 1e6 == pytest.approx(MILLIONS[name], rel=0.005)
 
 
-def test_the_sizes_of_all_encoders_are_looked_at():
+def test_the_sizes_of_all_encoders_are_checked():
     assert ENCODERS.keys() <= MILLIONS.keys()
 
 
@@ -103,7 +103,7 @@ def test_random_blocks_are_weights_around_zero(name):
     assert weights.std() * np.sqrt(1024) == pytest.approx(0.5, rel=0.02)
 
 
-def test_a_name_that_is_not_known_is_told_those_that_are():
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     assert named("RWKV7-2.9B") == named("rwkv7-2.9b-q4_k_m")
     with pytest.raises(BadInput, match="known: rwkv7-0.1b"):
         named("gpt-5")

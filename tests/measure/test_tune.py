@@ -110,7 +110,7 @@ def only_products(quick):
     return quick
 
 
-def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
+def test_a_wrong_result_is_reported_and_never_chosen(fast_device, only_products):
     if fast_device.capabilities.subgroup_size == 16:
         pytest.skip("16 lanes are a subgroup here")
     only_products.setattr(search, "gemm_candidates", lambda *_, **__: [WRONG])
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, only_products):
     assert matrices and all(choice.wrong and choice.tried == 0 for choice in matrices)
 
 
-def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
+def test_the_winner_is_saved_and_the_answer_stays(fast_device, quick):
     """The model is a mixture of experts with attention, so that every setting is tuned."""
     last = default_tuning(fast_device.capabilities).expert_table[-1][1]
     other = gemv(32, 8, 2, 1)
@@ -140,7 +140,7 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     np.testing.assert_allclose(*answers, rtol=0, atol=1e-3 * np.abs(answers[0]).max())
 
 
-def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
+def test_values_that_the_model_never_uses_are_not_tried(fast_device, quick):
     quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
     everywhere, nowhere = GemmLimits(max_width=MANY - 1), GemmLimits(1, max_out=1)
     rows = tuple((limits, gemv(32, 16, 2, 1)) for limits in (everywhere, nowhere))
@@ -150,7 +150,7 @@ def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
     assert found.tuning.gemm_table[:2] == ((everywhere, gemv(32, 8, 2, 1)), rows[1])
 
 
-def test_who_wins_by_chance_alone_is_let_go(fast_device, only_products):
+def test_a_winner_by_chance_is_rejected(fast_device, only_products):
     """Each challenger beats the one before it, but the last one does not beat the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
     only_products.setattr(search, "duel", lambda *_: next(verdicts))

@@ -95,7 +95,7 @@ def test_latents_that_are_not_numbers_stay_with_their_sequence(runner, rounding)
     assert rms(both[1], alone(runner, [*ids, 5])) < SAME + rounding
 
 
-def test_a_chat_reuses_what_it_has_said_before():
+def test_a_chat_reuses_its_earlier_messages():
     with rwkv_gpu.load(golden(NAME), device="cpu", context=512) as llm:
         first = llm.generate(ids_of(80, 1), max_tokens=4, temperature=0)
         longer = [*ids_of(80, 1), *first.tokens, *ids_of(20, 2)]

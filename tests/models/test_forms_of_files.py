@@ -93,7 +93,7 @@ def test_what_lengthens_contexts_of_muse_glimmer_leaves_window_layers_alone(tmp_
     np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
 
 
-def test_sections_of_glm4_that_are_empty_are_none(tmp_path):
+def test_empty_sections_of_glm4_mean_no_sections(tmp_path):
     whole = parts("glm4")
     wanted = logits(tmp_path, whole)
     whole.rows.append(Row(b"glm4.rope.dimension_sections", ARRAY, [0, 0, 0, 0], I32))
@@ -115,7 +115,7 @@ def test_yarn_of_a_factor_below_1_changes_no_magnitude(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gemma4", "muse-glimmer"])
-def test_a_cap_of_0_is_none(tmp_path, name):
+def test_a_cap_of_0_means_no_cap(tmp_path, name):
     whole = parts(name)
     give(whole, final_logit_softcapping=0.0)
     assert model_of(tmp_path, whole).ends.softcap == 0.0

@@ -318,7 +318,7 @@ def test_a_head_may_have_a_scale(tmp_path):
     np.testing.assert_array_equal(logits(tmp_path, whole), 0.5 * wanted)
 
 
-def test_a_scale_of_a_matrix_that_is_no_product_is_refused(tmp_path):
+def test_a_scale_of_a_matrix_outside_products_is_refused(tmp_path):
     """In older files of latent attention, rows of the matrix are rearranged before they are multiplied."""
     whole = parts("kimi-linear")
     [name] = {one.name for one in matrices(whole, ".attn_k_b.weight")} or [b""]

@@ -26,7 +26,7 @@ MODELS = ("rwkv7-bf16-Q4_K_M.gguf", "llama-bpe-small-Q4_K_M.gguf")
 
 @pytest.mark.parametrize("shape", LIMITS, ids=lambda shape: f"{shape.kernel} {shape.activations}")
 @pytest.mark.parametrize("name", MODELS)
-def test_rounding_leads_no_further_than_was_told(fast_device, name, shape):
+def test_rounding_stays_within_the_stated_error(fast_device, name, shape):
     can = fast_device.capabilities
     if shape.tile == "f16" and not can.f16:
         pytest.skip("this device has no f16")

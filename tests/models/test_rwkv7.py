@@ -111,7 +111,7 @@ def test_the_gpu_equals_llama_cpp_however_it_is_fed(fast_device, name):
 
 
 @modes
-def test_the_gpu_equals_llama_cpp_with_halves_kept_as_halves(device):
+def test_the_gpu_equals_llama_cpp_with_float16_stored_as_float16(device):
     path = golden("rwkv7-mini-F16.gguf")
     model, weights = opened(path)
     with GGUFFile.open(path) as file:

@@ -185,7 +185,7 @@ def test_what_disagrees_or_is_not_supported_is_named(tmp_path, keys, error, says
         opened(write(tmp_path, "llama", tiny_tensors("llama"), **keys))
 
 
-def test_scaled_positions_change_what_is_said(tmp_path):
+def test_scaled_positions_change_the_generated_text(tmp_path):
     tensors = tiny_tensors("qwen3")
     plain = logits_of(write(tmp_path, "qwen3", tensors))
     linear = logits_of(write(tmp_path, "qwen3", tensors, rope__scaling__factor=4.0))

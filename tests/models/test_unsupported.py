@@ -33,11 +33,11 @@ def test_the_refusal_says_what_is_missing_and_what_is_supported(arch, tmp_path):
     assert message.isprintable() and len(message) < 200 + len(known)
 
 
-def test_an_architecture_that_nobody_knows_is_said_to_be_that(tmp_path):
+def test_an_unknown_architecture_is_reported_as_unknown(tmp_path):
     assert "'martian' is not supported: it is not known here; supported are" in refused("martian", tmp_path)
 
 
-def test_rows_that_are_no_multiple_of_four_numbers_run_on_a_gpu(adapter, tmp_path):
+def test_rows_that_are_not_multiples_of_four_numbers_run_on_a_gpu(adapter, tmp_path):
     """Most shaders load four numbers at once."""
     whole = take_apart((OWN / "tiny-mamba2.gguf").read_bytes())
     whole.set("mamba2.embedding_length", U32, 50)

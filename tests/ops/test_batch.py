@@ -42,7 +42,7 @@ def test_a_step_of_decode_has_the_arrays_of_the_one_before_but_for_positions():
         (decode([3, 1], 6, wanted=[1, 0]), {"output_rows"}),
     ],
 )
-def test_an_array_is_made_anew_where_it_changes(following, changed):
+def test_a_changed_array_is_rebuilt(following, changed):
     arrays = BatchArrays()
     before = {**arrays.of(decode([3, 1], 5))}
     after = arrays.of(following)

@@ -178,7 +178,7 @@ def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
 @pytest.mark.parametrize(
     ("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8), ("ssd", 8)]
 )
-def test_states_that_are_kept_on_the_way_are_those_after_each_row(fast_device, kind, tokens):
+def test_states_saved_on_the_way_equal_those_after_each_row(fast_device, kind, tokens):
     """Some sequences verify drafts, and another one reads its prompt."""
     batch = batch_of([(0, 7, 3), (2, 0, 20), (1, 4, 9)])
     first, prompt, last = batch.segments

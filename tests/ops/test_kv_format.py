@@ -45,7 +45,7 @@ def test_a_head_of_128_takes_half_and_a_quarter_of_float16_and_its_scales():
     assert [KV_FORMATS[kind].nbytes(128) for kind in ("f32", "f16", "q8", "q4")] == [512, 256, 136, 72]
 
 
-def test_latents_and_heads_that_are_no_whole_blocks_stay_float16():
+def test_latents_and_heads_that_are_not_whole_blocks_stay_float16():
     assert kv_format("q8", Cache("a", 2, 128)).name == "q8"
     assert kv_format("q8", Cache("a", 2, 80)).name == "f16"
     assert kv_format("q4", Cache("a", 1, 576, latent=512)).name == "f16"

@@ -297,7 +297,7 @@ def on_cpu(example: Example, values) -> dict[str, np.ndarray]:
     return {**example.says(reference, weights, {s.name: s for s in example.states}, example.x()), **states}
 
 
-def test_a_pass_that_is_not_there_is_refused_with_the_names_of_those_that_are():
+def test_an_unknown_pass_is_refused_with_the_known_names():
     recorder = traced(EXAMPLES["share_norms"])
     recorder.without = ("fuse_all",)
     with pytest.raises(BadInput, match="there is no pass 'fuse_all'; known: norm_into_embedding, "):

@@ -334,7 +334,7 @@ def test_a_step_leaves_the_state_that_it_reads_whole_where_it_writes_another(dev
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])
-def test_a_fresh_sequence_does_not_see_what_its_slot_held(device, kind):
+def test_a_new_sequence_does_not_see_the_earlier_state_of_its_slot(device, kind):
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(5, 128) if kind == "shift" else mix_inputs(5, 2, 64)
     nan = {name: np.full_like(array, np.nan) for name, array in case.slots().items()}

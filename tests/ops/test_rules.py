@@ -356,5 +356,5 @@ def test_a_condition_of_several_parts_is_not_met_where_one_part_is_not():
             assert not RULE[name].conditions[condition](broken(matched(RULE[name]))), (name, what)
 
 
-def test_a_rule_asks_for_something():
+def test_a_rule_has_conditions():
     assert all(rule.conditions and rule.doc for rule in RULES)

@@ -117,7 +117,7 @@ def test_a_client_that_goes_away_ends_its_request(three):
         time.sleep(0.1)
 
 
-def test_a_killed_replica_costs_its_running_answer_and_the_talk_goes_on_with_its_state(three):
+def test_a_killed_replica_loses_its_running_answer_and_the_chat_continues_from_its_state(three):
     texts, before = [QUESTION], 0
     for turn in range(3):
         replica, answer = three.chat(*texts, session="killed")
@@ -310,7 +310,7 @@ def test_a_batch_that_was_killed_goes_on_and_computes_nothing_again(head, tmp_pa
     assert results(target) == results(alone)
 
 
-def test_a_cluster_that_is_not_there_is_an_error_in_one_line(tmp_path):
+def test_a_missing_cluster_is_an_error_in_one_line(tmp_path):
     asked = batch(lines(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", "--ray", f"127.0.0.1:{free_port()}")
     _, said = asked.communicate(timeout=120)
     assert asked.returncode == 2

@@ -152,7 +152,7 @@ def test_a_head_without_end_is_cut_off_at_once(server, monkeypatch):
     assert not answer or b" 431 " in answer.splitlines()[0]
 
 
-def test_who_sends_a_head_too_slowly_is_cut_off(monkeypatch):
+def test_a_client_that_sends_headers_too_slowly_is_disconnected(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", 0.2)
     with serving() as server:
         for begun in (b"", b"GET /health HTTP/1.1\r\nhost: loc"):
@@ -161,7 +161,7 @@ def test_who_sends_a_head_too_slowly_is_cut_off(monkeypatch):
         assert server.request("GET", "/health")[0] == 200
 
 
-def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
+def test_a_client_that_sends_a_body_too_slowly_is_disconnected(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.body.PATIENCE", 0.2)
     with serving() as server:
         answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")

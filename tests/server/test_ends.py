@@ -68,7 +68,7 @@ def test_a_second_signal_does_not_wait(monkeypatch):
     until(lambda: ended == [1])
 
 
-def test_a_lost_device_ends_streams_with_an_event_and_the_model_is_loaded_anew(caplog):
+def test_a_lost_device_ends_streams_with_an_event_and_the_model_is_reloaded(caplog):
     caplog.set_level(logging.INFO)
     with serving() as server:
         text = server.post("/v1/completions", ASK)["choices"][0]["text"]
@@ -97,7 +97,7 @@ def test_a_lost_device_ends_streams_with_an_event_and_the_model_is_loaded_anew(c
     assert [record.message for record in caplog.records].count("engine lost") == 1
 
 
-def test_a_model_that_cannot_be_loaded_anew_at_once_is_tried_again(monkeypatch):
+def test_a_model_that_cannot_be_reloaded_at_once_is_retried(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.catalogue.RETRIES", (0.05, 0.05, 0.05))
     with serving() as server:
         catalogue, llm = server.service.catalogue, server.llm

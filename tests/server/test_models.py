@@ -49,7 +49,7 @@ def test_a_model_is_loaded_at_its_first_use_and_found_by_each_of_its_names():
         assert "a, b, c" in answer["error"]["message"]
 
 
-def test_many_who_wait_for_a_model_load_it_once():
+def test_many_waiting_requests_load_a_model_once():
     loads = []
 
     def counting(path, progress):
@@ -168,7 +168,7 @@ def test_a_model_that_is_to_be_unloaded_while_it_is_in_use_is_unloaded_after_tha
         until(lambda: states(server)["a"] == "unloaded")
 
 
-def test_a_folder_is_served_and_read_anew(tmp_path, monkeypatch):
+def test_a_folder_is_served_and_reread(tmp_path, monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.catalogue.FRESH", 0.0)
     (tmp_path / "sub").mkdir()
     shutil.copy(MODEL, tmp_path / "sub" / "one.gguf")

@@ -123,7 +123,7 @@ def test_a_wrong_field_is_refused_by_its_name(server, change, param):
     [b"", b"[]", b"nonsense", b'{"messages": NaN}', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 500 + b"1" + b"}" * 500,
      b'{"max_tokens": ' + b"9" * 10_000 + b"}", b"[" * 200 + b"]" * 200],
 )  # fmt: skip
-def test_a_body_that_is_no_object_of_json_is_refused(server, body):
+def test_a_body_that_is_not_a_json_object_is_refused(server, body):
     status, _, answer = server.request("POST", "/v1/chat/completions", body)
     assert status == 400
     assert answer["error"]["message"].startswith("the body")
@@ -135,7 +135,7 @@ def test_fields_that_do_nothing_are_named_in_a_header(server):
     assert headers["x-ignored-fields"] == "store, temprature"
 
 
-def test_a_path_or_a_method_that_is_not_there_is_an_error_of_the_same_shape(server):
+def test_an_unknown_path_or_method_is_an_error_of_the_same_shape(server):
     for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/models", 405)]:
         status, headers, answer = server.request(method, path)
         assert (status, headers.get("allow")) == (expected, "GET, HEAD" if expected == 405 else None)

@@ -167,7 +167,7 @@ def test_an_engine_that_is_lost_harms_no_bystander_of_another_model(error):
         assert server.post(TEXT, ASK)["choices"][0]["text"] == text
 
 
-def test_an_engine_that_is_lost_before_a_request_reaches_it_is_loaded_anew():
+def test_an_engine_lost_before_a_request_reaches_it_is_reloaded():
     """The driver has ended, and `start` raises its error. No reader waits for the stream."""
     with serving() as server:
         text, first = server.post(TEXT, ASK)["choices"][0]["text"], server.llm

@@ -273,7 +273,7 @@ def test_empty_fields_that_clients_send_ask_for_nothing(llama):
 
 
 @pytest.mark.parametrize("seconds", [1e300, 10**400, "1" * 90 + "h", -1])
-def test_a_model_that_is_kept_for_ages_is_kept_for_ever(llama, seconds):
+def test_a_very_long_keep_alive_means_for_ever(llama, seconds):
     llama.post("/api/generate", {"model": "tiny", "keep_alive": seconds})
     assert llama.get("/api/ps")["models"][0]["expires_at"].startswith("9999-12-31")
 
@@ -382,7 +382,7 @@ def test_several_prompts_of_llama_servers_completion_have_an_answer_each(llama):
     assert llama.post("/completion", {**body, "prompt": ["hello"]})["content"] == alone[0]
 
 
-def test_scales_of_adapters_that_are_not_there_are_refused_by_name(llama):
+def test_scales_of_unknown_adapters_are_refused_by_name(llama):
     for path, body in (
         ("/completion", {"prompt": "hello"}),
         ("/v1/chat/completions", {"messages": HELLO}),

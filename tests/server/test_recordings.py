@@ -36,7 +36,7 @@ def test_a_client_gets_all_events_after_the_last_that_it_has_seen_and_none_twice
         assert read(recording, after) == expected
 
 
-def test_a_gap_is_said_however_small_it_is(monkeypatch):
+def test_every_gap_is_reported_however_small(monkeypatch):
     monkeypatch.setattr(streams, "MOST_BYTES", 200)
     recording = recorded(50)
     for after in range(recording.events[0][0] - 1):

@@ -209,7 +209,7 @@ def test_a_client_that_goes_away_ends_its_request(server):
     until(lambda: not server.get("/slots", **KEY))
 
 
-def test_metrics_slots_and_health_are_those_of_all(server):
+def test_metrics_slots_and_health_cover_all_replicas(server):
     server.wait_ready()
     text = server.get("/metrics", **KEY).decode()
     for number in (0, 1):
@@ -248,7 +248,7 @@ def chat(*texts: str, system: str = "") -> list[bytes]:
     return beginnings_of("", {"messages": messages})
 
 
-def test_the_longest_beginning_counts_and_a_system_message_is_none():
+def test_the_longest_shared_prefix_counts_and_a_system_message_alone_does_not():
     affinity = Affinity()
     affinity.remember(chat("a", system="be brief"), 0)
     affinity.remember(chat("a", "b", "c", system="be brief"), 1)
@@ -268,7 +268,7 @@ def test_beginnings_are_bounded_and_the_oldest_are_forgotten():
     assert len(chat(*map(str, range(1000)))) <= 256
 
 
-def test_texts_that_begin_alike_share_their_beginnings():
+def test_texts_with_a_common_prefix_share_it():
     one, two = (beginnings_of("", {"prompt": "word " * 400 + end}) for end in ("one", "two"))
     assert one[:-1] == two[:-1]
     assert one[-1] != two[-1]
@@ -402,7 +402,7 @@ def test_the_command_serves_two_devices_and_drains(tmp_path):
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_device_that_is_not_there_is_an_error_in_one_line():
+def test_a_missing_device_is_an_error_in_one_line():
     command = [
         sys.executable,
         "-m",

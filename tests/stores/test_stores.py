@@ -118,7 +118,7 @@ def test_every_store_is_bounded_in_age(make):
     assert short.get(["short"]) == [None]
 
 
-def test_a_file_that_is_no_state_is_left_alone(tmp_path):
+def test_files_of_other_programs_are_never_evicted(tmp_path):
     (tmp_path / "mine.txt").write_text("precious" * 100)
     store = FilesystemStore(f"file://{tmp_path}", max_bytes=100)
     for n in range(20):

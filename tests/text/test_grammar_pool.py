@@ -178,7 +178,7 @@ def test_a_large_program_does_not_make_its_helper_processes_large(make):
     assert len({*started}) == 1 and large[-1]
 
 
-def test_a_closed_pool_has_no_processes_and_tells_who_asks(make):
+def test_a_closed_pool_has_no_processes_and_refuses_calls(make):
     grammars = make()
     grammar = grammars.grammar(SMALL)
     started = processes(grammars)

@@ -30,7 +30,7 @@ def test_null_is_no_text_of_an_assistant_or_a_tool_and_no_other_field():
         [{"type": "text", "text": "a"}, None],
     ],
 )  # fmt: skip
-def test_content_that_is_no_text_is_refused(content):
+def test_content_that_is_not_text_is_refused(content):
     with pytest.raises(BadInput, match=r"messages\[0\]\.content"):
         check_messages(asked(content=content))
 
@@ -38,7 +38,7 @@ def test_content_that_is_no_text_is_refused(content):
 @pytest.mark.parametrize(
     "calls", ["x", {}, ["x"], [None], [{"function": "f"}], [{"function": None}], [{"function": []}]]
 )
-def test_calls_that_are_none_are_refused(calls):
+def test_invalid_calls_are_refused(calls):
     with pytest.raises(BadInput, match="tool_calls"):
         check_messages([{"role": "assistant", "content": "", "tool_calls": calls}])
 

@@ -61,7 +61,7 @@ def test_a_space_goes_before_text_at_the_start_and_after_special_tokens():
     assert TOKENIZER.encode("ab<s>ab", parse=True) == [*word, 1, *word]
 
 
-def test_the_first_space_is_stripped_once_whether_or_not_bos_stands_before_it():
+def test_the_first_space_is_stripped_once_with_or_without_bos_before_it():
     ids = TOKENIZER.encode("ab ab", special=True)
     assert ids[0] == TOKENIZER.bos
     assert TOKENIZER.decode(ids) == TOKENIZER.decode(ids[1:]) == "ab ab"

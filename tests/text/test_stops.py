@@ -40,7 +40,7 @@ def test_any_pieces_give_what_the_whole_gives(stops, text, places):
 
 
 @given(STOPS, TEXTS)
-def test_only_what_may_become_a_stop_is_held_back(stops, text):
+def test_only_a_possible_stop_string_is_withheld(stops, text):
     stream = StopStrings(stops)
     shown = ""
     for at, letter in enumerate(text):
@@ -112,7 +112,7 @@ def test_withheld_text_is_shown_at_the_end():
     assert stream.flush() == "<|im_"
 
 
-def test_without_stops_nothing_is_held():
+def test_without_stops_nothing_is_withheld():
     assert StopStrings([]).feed("abc") == ("abc", False)
 
 

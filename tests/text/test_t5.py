@@ -29,7 +29,7 @@ def scored(words: dict[str, float], **fields: bool) -> Metadata:
     return metadata("t5", tokens, scores=np.array([0, 0, 0, *words.values()], np.float32), **fields)
 
 
-def test_the_best_sum_goes_before_the_longest_token():
+def test_the_best_sum_beats_the_longest_token():
     assert shown("abc", scored({"ab": -5, "c": -5, "a": -1, "bc": -2})) == ["a", "bc"]
     assert shown("abc", scored({"ab": -1, "c": -1, "a": -1, "bc": -2})) == ["ab", "c"]
 

@@ -299,7 +299,7 @@ DIALECT = {
 
 
 @pytest.mark.parametrize("source", DIALECT)
-def test_the_dialect_is_that_of_hugging_face(source):
+def test_the_jinja_dialect_is_that_of_hugging_face(source):
     template = ChatTemplate(source, bos="<s>", eos="</s>", clock=lambda: datetime(2026, 1, 2))
     assert template.render(PLAIN) == DIALECT[source]
 
@@ -380,7 +380,7 @@ def test_the_error_has_the_message_that_a_template_raises():
         render("{{ raise_exception('Roles must alternate') }}")
 
 
-def test_a_template_that_is_no_string_is_refused():
+def test_a_template_that_is_not_a_string_is_refused():
     with pytest.raises(BadTemplate, match="must be a string, not list"):
         ChatTemplate.from_metadata({"tokenizer.chat_template": [1]})
 

@@ -153,7 +153,7 @@ def test_calls_are_read_whatever_pieces_they_come_in(name):
 
 
 @pytest.mark.parametrize("fenced", ['{"name": "martian", "arguments": {}}', '{"a": 1}', "[1, 2]", "oh {"])
-def test_fenced_json_that_is_no_call_stays_as_it_is(fenced):
+def test_fenced_json_without_a_call_stays_unchanged(fenced):
     text = f"Like this:\n\n```json\n{fenced}\n```\n\nSo.\n\n```python\n1\n```"
     for size in (1, 3, len(text)):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]

@@ -27,7 +27,7 @@ def test_ids_give_their_text_back_and_are_those_of_the_library():
         assert list(tokenizer.encode(text)) == ids
 
 
-def test_a_vocabulary_learns_what_stands_together_often():
+def test_a_vocabulary_learns_frequent_pairs():
     tokens = vocabulary.learn(266, ["hello there, hello you"] * 9)
     assert tokens[0] == b""
     assert {bytes([n]) for n in range(256)} <= set(tokens)
@@ -72,7 +72,7 @@ def random_parameters() -> dict[str, np.ndarray]:
     return tensors
 
 
-def test_a_written_model_is_read_with_its_formats_and_talks_by_its_template(tmp_path):
+def test_a_written_model_is_read_with_its_formats_and_chats_by_its_template(tmp_path):
     path, tensors = tmp_path / "model.gguf", random_parameters()
     export.write(path, tensors, WORDS.tokens)
     reader = gguf.GGUFReader(path)

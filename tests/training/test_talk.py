@@ -61,14 +61,14 @@ def test_nothing_of_a_template_is_left():
             assert not re.search(r"[<>{}|\\]|\[", text.replace("|:(", "")), text
 
 
-def test_articles_stand_before_the_right_sounds():
+def test_articles_match_the_following_sound():
     for text in SPOKEN:
         told = text.partition("You said")[0]
         found = re.findall(r"\b[Aa] ([aeio]\w+)", told) + re.findall(r"\b[Aa]n ([bcdfgjklmnpqrstvwxz]\w+)", told)
         assert [word for word in found if word not in ("one", "once")] == [], text
 
 
-def test_every_block_can_be_told_about_each_of_its_rows():
+def test_every_choice_of_a_sheet_has_rows_and_stages():
     told = 0
     for one in sheet.sheets():
         for block, rows in one.choices:

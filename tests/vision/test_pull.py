@@ -37,7 +37,7 @@ def names(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
 
 
-def test_a_projector_is_the_nearest_and_most_alike_one():
+def test_the_projector_with_the_nearest_folder_and_name_is_chosen():
     files = ["mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "a/mmproj-a.gguf", "b/c/x.gguf", "imatrix.gguf"]
     assert projector_in(files, "m-Q4_K_M.gguf") == projector_in(files, "b/c/m.gguf") == "mmproj-F16.gguf"
     assert projector_in(files, "m-BF16.gguf") == "mmproj-BF16.gguf"

@@ -87,7 +87,7 @@ def outcome(use: Callable[[Path], object], path: Path) -> str:
 
 @pytest.mark.parametrize("kind", USES)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_file_beside_a_model_is_used_or_refused_in_one_line(tmp_path, kind):
+def test_a_file_next_to_a_model_is_used_or_refused_in_one_line(tmp_path, kind):
     make, use = USES[kind]
     sound, path = make(tmp_path), tmp_path / "mutant.gguf"
     refusals = []

@@ -90,7 +90,9 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
     tensors, at = source.tensors, f"{source.arch}.attention"
     rotary, older = source.integer("rope.dimension_count", 2), f"{at}.key_length_mla" not in source.file.metadata
     ending = "" if older else "_mla"  # older files have the lengths of heads
-    key, value = (source.integer(f"attention.{name}_length{ending}") for name in ("key", "value"))
+    key = source.integer(f"attention.key_length{ending}")
+    default = source.sizes.width // source.heads if older else None  # files of MiniCPM3 lack it
+    value = source.integer(f"attention.value_length{ending}", default=default)
     if key <= rotary:
         raise tensors.bad(f"metadata key '{at}.key_length'", str(key), f"more than the {rotary} dims that rotate")
     return LatentSizes(

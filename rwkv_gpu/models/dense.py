@@ -482,10 +482,11 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, head_blocks: int = 0
         raise UnsupportedModel(
             f"{file.path}: heads of size {largest} are not supported; the largest are {LARGEST_HEAD}"
         )
+    dense = (0,) * layers if f"{arch}.expert_feed_forward_length" in file.metadata else None  # no layer is dense
     return Hyper(
         layers,
         width,
-        by_layer(file, f"{arch}.feed_forward_length", layers, 1 << 20),
+        by_layer(file, f"{arch}.feed_forward_length", layers, 1 << 20, default=dense),
         heads,
         kv_heads,
         size,

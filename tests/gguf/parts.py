@@ -49,7 +49,7 @@ class Parts:
             table.append(tensor(one.name, one.dims, len(data), kind=one.kind))
             data += _fitted(one)
             data += bytes(-len(data) % 32)
-        return gguf([_row_bytes(row) for row in self.rows], table, bytes(data))
+        return gguf([row_bytes(row) for row in self.rows], table, bytes(data))
 
 
 def take_apart(data: bytes) -> Parts:
@@ -108,7 +108,8 @@ class _Reader:
         return Stored(name, dims, kind, b"")
 
 
-def _row_bytes(row: Row) -> bytes:
+def row_bytes(row: Row) -> bytes:
+    """Returns the bytes of one row of metadata."""
     if row.kind == ARRAY:
         return array_key(row.name, row.element, [_value_bytes(row.element, value) for value in row.value])
     return key(row.name, row.kind, _value_bytes(row.kind, row.value))

@@ -5,12 +5,13 @@ its pre-tokenizer, the special tokens by role, and what is added to a text (b, e
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from rwkv_gpu.text.bpe import BYTE_LETTERS
 from tests.gguf.parts import Parts, Row, take_apart
 from tests.gguf.writer import ARRAY, BOOL, F32, I32, STRING, U32
 from tests.golden_files import OWN
+from tests.models.headers import header_of, with_keys
+from tests.text import template_matrix
 from tests.text.vocabularies import CONTROL, NORMAL, Kind
 
 BERT = "padding=[PAD] unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] mask=[MASK]"
@@ -144,11 +145,22 @@ maple            maple            deepgrove/maple-preview                  gpt2 
 laguna           laguna           poolside/Laguna-XS.2                     gpt2  laguna        B   bos=〈|EOS|〉 eos=〈|EOS|〉 padding=〈|PAD|〉 unknown=〈|UNK|〉 eot=</assistant> -=<assistant> -=<user> -=<system>
 """  # noqa: E501
 
-# What the converter writes for encoders next to their sizes.
-ENCODER_KEYS: dict[str, dict[str, tuple[int, Any]]] = {
-    "modern-bert": {"rope.scaling.type": (STRING, b"none"), "attention.sliding_window_pattern": (U32, 3)},
-    "neo-bert": {"rope.scaling.type": (STRING, b"none")},
-    "eurobert": {"rope.scaling.type": (STRING, b"none")},
+# The models whose own chat template is recorded in tests/text/template_matrix.py, under this name.
+TEMPLATES = {
+    "inclusionAI/Ling-3.0-flash": "inclusionai-ling-3.0-flash",
+    "MiniMaxAI/MiniMax-M1-40k": "MiniMax-M1",
+    "MiniMaxAI/MiniMax-M2": "MiniMax-M2",
+    "XHToken/Spark-X2.5-1.7B": "Spark2.5",
+    "tencent/Hy3": "tencent-Hy3",
+    "stepfun-ai/Step-3.7-Flash": "StepFun3.5-Flash",
+    "poolside/Laguna-XS.2": "poolside-Laguna-XS.2",
+    "Qwen/Qwen2.5-7B-Instruct": "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen/Qwen3-8B": "Qwen-Qwen3-0.6B",
+    "meta-llama/Llama-3.2-1B-Instruct": "meta-llama-Llama-3.2-3B-Instruct",
+    "ByteDance-Seed/Seed-OSS-36B-Instruct": "ByteDance-Seed-OSS",
+    "swiss-ai/Apertus-8B-Instruct-2509": "Apertus-8B-Instruct",
+    "CohereLabs/North-Mini-Code-1.0": "Cohere2MoE",
+    "CohereLabs/c4ai-command-r7b-12-2024": "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
 }
 UNKNOWN = "<unk>", "[UNK]", "<|plamo:unk|>"
 WITHOUT_SCORES = ("xverse",)
@@ -243,6 +255,9 @@ def file_of(form: Published) -> Parts:
         whole.set("tokenizer.ggml.normalizer.lowercase", BOOL, True)
     if "<start_of_turn>" in ids and form.kind == "llama":
         whole.set("tokenizer.ggml.add_space_prefix", BOOL, False)
-    for key, (kind, value) in ENCODER_KEYS.get(form.arch, {}).items():
-        whole.set(f"{form.arch}.{key}", kind, value)
+    if form.model in TEMPLATES:
+        source = template_matrix.load()[0][TEMPLATES[form.model]]
+        whole.set("tokenizer.chat_template", STRING, source.encode())
+        whole.set(f"{form.arch}.context_length", U32, 4096)  # one template writes two pages of instructions
+    with_keys(whole, header_of(whole, form.arch))
     return whole

@@ -11,9 +11,11 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import MODELS
+from tests.gguf.parts import take_apart
 from tests.gguf.writer import written
 from tests.golden.record_published import FILE, TEXTS
 from tests.golden_files import OWN
+from tests.models.headers import header_of, with_keys
 from tests.models.published import Published, file_of, published
 from tests.test_docs import ROOT
 
@@ -64,6 +66,15 @@ def test_a_published_form_loads_reads_texts_as_llama_cpp_does_and_answers(model,
         end = form.role("eos")
         assert end is not None
         [ends] = llm.tokenize(end, parse=True)
+        check_answers(llm, ends)
+
+
+@pytest.mark.parametrize("arch", sorted(set(GOLDEN_FORMS) - {form.arch for form in FORMS.values()}))
+def test_a_golden_model_with_a_published_tokenizer_answers_and_stops(arch, tmp_path):
+    whole = take_apart((OWN / GOLDEN_FORMS[arch]).read_bytes())
+    with_keys(whole, header_of(whole, arch))
+    with rwkv_gpu.load(written(tmp_path, whole.built()), device="cpu") as llm:
+        ends = next((row.value for row in whole.rows if row.name == b"tokenizer.ggml.eos_token_id"), 0)
         check_answers(llm, ends)
 
 

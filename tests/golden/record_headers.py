@@ -1,6 +1,6 @@
 """Records the headers that llama.cpp's converter writes for published models: keys, names of tensors, shapes and types.
 
-pip install torch transformers gguf && python -m tests.golden.record_headers LLAMA.CPP
+pip install torch transformers && PYTHONPATH=LLAMA.CPP/gguf-py python -m tests.golden.record_headers LLAMA.CPP
 
 Where transformers knows a class, tensors are those of its default sizes, on torch's meta device. Other classes get keys
 only, from config.json as published (publisher_configs.json: `config`; `changes` are keys that transformers lacks).
@@ -99,7 +99,7 @@ def folded(tensors: list[list[Any]]) -> list[list[Any]]:
 
 def main(source: str) -> None:
     """Records every class whose architecture is supported. Classes that cannot be built here are named."""
-    sys.path[:0] = [source, f"{source}/gguf-py"]
+    sys.path.insert(0, source)
     import conversion
     from conversion.base import ModelBase, ModelType
     from transformers import AutoConfig

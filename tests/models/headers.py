@@ -46,15 +46,17 @@ def headers() -> dict[str, Header]:
     return {name: Header(name, one["keys"]["general.architecture"][1], **one) for name, one in found.items()}
 
 
-def header_of(parts: Parts, arch: str) -> Header:
-    """Returns a header of the family, of a model that has experts if this one has some."""
+def header_of(parts: Parts, arch: str) -> Header | None:
+    """Returns a header of the family, of a model that has experts if this one has some; None if none is recorded."""
     mixture = any(row.name.endswith(b".expert_count") for row in parts.rows)
     found = [one for one in headers().values() if one.arch == arch]
-    return next((one for one in found if (f"{arch}.expert_count" in one.keys) == mixture), found[0])
+    return next((one for one in found if (f"{arch}.expert_count" in one.keys) == mixture), next(iter(found), None))
 
 
-def with_keys(parts: Parts, header: Header) -> None:
+def with_keys(parts: Parts, header: Header | None) -> None:
     """Gives a small model the keys of a published header: those that it lacks, and lists where it has one number."""
+    if header is None:
+        return
     arch = header.arch
     known = {row.name.decode(): row for row in parts.rows}
     blocks, width = (known[f"{arch}.{name}"].value for name in ("block_count", "embedding_length"))

@@ -70,13 +70,16 @@ class StepCosts:
 
 @dataclass
 class Gain:
-    """The time of steps with drafts, and the time that their tokens would have taken without."""
+    """The time of steps with drafts, and the time that their tokens would have taken without.
+
+    Both are medians of measurements, in steps without drafts, so that disturbed steps do not count.
+    """
 
     took: float = 0.0
     without: float = 0.0
 
     def add(self, took: float, without: float) -> None:
-        """Adds a step, in seconds."""
+        """Adds a step."""
         self.took += took
         self.without += without
 

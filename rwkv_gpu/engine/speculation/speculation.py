@@ -145,8 +145,9 @@ class Speculation:
         elif gate.on and rows:
             self.costs.measured(rows, seconds, ahead=False)
             gate.verified(tokens, rows, sequences, self.costs, drafted.steps)
-            if (without := self.costs.without(sequences)) is not None:
-                self.speculator.gain.add(seconds + drafting, without * tokens / sequences)
+            if self.costs.without(sequences) is not None:
+                took = self.costs.relative(rows, sequences, drafted.steps)
+                self.speculator.gain.add(took, tokens / sequences)
         elif not gate.on:
             self._measure_ahead(sequences, tokens, now)
             gate.undrafted(tokens, sequences)

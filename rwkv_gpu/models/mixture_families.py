@@ -208,7 +208,10 @@ FORMS: Mapping[str, Both | Callable[[DenseFile], tuple[Form, ExpertForm]]] = {
     "afmoe": (afmoe, ExpertForm(scores="sigmoid", shared=None)),
     "arctic": (arctic, ExpertForm(normalise=True, dense="ffn_norm")),
     "bailingmoe": (Form(), ExpertForm(shared=True)),
-    "bailingmoe2": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=True)),
+    "bailingmoe2": (
+        Form(pairing="neox", head_norms="each", heads_read="normed"),
+        ExpertForm(scores="sigmoid", shared=True),
+    ),
     "cohere2moe": (cohere2moe, ExpertForm(scores="sigmoid", shared=None, beside_shared=0.5)),
     "dbrx": (dbrx, ExpertForm(normalise=True)),
     "deepseek": (Form(), ExpertForm(normalise=False, shared=True)),

@@ -44,6 +44,7 @@ HEADED = {
     "deepseek32": Headed("tiny-deepseek32"),
     "glm-dsa": Headed("tiny-glm-dsa"),
     "bailingmoe3": Headed("tiny-bailingmoe3", added={"layer_output_norm": "output_norm"}),
+    "bailingmoe2": Headed("tiny-bailingmoe2", added={"layer_output_norm": "output_norm"}),
     "glm4moe": Headed("tiny-glm4moe", own_output=True),
     "hy_v3": Headed("tiny-hy_v3"),
     "mimo2": Headed("tiny-mimo2", lacks=(*FEED, "exp_probs"), added={name: f"blk.0.{name}" for name in FEED}),

@@ -113,7 +113,7 @@ NO_DRAFTS = Drafts(lookup=False, file=None, most=0)
 def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[Drafts]:
     """Checks the drafts of a model before anything is loaded. The draft model's file is open inside the context.
 
-    A damaged draft model, or a head that does not fit, is not used: the model answers without it.
+    A damaged or unsupported draft model, or a head that does not fit, is not used: the model answers without it.
     """
     most = options.most(model)
     with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
         if options.path is not None:
             try:
                 found = _found(options, options.path, file, model, stack)
-            except BadFile as error:
+            except (BadFile, UnsupportedModel) as error:
                 fault = str(error)
         if found is not None:
             yield replace(found, most=most if found.head is None or options.lookup else options.tokens or HEAD_DRAFT)
@@ -131,7 +131,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
 
 
 def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, stack: contextlib.ExitStack) -> Drafts:
-    """The drafts by a file. Raises BadFile if it is damaged, or a head that does not fit the model."""
+    """The drafts by a file. Raises an error if it is damaged, not supported, or a head that does not fit the model."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
     opened = stack.enter_context(GGUFFile.open(path))
@@ -145,7 +145,7 @@ def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, st
 
 
 def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
-    """The file of a model with the head of another file, and this head. Raises BadFile if it does not fit."""
+    """The file of a model with the head of another file, and this head. Raises an error if it does not fit."""
     try:
         check_sample(opened)
         if opened.str("general.architecture") in DRAFT_HEADS:
@@ -153,7 +153,7 @@ def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile,
         joined = join_mtp(target, opened)
         _check_tokens(opened, target)
         head, fault = _head_of(load_next_token_model(joined))
-    except (BadInput, UnsupportedModel) as error:
+    except BadInput as error:
         raise BadFile(str(error)) from None
     if head is None:
         arch = target.str("general.architecture")

@@ -19,6 +19,7 @@ from ..ops.vocabulary import Attention, Cache, Columns, Ops, Rms, SlotRows, Tens
 from .dense import DenseFile, take_feed
 from .heads import ROWS
 from .layered import Layered
+from .rope import read_factors
 from .tensors import Tensors
 from .transformer import Attending, FeedForward, Output, SelfAttention, feed_forward, self_attention, write_keys
 
@@ -151,7 +152,8 @@ def _attention(source: DenseFile, at: str) -> SelfAttention:
     [heads], [kv_heads] = hyper.heads, hyper.kv_heads
     size, width = hyper.head_size, hyper.width
     tensors.check_heads(size, 8, 512)
-    rope, factors = source.rope("normal"), f"{at}.rope_freqs.weight"
+    rope, name = source.rope("normal"), f"{at}.rope_freqs.weight"
+    factors = read_factors(source.file, tensors, name, rope.dims // 2) if name in tensors else None
     q, k, v = (
         tensors.take(f"{at}.attn_{name}.weight", count * size, 2 * width)
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
@@ -168,7 +170,7 @@ def _attention(source: DenseFile, at: str) -> SelfAttention:
         cache=Cache(f"{at}.kv", kv_heads, size),
         how=Attention(
             heads,
-            replace(rope, factors=tensors.find(factors, rope.dims // 2), long_factors=None),
+            replace(rope, factors=factors, long_factors=None),
             scale=size**-0.5,
             after_first=True,
         ),

@@ -48,10 +48,10 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
         growth = max(0.0, 0.1 * math.log(1 / scale))
         multiplier = file.float(f"{at}.scaling.yarn_log_multiplier", 0.0, 1e2, default=0.0)
         magnitude *= (1 + growth) / (1 + multiplier * growth)
-    factors = _factors(file, tensors, FACTORS, dims // 2) if FACTORS in tensors else None
-    longer = _factors(file, tensors, LONG, dims // 2) if LONG in tensors else None
+    factors = read_factors(file, tensors, FACTORS, dims // 2) if FACTORS in tensors else None
+    longer = read_factors(file, tensors, LONG, dims // 2) if LONG in tensors else None
     if SHORT in tensors:
-        factors = _factors(file, tensors, SHORT, dims // 2)
+        factors = read_factors(file, tensors, SHORT, dims // 2)
     return Rope(
         pairing,
         dims,
@@ -83,7 +83,7 @@ def _scale_factor(file: GGUFFile, key: str) -> float:
     return 1.0 if file.float(key, default=0.0) == 0 else file.float(key, *SCALE)
 
 
-def _factors(file: GGUFFile, tensors: Tensors, name: str, pairs: int) -> Weight:
+def read_factors(file: GGUFFile, tensors: Tensors, name: str, pairs: int) -> Weight:
     """The divisors of the frequencies. Refuses zero and NaN, which would make every answer NaN."""
     weight = tensors.take(name, pairs)
     values = file.values(file.tensors[name])

@@ -109,7 +109,7 @@ def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
     assert drafted[1].stats.drafted_tokens
 
 
-@pytest.mark.parametrize("what", ["damaged", "cut", "text"])
+@pytest.mark.parametrize("what", ["damaged", "cut", "text", "unknown"])
 def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_path, what):
     path, model = tmp_path / "draft.gguf", OWN / "quiet-rwkv7.gguf"
     data = model.read_bytes()
@@ -117,6 +117,7 @@ def test_a_damaged_draft_model_is_one_line_and_the_model_answers_without(tmp_pat
         "damaged": data[:200] + b"\xff" * 64 + data[264:],
         "cut": data[: len(data) // 2],
         "text": b"no model",
+        "unknown": data.replace(b"rwkv7", b"rwkv9"),
     }
     path.write_bytes(made[what])
     with rwkv_gpu.load(model, device="cpu") as plain:

@@ -113,6 +113,7 @@ def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_
         "found the shape": (number("embedding_length", 128),),
         "head_count": (number("attention.head_count", 3),),
         "heads of size": (number("attention.key_length", 1020),),
+        "rope_freqs.weight": (lambda _, tensors: setattr(tensors["rope_freqs.weight"], "data", bytes(64)),),
         "no such tensor": (lambda _, tensors: setattr(tensors["fc.weight"], "name", b"other.weight"),),
         "another vocabulary": (lambda parts, _: parts.row("tokenizer.ggml.tokens").value.__setitem__(7, b"x"),),
     }

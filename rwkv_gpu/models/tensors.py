@@ -23,8 +23,9 @@ LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
 class Tensors:
     """Checks each requested tensor and records it: exactly the tensors in `taken` are loaded."""
 
-    def __init__(self, file: GGUFFile) -> None:
+    def __init__(self, file: GGUFFile, elsewhere: tuple[str, ...] = TOWERS) -> None:
         self._file = file
+        self._elsewhere = elsewhere  # beginnings of the names of tensors that another part of the program uses
         self.taken: list[Weight] = []
         self._once: set[Weight] = set()
         self._skipped = {FACTORS}  # where no layer turns
@@ -160,7 +161,7 @@ class Tensors:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
         used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
-        elsewhere = (*TOWERS, CLASSIFIER) if self.classified else TOWERS
+        elsewhere = (*self._elsewhere, CLASSIFIER) if self.classified else self._elsewhere
         rest = {name for name in self._file.tensors if not name.startswith(elsewhere)} - used - self._skipped
         rest = {name for name in rest if not name.endswith(OF_ACTIVATIONS) and not self._is_neutral(name)}
         scaled = sorted(name for name in rest if name.endswith(OF_MATRICES))

@@ -18,6 +18,7 @@ from .towers import WINDOWS, JoinedProjector, Layer, Mlp, PatchAttention, Projec
 
 QUICK = 1.702  # of the quick form of GELU
 WINDOW = 112  # pixels of the side of a window; no file says it
+SOUNDS = "a.", "mm.a."  # how names of tensors for sounds begin, which a file may have as well
 CACHE = "v.kv"  # of all layers: each is done with its keys before the next begins
 
 
@@ -34,7 +35,7 @@ class TowerFile:
         self.merge = file.int(family.merge_key, low=1, high=16, default=family.merge)
         self.window, self.pattern = self._windows()
         self._as_matrices()
-        self.tensors = Tensors(file)
+        self.tensors = Tensors(file, SOUNDS)
         self._leave_out_unused()
         self.clips = clips_of(file, self.tensors)
         self.tensors.check_divides("clip.vision.attention.head_count", self.heads, self.width, "numbers of a row")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.errors import BadFile, BadInput, UnsupportedModel
 from rwkv_gpu.vision import encoder as encoder_module
 from rwkv_gpu.vision.encoder import Encoder, prepare
 from rwkv_gpu.vision.pixels import patches_of, picture_of
@@ -148,6 +148,16 @@ def test_wrong_numbers_of_tiles_are_refused_in_one_line(tmp_path, key, value):
     tensors, keys = internvl(32)
     write(tmp_path / "a.gguf", "clip", keys | {f"clip.vision.{key}": value}, tensors)
     with pytest.raises(BadFile, match="clip.vision.preproc_m.._tiles"):
+        read_vision(tmp_path / "a.gguf")
+
+
+@pytest.mark.parametrize("name", ["v.blk.0.attn_q_norm.weight", "mm.4.weight", "v.blk.2.ln1.weight"])
+def test_a_tensor_that_the_tower_does_not_use_is_refused(tmp_path, name):
+    tensors, keys = internvl(32)
+    write(tmp_path / "a.gguf", "clip", keys, tensors | {"a.blk.0.ln1.weight": np.ones(8, np.float32)})
+    read_vision(tmp_path / "a.gguf")  # sounds are another matter
+    write(tmp_path / "a.gguf", "clip", keys, tensors | {name: np.ones(32, np.float32)})
+    with pytest.raises(UnsupportedModel, match=name):
         read_vision(tmp_path / "a.gguf")
 
 

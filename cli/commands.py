@@ -91,7 +91,7 @@ class Commands(click.Group):
 
 
 def instead_of(name: str) -> str:
-    """What a word that is no command may mean, as the end of an error: a misspelt one, or a model."""
+    """The end of an error about an unknown command: a similar command, or how to run a model of that name."""
     import difflib  # not needed by a command that succeeds
 
     from .model_name import could_be_model

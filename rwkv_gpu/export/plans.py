@@ -57,7 +57,7 @@ class Recorded:
         return self.device.buffers
 
     def add_variant(self, subgroup: int, plans: list[dict[str, Any]]) -> None:
-        """Adds plans for devices whose subgroups have so many lanes, with what their shaders need."""
+        """Adds plans for devices with subgroups of this many lanes, and the features that their shaders need."""
         used = sorted({shader for plan in plans for shader, _, _ in plan["dispatches"]})
         text = "".join(self.shaders[number]["source"] for number in used)
         features = [name for name, directive in FEATURES.items() if directive in text]
@@ -70,7 +70,7 @@ FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # of a 
 
 
 def _device(subgroup: int) -> tuple[Capabilities, Tuning]:
-    """A browser's device with subgroups of so many lanes or more, or without.
+    """A browser's device with subgroups of at least this many lanes; 0 means without subgroups.
 
     WGSL allows sums of a subgroup in uniform control flow alone. Kernels for integers, attention in which lanes share
     keys, and sampling by subgroups do not follow that rule. Merged products write to overlapping bindings.

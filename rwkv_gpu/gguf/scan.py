@@ -56,7 +56,7 @@ class TensorInfo:
 
     @property
     def stored(self) -> Format:
-        """The same of any type: a tensor may be copied that no kernel reads."""
+        """The format, of any type: tensors that no kernel reads may still be copied."""
         return SIZES[self.type]
 
     def rows_in(self, shape: Sequence[int]) -> int:

@@ -378,7 +378,7 @@ class Landing:
             self.ask()
 
     def ask(self) -> None:
-        """The same without capturing errors, for callers that do."""
+        """Like `map`, but errors are captured by the caller."""
         self._arrival.expect()
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
         lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)

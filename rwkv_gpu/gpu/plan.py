@@ -325,7 +325,7 @@ class Plan:
         copies: "Sequence[native.Copy]",
         before: "Sequence[native.Copy]" = (),
     ) -> Iterator[Any]:
-        """The same as recordings, which another thread may finish; with the fallback they are finished already.
+        """Yields recordings of the steps, which another thread may finish; those of the fallback are finished.
 
         Copies in `before` precede the first.
         """

@@ -45,7 +45,7 @@ class Shard:
         return {f"PLANE{n}": start for n, start in enumerate(self.planes)}
 
     def moved(self, vec4s: int) -> "Shard":
-        """The same shard relative to a binding that starts `by` vec4s earlier."""
+        """The shard relative to a binding that starts `vec4s` earlier."""
         return replace(self, planes=tuple(start + vec4s for start in self.planes))
 
 

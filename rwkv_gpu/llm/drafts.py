@@ -162,7 +162,7 @@ def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile,
 
 
 def _joined_eagle3(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
-    """The same of an EAGLE-3 file. Its tokens, if it lists them, are the model's."""
+    """The model joined with an EAGLE-3 file, and the draft head. Tokens that the file lists must be the model's."""
     if opened.str("general.architecture") != EAGLE3 or not isinstance(model, Layered):
         refuse_half(opened)
     assert isinstance(model, Layered)

@@ -154,13 +154,13 @@ class DenseFile:
         return [near if window else full for window in windows]
 
     def near_unscaled(self, pairing: Pairing, windows: Sequence[int], base: float | None = None) -> list[Rope]:
-        """The same where what lengthens contexts changes full layers alone; `base` as `near` takes it."""
+        """The rotation of each layer if context scaling applies to full layers only; `base` is as in `near`."""
         full = self.rope(pairing)
         near = unscaled(self.near(full, base))
         return [near if window else full for window in windows]
 
     def turning(self, full: Rope, windows: Sequence[int]) -> list[Rope | None]:
-        """The same for models that rotate only in window layers."""
+        """The rotation of each layer in models that rotate only in window layers."""
         near = self.near(full)
         return [near if window else None for window in windows]
 

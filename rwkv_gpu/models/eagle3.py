@@ -74,7 +74,7 @@ class Eagle3:
         return logits if self.known is None else g.spread(logits, self.known)
 
     def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """What the attention reads, and what the layer adds to."""
+        """The input of the attention, and the row to which the layer adds."""
         of_token, of_row = self.norms
         token = g.rms_norm(g.embed(self.embedding, ids), of_token.weight, of_token.eps)
         row = g.rms_norm(before, of_row.weight, of_row.eps)

@@ -54,7 +54,7 @@ def _senses(file: GGUFFile) -> str:
 
 
 def _part_of_tensors(file: GGUFFile) -> str | None:
-    """The same of a file with the name of a whole architecture, by the tensors that it has."""
+    """The part that a file with the name of a whole architecture contains, judged by its tensors."""
 
     def has(test: Callable[[str], bool]) -> bool:
         return any(test(name) for name in file.tensors)

@@ -41,5 +41,5 @@ def load(file: GGUFFile) -> Looped:
 
 
 def _apart(p: SelfAttention, i: int) -> SelfAttention:
-    """The same with keys and values of its own."""
+    """The attention with a KV cache of its own."""
     return replace(p, cache=replace(p.cache, name=f"blk.{i}.kv"))

@@ -153,7 +153,7 @@ def load_next_token_model(file: GGUFFile) -> Model:
 
 
 def load_generator(file: GGUFFile) -> Model:
-    """The same, of one that generates; refuses others."""
+    """Loads a model that generates text; refuses encoders."""
     model = load_model(file)
     refuse_encoder(model)
     return model

@@ -44,7 +44,7 @@ class Tensors:
         return weight
 
     def find(self, name: str, *shape: int) -> Weight | None:
-        """The same where the file has it."""
+        """The tensor of that name and shape; None if the file lacks it."""
         return self.take(name, *shape) if name in self else None
 
     def take_flat(self, name: str, *shape: int) -> Weight:
@@ -71,7 +71,7 @@ class Tensors:
         return self.interleave(name, *(self._scaled(self._checked(part, (rows, width))) for part in parts))
 
     def interleave(self, name: str, *parts: Weight) -> Alternating:
-        """The same of parts that are found already."""
+        """One matrix in which rows of these parts alternate."""
         rows, width = parts[0].shape
         alternating = Alternating(name, (len(parts) * rows, width), parts)
         self.taken.append(alternating)
@@ -95,7 +95,7 @@ class Tensors:
         return part
 
     def unstack(self, name: str, count: int, rows: int, width: int) -> tuple[RowRange, ...]:
-        """Matrices [rows, width] that the file has as one tensor, each for itself."""
+        """The separate matrices [rows, width] of a tensor that stacks them."""
         self._checked(name, (count, rows, width))
         parts = tuple(RowRange(f"{name}.{i}", (rows, width), name, i * rows) for i in range(count))
         self.keep(*parts)
@@ -211,7 +211,7 @@ class Tensors:
         return Weight(name, tuple(shape))
 
     def _scaled(self, weight: Weight) -> Weight:
-        """The same with the scale that the file has for it, if it is a matrix: as NVFP4 wants one."""
+        """The weight with its scale in the file, if it is a matrix with a scale, as in NVFP4."""
         name = weight.name.removesuffix(".weight") + OF_MATRICES
         if len(weight.shape) != 2 or name not in self or _without_ones(self._info(name, "").shape):
             return weight

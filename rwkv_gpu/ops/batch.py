@@ -137,7 +137,7 @@ class Batch:
         return itertools.chain.from_iterable(segment.steps for segment in self.segments)
 
     def apart(self) -> "Batch":
-        """The same rows, each as its own segment in the same pages; for models without a state.
+        """The batch with each row as a segment of its own in the same pages; for models without a state.
 
         A row then finds its pages by its own number, and sees what rows before it write, once that is written.
         """

@@ -681,7 +681,7 @@ class Reference(Ops[Array]):
 
 
 def _of_best_groups(scores: Array, how: Gating) -> Array:
-    """The same, but nothing for experts of groups that are not among the best; scores [T, E]"""
+    """The scores [T, E], with -inf for experts of groups that are not among the best."""
     if how.groups == 1:
         return scores
     grouped = scores.reshape(len(scores), how.groups, -1)

@@ -32,7 +32,7 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
 
 
 def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
-    """The same for one row per sequence, where the lanes of a row of the state also compute its channel."""
+    """Lanes and rows for decoding; the lanes of a row of the state also compute its channel."""
     fours = head_size // 4  # divided equally among lanes
     lanes_per_row = min(target.tuning.recurrence.state_lanes_per_row, target.can.subgroup_width, fours & -fours)
     rows = target.tuning.recurrence.state_rows_per_lane

@@ -47,7 +47,7 @@ class Answer:
         return result
 
     def __call__(self, batch: Batch) -> Batch:
-        """The same rows with their results."""
+        """The rows with the columns of their results."""
         lines = [json.dumps(row) for row in rows_of(batch)]
         results = [*self._pool.map(self.answer, lines)]
         return {**batch, **{name: [one.get(name, none) for one in results] for name, none in RESULTS.items()}}

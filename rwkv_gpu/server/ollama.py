@@ -154,7 +154,7 @@ async def show(service: Service, call: Call) -> Response:
 
 
 def _preset(preset: Preset) -> Json:
-    """What a model is made of; without the folders of files."""
+    """The fields that describe a model's preset, without the folders of files."""
     base = Path(preset.base).name if os.path.isabs(preset.base) else preset.base
     named = replace(preset, base=base, adapters=[(Path(path).name, scale) for path, scale in preset.adapters])
     found: Json = {

@@ -187,7 +187,7 @@ class Encoder:
             gc.collect()  # plans and runners refer to each other
 
     def _with_breaks(self, rows: npt.NDArray[np.float32], image: Image, name: str) -> npt.NDArray[np.float32]:
-        """The same rows with one between two rows of blocks, where the family has these."""
+        """The rows with a line break after each row of blocks but the last, in families that have one."""
         line_break = self.vision.line_break
         if line_break is None or name != EMBEDDED:
             return rows

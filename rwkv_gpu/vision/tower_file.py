@@ -86,7 +86,7 @@ class TowerFile:
         return LayerNorm(weight, bias, self.eps) if self.family.norm == "layer" else Rms(weight, self.eps, bias)
 
     def optional_norm(self, name: str) -> AnyNorm | None:
-        """The same where the file has it."""
+        """The norm of that name; None if the file lacks it."""
         return self.norm(name) if f"{name}.weight" in self.tensors else None
 
     def mlp(self, first: str, second: str, width: int, out: int = 0, then: Activation = "gelu") -> Mlp:

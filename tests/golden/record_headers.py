@@ -61,7 +61,7 @@ def header_of(name: str, converter: Any, config: dict[str, Any], state: dict[str
 
     def lazy(one: Any) -> Any:
         meta = torch.empty(one.shape, dtype=torch.bfloat16, device="meta")
-        return LazyTorchTensor(meta=meta, args=(tuple(one.shape),), func=lambda shape: torch.ones(shape))
+        return LazyTorchTensor(meta=meta, args=(tuple(one.shape),), func=lambda shape: torch.ones(shape).bfloat16())
 
     def index(self: Any, remote_hf_model_id: str | None = None) -> dict[str, Any]:  # noqa: ARG001
         kept = (type(self).filter_tensors((key, lambda one=one: lazy(one))) for key, one in state.items())
@@ -101,6 +101,7 @@ def main(source: str) -> None:
     """Records every class whose architecture is supported. Classes that cannot be built here are named."""
     sys.path.insert(0, source)
     import conversion
+    import gguf
     from conversion.base import ModelBase, ModelType
     from transformers import AutoConfig
 
@@ -108,11 +109,13 @@ def main(source: str) -> None:
     conversion.load_all_models()
     classes, types, own = ModelBase._model_classes[ModelType.TEXT], known_types(), json.loads(CONFIGS.read_text())
     found: dict[str, Any] = {}
+    names = dict(gguf.TensorNameMap.block_mappings_cfg)  # which some converters change for all that follow
     for name in sorted({*classes, *own}):
         base, row = name.partition("#")[0], own.get(name, {})
         kind = row.get("type", types.get(base))
         if "config" not in row and kind is None:
             continue
+        gguf.TensorNameMap.block_mappings_cfg = dict(names)
         try:
             made = None if "config" in row else AutoConfig.for_model(kind, **row.get("sizes", {}))
             config = row["config"] if made is None else json.loads(made.to_json_string(use_diff=False))

@@ -70,6 +70,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
     if len(devices) > 1 and admins:
         raise BadInput("models of several devices cannot be managed over HTTP; give one --device, or no admin key")
+    if len(devices) > 1 and options["slot_save_path"]:
+        raise BadInput("--slot-save-path needs a single --device, which has the slots")
     if len(devices) > 1 and options["mcp"]:
         raise BadInput("--mcp needs a single --device, so that each MCP server runs once")
     if options["mcp"] and not (keys or is_local(options["host"])):

@@ -48,10 +48,24 @@ def routes(service: Service) -> list[Route]:
 async def completion(service: Service, call: Call) -> Response:
     """Continues a text."""
     fields = honoured(call, LLAMA_COMPLETION)
-    name, prompt = model_name(fields), fields.pop("prompt", None)
+    name, prompt = model_name(fields), _plain_prompt(fields.pop("prompt", None))
     if prompt is None:
         raise ApiError(400, "prompt is missing; give a text or token ids", param="prompt")
     return await _answer(service, call, name, fields, lambda llm, **asked: llm.prepare_completion(prompt, **asked))
+
+
+def _plain_prompt(prompt: Any) -> Any:
+    """A prompt without llama-server's objects {"prompt_string": TEXT}, of which lists may have several."""
+    if isinstance(prompt, list):
+        return [_plain_prompt(one) if isinstance(one, dict) else one for one in prompt]
+    if not isinstance(prompt, dict):
+        return prompt
+    if prompt.get("multimodal_data"):
+        why = "multimodal_data is not supported here; images go with messages, to /v1/chat/completions"
+        raise ApiError(400, why, param="prompt")
+    if not isinstance(prompt.get("prompt_string"), str):
+        raise ApiError(400, "prompt is an object; it must have prompt_string, a text", param="prompt")
+    return prompt["prompt_string"]
 
 
 async def infill(service: Service, call: Call) -> Response:

@@ -178,3 +178,14 @@ def test_ollama_answers_with_log_probabilities(server, stream):
         assert all(len(one["top_logprobs"]) == 2 and one["logprob"] <= 0 for one in tokens)
         for wrong in ({"logprobs": 1}, {"top_logprobs": 99}, {"logprobs": False}):
             assert server.request("POST", path, {**body, **asked, **wrong})[0] == 400
+
+
+def test_prompts_may_be_objects_with_a_text(server):
+    ask = {"n_predict": 3, "temperature": 0}
+    plain = server.post("/completion", {**ask, "prompt": "The sea"})["content"]
+    told = {"prompt_string": "The sea"}
+    assert server.post("/completion", {**ask, "prompt": told})["content"] == plain
+    each = server.post("/completion", {**ask, "prompt": ["The sea", {**told, "multimodal_data": []}]})
+    assert [one["content"] for one in each] == [plain, plain]
+    for wrong in ({}, {"prompt_string": 1}, {**told, "multimodal_data": ["aGk="]}, [{"a": 1}]):
+        assert server.request("POST", "/completion", {**ask, "prompt": wrong})[0] == 400, wrong

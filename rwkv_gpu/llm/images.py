@@ -25,7 +25,7 @@ BLIND = (
     "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
     "with --mmproj"
 )
-KINDS = {"image", "image_url", "input_image"}  # types of parts that are images
+KINDS = "image", "image_url", "input_image"  # types of parts that are images; a client may send a type of any kind
 
 
 def mark_of(image: Image) -> str:

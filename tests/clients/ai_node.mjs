@@ -5,6 +5,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
+globalThis.AI_SDK_LOG_WARNINGS = false; // they would come before the result
 const [root, provider] = process.argv.slice(2);
 const given = { baseURL: `${root}/v1`, apiKey: "none" };
 const model = {

@@ -31,7 +31,7 @@ from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
-from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.measure.workload import Workload, by_device
 from rwkv_gpu.models.registry import Model, is_encoder, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
@@ -231,7 +231,7 @@ def main(
         up = {side.name for side in sides}
         names = ours + [spec.name for spec in specs if any(spec.name + one.suffix in up for one in every)]
         click.echo(heading(names, several=len(every) > 1))
-        for work in works:
+        for work in by_device(works, runner.chunk_size):
             if time.monotonic() - begin > seconds:
                 click.echo(f"no time left for {work.name}, batch {work.batch}", err=True)
                 continue

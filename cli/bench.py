@@ -10,6 +10,7 @@ import click
 from rwkv_gpu import __version__
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_LOOK_AHEAD, CacheOptions
+from rwkv_gpu.engine.fit import default_chunk
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.offload import ON_GPU, Offload
@@ -30,7 +31,7 @@ from rwkv_gpu.measure.energy import find_meter
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
-from rwkv_gpu.measure.workload import Workload, embeddings, workloads
+from rwkv_gpu.measure.workload import BY_DEVICE, Workload, by_device, embeddings, workloads
 from rwkv_gpu.models.registry import ENCODER, Model, is_encoder, load_model, refuse_encoder, unmasking_of
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
@@ -59,7 +60,7 @@ counts = partial(counts_option, "bench")
     help="Batch size: sequences decoded, or texts embedded, at the same time; not llama-bench's -b.",
 )  # fmt: skip
 @counts(
-    "--chunk-size", shown=f"{DEFAULT_CHUNK}; of an encoder {ENCODER_CONTEXT}",
+    "--chunk-size", shown=f"as for `run`; of an encoder {ENCODER_CONTEXT}",
     help="Tokens per step of a prompt, or of texts; llama-bench calls it -b.",
 )  # fmt: skip
 @shared("repeats")
@@ -94,6 +95,7 @@ def command(
         file = running.enter_context(opened(model, synthetic))
         works = works_of(load_model(file), prompt, tokens, depth, batch, chunk_size)
         runner = running.enter_context(runner_for(file, works, device, tuned=tuned, **settings))
+        works = by_device(works, runner.chunk_size)
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
@@ -134,7 +136,7 @@ def works_of(
             raise BadInput("this model generates by diffusion, and not token by token; leave out -n")
         tokens = [0]
     if not is_encoder(model):
-        return workloads(prompt, [TOKENS] if tokens is None else tokens, depth, batch, chunk_size or [DEFAULT_CHUNK])
+        return workloads(prompt, [TOKENS] if tokens is None else tokens, depth, batch, chunk_size or [BY_DEVICE])
     refuse_decode({"-n": tokens, "--depth": depth})
     return texts_of(model, prompt, batch, chunk_size)
 
@@ -179,7 +181,9 @@ def runner_for(
     **room: Unpack[CacheOptions],
 ) -> Iterator[Runner]:  # fmt: skip
     """Loads the model with just the memory that the workloads need."""
-    slots, context, tokens, rows = needed(works)
+    slots, context, tokens, least = needed(works)
+    open_chunk = any(work.chunk == BY_DEVICE for work in works)
+    rows = max(least, DEFAULT_CHUNK) if open_chunk else least
     room = {**room, "slots": slots, "context": context, "tokens": tokens}
     model, names, folder = load_model(file), device_names(device), tuned_folder() if tuned else None
     if any(work.kind != "embed" for work in works):
@@ -202,6 +206,8 @@ def runner_for(
     with open_device(adapter, matrix_units, tuned_folder()) as gpu:
         found = find_tuned(adapter, gpu.capabilities, folder) if tuned else None
         tuning = tuning_for(gpu, found)
+        if open_chunk:
+            rows = max(least, (found and found.chunk_size) or default_chunk(gpu))
         yield GpuRunner(
             gpu, file, model, chunk_size=rows, tuning=tuning, layers_per_submit=layers_per_submit, offload=offload,
             **room,

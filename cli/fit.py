@@ -11,7 +11,7 @@ import click
 
 from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_SEQUENCES, CacheOptions
-from rwkv_gpu.engine.fit import NO_COMPANIONS, Companions, Fit, fit, with_context
+from rwkv_gpu.engine.fit import NO_COMPANIONS, Companions, Fit, default_chunk, fit, with_context
 from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.split_layout import Layout, Split, choices_of, device_names, lay_out, shares_of
 from rwkv_gpu.gguf.file import GGUFFile
@@ -150,7 +150,7 @@ def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
         chunk_size = wanted.chunk_size
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
-            chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
+            chunk_size = (tuned and tuned.chunk_size) or default_chunk(opened)
         companions = wanted.companions_on(opened)
         options = with_context(opened, file, model, offload, companions, **options)
         return fit(opened, file, model, companions, chunk_size=chunk_size, offload=offload, **options)

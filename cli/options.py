@@ -124,8 +124,9 @@ LOADING = {
         "fits.",
     ),
     "chunk_size": _loading(
-        "--chunk-size", type=chunk_size, default="512", show_default=True, metavar="N|auto",
-        help="Prompt tokens per step; auto uses what `rwkv-gpu tune` found.",
+        "--chunk-size", type=chunk_size, default="auto", show_default=True, metavar="N|auto",
+        help="Prompt tokens per step; auto is what `rwkv-gpu tune` found, else 512, or 1024 on large GPUs with matrix "
+        "units.",
     ),
     "kv": _loading(
         "--kv", type=click.Choice(["f16", "q8", "q4", "f32"]), default="f16", show_default=True,

@@ -191,7 +191,7 @@ class StoreOptions:
 class RoomOptions:
     """Options for the memory of sequences and the rows of a step."""
 
-    chunk_size: int | None = None  # maximum rows of a step; None is as tuned, or 512
+    chunk_size: int | None = None  # maximum rows of a step; None is as tuned, or the device's default
     sequences: int = DEFAULT_SEQUENCES  # maximum running requests
     context: int | None = None  # tokens of a sequence
     kv: KVType = "f16"  # number format of keys and values

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_CHUNK, DEFAULT_SEQUENCES
+from ..engine.cache.config import DEFAULT_CHECKPOINT_INTERVAL, DEFAULT_SEQUENCES
 from ..gguf.override import Override
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import MatrixUnits
@@ -34,7 +34,7 @@ def load(
     *,
     device: str | int | Sequence[str | int] = "auto",
     split: str | Sequence[float] | None = None,
-    chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
+    chunk_size: int | Literal["auto"] = "auto",
     sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
     kv: KVType = "f16",

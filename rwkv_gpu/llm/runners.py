@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK, CacheOptions
-from ..engine.fit import Companions, with_context
+from ..engine.fit import Companions, default_chunk, with_context
 from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner, rows_on_host
 from ..engine.runner import Runner
@@ -100,7 +100,7 @@ def load_on_gpu(
                 cache["look_ahead"] = found.look_ahead
             chunk = chunk or found.chunk_size
             layers = found.layers_per_submit if layers is None else layers
-        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or DEFAULT_CHUNK)
+        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or default_chunk(gpu))
         runner = GpuRunner(
             gpu, file, model, chunk_size=rows, tuning=tuning_for(gpu, found),
             layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ..errors import BadInput
 from ..ops.batch import Batch
 from ..ops.memory import MAX_SEGMENTS
 
+BY_DEVICE = 0  # the chunk of a workload that takes the default of the device
 FIRST_ID, LAST_ID = 3, 250  # token ids that exist in every vocabulary
 LABELS = {"pp": "pp", "tg": "tg", "embed": "pp"}  # llama-bench's names of the kinds
 
@@ -81,6 +82,11 @@ def workloads(
     if not prefill + decode:
         raise BadInput("nothing to measure: give a prompt (-p) or tokens to generate (-n) above 0")
     return prefill + decode
+
+
+def by_device(works: Sequence[Workload], chunk: int) -> list[Workload]:
+    """The workloads with the device's chunk for those that leave it open."""
+    return [replace(work, chunk=chunk) if work.chunk == BY_DEVICE else work for work in works]
 
 
 def embeddings(prompts: Sequence[int], batches: Sequence[int], chunks: Sequence[int]) -> list[Workload]:

@@ -18,10 +18,13 @@ from wgpu.backends.wgpu_native import _api as api
 from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
 
 from ..errors import DeviceLost
+from .c_types import look_up_names
 from .typed_errors import translated
 
 # Without a handler, Python prints wgpu's log on stderr; handlers of the application still receive it.
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
+
+look_up_names(ffi)
 
 NULL = ffi.NULL
 NO_MEMORY = np.zeros(0, np.uint8)

@@ -14,7 +14,7 @@ def look_up_names(ffi: Any) -> None:
 
     Changes nothing if this version of cffi keeps its table elsewhere.
     """
-    parser = getattr(ffi, "_parser", None)
+    parser: Any = getattr(ffi, "_parser", None)
     table, parse = getattr(parser, "_declarations", None), getattr(parser, "parse_type", None)
     pointer_to, array_of = _makers(parser)
     if table is None or parse is None or pointer_to is None:

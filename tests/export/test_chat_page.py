@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rwkv_gpu.export.page import export_single_file, export_web
 from rwkv_gpu.gguf.file import GGUFFile
 from tests.export.browser import FLAGS, PATIENCE, PROGRAM, decode_only, needs_chromium
 from tests.golden_files import golden
+from tests.process import until
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = [pytest.mark.long, needs_chromium]
@@ -144,6 +146,46 @@ def test_a_page_from_a_server_is_used_and_opens_again_without_it(site, page, con
     page.reload()
     expect(page.locator("#status")).to_have_text("The link holds no conversation of rwkv-gpu.", timeout=WAIT)
     context.set_offline(False)
+
+
+class StallingHandler(Handler):
+    """Serves one shard only after `go`, and counts requests."""
+
+    requests: Counter[str]
+    stalled: str
+    go: threading.Event
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        self.requests[name] += 1
+        if name == self.stalled:
+            assert self.go.wait(PATIENCE)
+        super().do_GET()
+
+
+def test_a_reload_and_a_second_tab_download_no_shard_again(page, context, tmp_path, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.export.files.SHARD", 30_000)
+    with GGUFFile.open(golden(MODEL)) as file:
+        names = [one["file"] for one in export_web(file, tmp_path, "0" * 64)["shards"]]
+    assert len(names) > 3
+    state = {"requests": Counter(), "stalled": names[2], "go": threading.Event()}
+    handler = functools.partial(type("Stalling", (StallingHandler,), state), directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        page.goto(url)
+        until(lambda: state["requests"][names[2]] == 1)
+        page.reload()
+        until(lambda: state["requests"][names[2]] == 2)
+        tab = context.new_page()
+        tab.goto(url)
+        expect(tab.locator("#status")).to_contain_text("Loading: ", timeout=WAIT)
+        state["go"].set()
+        until(lambda: state["requests"][names[-1]] == 1)
+        expect(tab.locator("#status")).to_contain_text("Loading: 100 %", timeout=WAIT)
+        tab.close()
+        server.shutdown()
+    assert [state["requests"][name] for name in names] == [1, 1, 2, *[1] * (len(names) - 3)]
 
 
 def test_a_page_of_one_file_opens_from_the_disk(page, tmp_path, monkeypatch):

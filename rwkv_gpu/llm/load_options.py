@@ -75,7 +75,11 @@ ALIASES = {
     "tensor_split": "split",  # llama-cpp-python
     "kv_overrides": "override_kv",  # llama-cpp-python
 }
-WITHOUT_EFFECT = "verbose", "n_threads", "n_threads_batch"  # llama-cpp-python; nothing is printed, and the GPU computes
+# llama-cpp-python and vLLM; nothing is printed, the GPU computes, and attention always runs in fused kernels
+WITHOUT_EFFECT = (
+    "verbose", "n_threads", "n_threads_batch", "n_ubatch", "use_mmap", "use_mlock", "flash_attn", "offload_kqv",
+    "logits_all", "enforce_eager", "trust_remote_code", "enable_prefix_caching",
+)  # fmt: skip
 BUILTIN = "builtin"  # the name of the model that ships with the package
 Name = str | os.PathLike[str]  # a path, or a name on the hub
 

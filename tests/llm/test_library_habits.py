@@ -47,6 +47,7 @@ def test_the_class_opens_a_model_as_in_vllm():
 
 def test_options_of_llama_cpp_python_are_accepted():
     options = {"n_ctx": 0, "n_threads": 4, "n_gpu_layers": -1, "verbose": False, "n_batch": 64}
+    options |= {"use_mmap": True, "flash_attn": True, "n_ubatch": 512, "trust_remote_code": False}
     with rwkv_gpu.LLM(model_path=TINY, device="cpu", **options) as llm:
         assert llm.generate("a", max_tokens=1).tokens
     for name in ("verbose", "n_threads"):

@@ -20,6 +20,8 @@ VALUES: dict[str, Any] = {
     "text": "RWKV",
     "ints": [1, 2, 3],
     "floats": [0.5, 1.5],
+    "nan among floats": [0.5, float("nan")],
+    "infinity among floats": [float("-inf"), 0.5],
     "texts": ["a", ""],
     "none": [],
 }
@@ -32,7 +34,10 @@ ROWS = (
     number_key("bool", writer.BOOL, True),
     text_key("text", "RWKV"),
     array_key("ints", writer.U16, [number(writer.U16, n) for n in VALUES["ints"]]),
-    array_key("floats", writer.F64, [number(writer.F64, n) for n in VALUES["floats"]]),
+    *(
+        array_key(name, writer.F64, [number(writer.F64, n) for n in VALUES[name]])
+        for name in ("floats", "nan among floats", "infinity among floats")
+    ),
     array_key("texts", writer.STRING, [string(text) for text in VALUES["texts"]]),
     array_key("none", writer.STRING, []),
 )

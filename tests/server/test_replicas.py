@@ -268,6 +268,13 @@ def test_beginnings_are_bounded_and_the_oldest_are_forgotten():
     assert len(chat(*map(str, range(1000)))) <= 256
 
 
+def test_what_the_gateway_saw_itself_is_newer_than_the_report_of_a_replica():
+    affinity = Affinity()
+    affinity.remember(chat("a"), 1)
+    affinity.learn([*chat("a"), *chat("b")], 0)
+    assert (affinity.find(chat("a")), affinity.find(chat("b"))) == (1, 0)
+
+
 def test_texts_with_a_common_prefix_share_it():
     one, two = (beginnings_of("", {"prompt": "word " * 400 + end}) for end in ("one", "two"))
     assert one[:-1] == two[:-1]

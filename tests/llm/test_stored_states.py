@@ -1,11 +1,13 @@
 """A state store lets another process continue a chat: the text is the same, and only new tokens are computed."""
 
+import json
 import re
 import shutil
 import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rwkv_gpu
@@ -13,6 +15,7 @@ from rwkv_gpu.engine.cache.prefix_index import TOKEN, key_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
+from rwkv_gpu.llm.stored_states import BLOCK, MOST_LENGTHS
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from tests.engine.test_adapters import write
 from tests.engine.test_initial_state import NAME as TUNED
@@ -353,6 +356,19 @@ def test_a_state_that_the_store_has_is_not_written_again():
             llm._driver.call(lambda _: None)
             llm.states._writing.submit(int).result()
             assert llm.states.counts.stored == 2
+
+
+def test_a_list_of_lengths_has_the_last_few():
+    """Otherwise a list of a popular beginning grows with every other conversation."""
+    text, lists = key_of(list(range(2 * BLOCK))), []
+    with opened(MODELS[0], MemoryStore()) as llm:
+        put = llm.states._store.put
+        llm.states._store.put = lambda key, value: (value.startswith(b"[[") and lists.append(value), put(key, value))
+        for length in range(BLOCK, BLOCK + MOST_LENGTHS + 9):
+            llm.states.write(text[: TOKEN * length], {"x": np.ones(4, np.float32)})
+    assert max(len(json.loads(one)) for one in lists) == MOST_LENGTHS
+    last = BLOCK + MOST_LENGTHS + 8
+    assert [length for length, _, _ in json.loads(lists[-1])] == list(range(last, last - MOST_LENGTHS, -1))
 
 
 def test_keys_and_values_are_written_once_a_turn_and_a_beginning_is_cut_off_them():

@@ -7,6 +7,7 @@ import pytest
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.amd import LANES, instead_of
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.tuned import runs
 
 H200 = LIMITS["h200"]
@@ -47,3 +48,13 @@ def test_a_tile_of_a_workgroup_of_twice_the_lanes_is_as_large():
         if before.kernel == "linear/gemm_tile":
             assert (after.r, after.tb, after.lanes_per_row) == (before.r, before.tb, before.lanes_per_row)
             assert after.tb in (4 * after.wg // after.lanes_per_row, 8 * after.wg // after.lanes_per_row)
+
+
+def test_fewer_lanes_of_a_workgroup_do_not_put_less_work_in_flight():
+    halved = [(one, instead_of(one)) for one in configs(H200) if one.kernel == "linear/gemv_int" and one.wg > LANES]
+    assert any(before.max_workgroups < MANY for before, _ in halved)
+    for before, after in halved:
+        assert after.wg < before.wg
+        assert after.max_workgroups == MANY or (after.wg * after.max_workgroups >= before.wg * before.max_workgroups), (
+            before
+        )

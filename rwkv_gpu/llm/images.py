@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..engine.media import Span, image_ids
+from ..engine.media import IMAGE, Span, image_ids
 from ..errors import BadInput
 from ..text.base import Tokenizer
 from ..vision.encoder import Image, prepare
@@ -20,6 +20,7 @@ from ..vision.projector import Vision
 __all__ = ["Image", "Images", "Sight", "Source"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
+MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
 MOST_IMAGES = 256  # of a request
 BLIND = (
     "this model was loaded without a projector, so it sees no images; put its mmproj file next to it, or name it "
@@ -61,6 +62,29 @@ class MarkedTokenizer:
 
     def _text(self, text: bytes, after: int | None, options: Mapping[str, Any]) -> list[int]:
         return self.inner.encode(text, after=after, **options) if text else []
+
+
+@dataclass(frozen=True)
+class ImagePrompt:
+    """A prompt in which each marker stands for an image, in order. Special tokens in it are matched."""
+
+    text: str
+    images: Sequence[Any]  # in base64, or what a message may have as an image
+
+    def marked(self, sight: "Sight | None") -> tuple[str, dict[str, Image]]:
+        """The text with marks in place of markers, and the images by mark."""
+        first, *others = self.text.split(MARKER)
+        if len(others) != len(self.images):
+            raise BadInput(
+                f"prompt has {len(others):,} markers {MARKER} and {len(self.images):,} images; give one for each image"
+            )
+        if len(others) > MOST_IMAGES:
+            raise BadInput(f"there are more than {MOST_IMAGES} images; send fewer")
+        if sight is None:
+            raise BadInput(BLIND)
+        images: dict[str, Image] = {}
+        marks = [_add(source, sight, images, f"image {n} of the prompt") for n, source in enumerate(self.images, 1)]
+        return first + "".join(map("".join, zip(marks, others, strict=True))), images
 
 
 @dataclass(frozen=True)
@@ -195,6 +219,11 @@ def spans_of(ids: Sequence[int], images: Images) -> list[Span]:
         return []
     firsts = {image_ids(unit)[0]: unit for image in images.values() for unit in image.units}
     return [Span(at, firsts[token]) for at, token in enumerate(ids) if token in firsts]
+
+
+def text_ids(ids: Sequence[int]) -> list[int]:
+    """The ids of a prompt that are of its text."""
+    return [token for token in ids if not token & IMAGE]
 
 
 def without_marks(text: str) -> str:

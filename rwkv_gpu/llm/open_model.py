@@ -15,6 +15,7 @@ import numpy as np
 
 from ..engine.cache.prefix_index import PLAIN, TOKEN, Key, Salt, key_of
 from ..engine.engine import Activity, Engine
+from ..engine.media import Span
 from ..engine.request import Request, check_length
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
@@ -29,7 +30,7 @@ from .chat_format import ChatFormat, budget, closing
 from .completion import Settings, check_ends
 from .driver import MOST_REQUESTS, Driver
 from .generation import Reading, waits
-from .images import Sight
+from .images import ImagePrompt, Sight, spans_of
 from .info import Info
 from .model_file import ModelFile
 from .pooling import MEAN, Doubles, Floats, Pooling, ranking_ids
@@ -37,9 +38,10 @@ from .preset import Preset
 from .reader import Ends, Reader
 from .shared_prompts import forms
 from .stored_states import StoredStates
+from .transcript import Transcript
 
 Prompt = str | Sequence[int]
-Prompts = Prompt | Sequence[str] | Sequence[Sequence[int]]
+Prompts = Prompt | ImagePrompt | Sequence[str | ImagePrompt] | Sequence[Sequence[int]]
 Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
 AT_EXIT = 1.0  # seconds that the interpreter's exit waits for a step of a model that was not closed
@@ -64,6 +66,7 @@ class Asked(NamedTuple):
     form: Form | None
     is_turn: bool = False  # whether the prompt is of a chat template, so that the answer ends with the turn
     salt: Salt = PLAIN
+    images: Sequence[Span] = ()  # of the prompt
 
 
 class OpenModel:
@@ -243,7 +246,7 @@ class OpenModel:
 
     def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
         """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
-        ids, params, shape, is_turn, salt = asked
+        ids, params, shape, is_turn, salt, images = asked
         check_ends(params, shape)
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait, salt=salt.number)
@@ -253,7 +256,8 @@ class OpenModel:
             ends |= self.chat_format.stop_ids
         if is_turn and not params.ignore_eos:
             stops = (*stops, *(() if shape else self.chat_format.ends))
-        request = Request(ids, params.ending_at(ends, self.tokenizer.suppressed), grammar, salt=salt)
+        chosen = params.ending_at(ends, self.tokenizer.suppressed)
+        request = Request(ids, chosen, grammar, images=images, salt=salt)
         closes, schema = closing(self.tokenizer, shape), None if shape is None else shape.model
         return request, Reader(self.tokenizer, Ends(stops), closing=closes, schema=schema)
 
@@ -302,6 +306,18 @@ class OpenModel:
         Request(ids).check(self.vocab_size, self.context)
         return ids
 
+    def _ids_and_images(self, prompt: Prompt | ImagePrompt) -> tuple[list[int], list[Span]]:
+        """Tokenises a prompt that may have images, and checks that it fits."""
+        if not isinstance(prompt, ImagePrompt):
+            return self._ids(prompt), []
+        check_length(self.tokenizer.fewest_tokens(prompt.text), self.context, least=True)
+        text, images = prompt.marked(self.sight)
+        assert self.sight is not None, "it has seen the images"
+        ids = [*Transcript().prompt(self.sight.tokenizer(self.tokenizer, images), [text]).ids]
+        spans = spans_of(ids, images)
+        Request(ids, images=spans).check(self.vocab_size, self.context)
+        return ids, spans
+
 
 def is_several(prompt: Any) -> bool:
     """True for a list of prompts: texts, or lists of token ids and texts."""
@@ -309,7 +325,7 @@ def is_several(prompt: Any) -> bool:
         return False
     if is_mixed(prompt):
         return False
-    return isinstance(prompt[0], str | list | tuple | np.ndarray | range)
+    return isinstance(prompt[0], str | ImagePrompt | list | tuple | np.ndarray | range)
 
 
 def is_mixed(prompt: Any) -> bool:
@@ -317,6 +333,6 @@ def is_mixed(prompt: Any) -> bool:
     return isinstance(prompt, list | tuple) and {*map(type, prompt)} == {str, int}
 
 
-def prompts_of(name: str, prompt: Any) -> list[Prompt]:
+def prompts_of(name: str, prompt: Any) -> list[Any]:
     """Converts a prompt or a list of prompts to a list."""
     return validate.several(name, prompt, "prompts") if is_several(prompt) else [prompt]

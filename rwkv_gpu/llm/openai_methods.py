@@ -13,6 +13,7 @@ from . import replies, validate
 from .chat_completion import Json
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .images import ImagePrompt
 from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
 from .pooling import Floats
 from .replies import Prepared, Replying
@@ -182,15 +183,27 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
     prompts = prompts_of("prompt", prompt)
     if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
         raise Exceeded("compiles a form, or has many answers")
-    each = [llm._ids(one) for one in prompts]
-    texts = [one if isinstance(one, str) else llm.tokenizer.decode(ids) for one, ids in zip(prompts, each, strict=True)]
+    if quick and any(isinstance(one, ImagePrompt) for one in prompts):
+        raise Exceeded("decodes images")
+    read = [llm._ids_and_images(one) for one in prompts]
+    if fields.scores and any(images for _, images in read):
+        raise BadInput("echo with logprobs is for prompts without images; leave out one of them")
+    texts = [_text_of(llm, one, ids) for one, (ids, _) in zip(prompts, read, strict=True)]
     requests = [
-        llm._request(Asked(ids, seeded(fields.params, index), fields.form, salt=salt), wait=wait)
-        for ids, salt in [(one, llm._salt(fields.cache_salt, one, once=not fields.caches)) for one in each]
+        llm._request(Asked(ids, seeded(fields.params, index), fields.form, salt=salt, images=images), wait=wait)
+        for ids, images in read
+        for salt in [llm._salt(fields.cache_salt, ids, once=not fields.caches)]
         for index in range(fields.n)
         if fields.generates
     ]
-    return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, each), requests)
+    return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, [ids for ids, _ in read]), requests)
+
+
+def _text_of(llm: OpenModel, prompt: Any, ids: Sequence[int]) -> str:
+    """The text of a prompt."""
+    if isinstance(prompt, ImagePrompt):
+        return prompt.text
+    return prompt if isinstance(prompt, str) else llm.tokenizer.decode(ids)
 
 
 def _encoded(vector: Floats, encoding: str) -> list[float] | str:

@@ -10,6 +10,7 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, json_logprob
+from rwkv_gpu.llm.images import ImagePrompt
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
@@ -55,17 +56,19 @@ async def completion(service: Service, call: Call) -> Response:
 
 
 def _plain_prompt(prompt: Any) -> Any:
-    """A prompt without llama-server's objects {"prompt_string": TEXT}, of which lists may have several."""
+    """A prompt without llama-server's objects {"prompt_string": TEXT, "multimodal_data": [BASE64]}."""
     if isinstance(prompt, list):
         return [_plain_prompt(one) if isinstance(one, dict) else one for one in prompt]
     if not isinstance(prompt, dict):
         return prompt
-    if prompt.get("multimodal_data"):
-        why = "multimodal_data is not supported here; images go with messages, to /v1/chat/completions"
-        raise ApiError(400, why, param="prompt")
-    if not isinstance(prompt.get("prompt_string"), str):
+    text, images = prompt.get("prompt_string"), prompt.get("multimodal_data")
+    if not isinstance(text, str):
         raise ApiError(400, "prompt is an object; it must have prompt_string, a text", param="prompt")
-    return prompt["prompt_string"]
+    if images is None or images == []:
+        return text
+    if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
+        raise ApiError(400, "multimodal_data must be a list of images in base64", param="prompt")
+    return ImagePrompt(text, images)
 
 
 async def infill(service: Service, call: Call) -> Response:

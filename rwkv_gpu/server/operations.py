@@ -8,6 +8,7 @@ from rwkv_gpu.errors import BadTemplate
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_format import ChatFormat
 from rwkv_gpu.llm.completion import sampling
+from rwkv_gpu.llm.images import MARKER
 from rwkv_gpu.llm.text_completion import DEFAULTS
 
 from .call import Call, Response, Stream, Whole
@@ -76,6 +77,7 @@ async def props(service: Service, call: Call) -> Response:
                 "params": settings_of(sampling(None, llm.default_settings(DEFAULTS), {})),
             },
             "modalities": {"vision": llm.sight is not None, "audio": False},
+            "media_marker": MARKER,
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,
                 "format": info.format, "bytes": info.nbytes, "vocabulary": info.vocabulary, "context": info.context,

@@ -18,6 +18,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.completion import Event
+from rwkv_gpu.llm.images import text_ids
 from rwkv_gpu.llm.pooling import Doubles, Floats
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.saved_slots import SavedSlots
@@ -288,7 +289,7 @@ class Service:
         queue, ticket = place
         tokens = call.notes["prompt_tokens"] = sum(map(len, prompts))
         if self.config.log_prompts:
-            call.notes["prompt"] = await self.work(lambda: [llm.detokenize(ids) for ids in prompts])
+            call.notes["prompt"] = await self.work(lambda: [llm.detokenize(text_ids(ids)) for ids in prompts])
         began = time.monotonic()
         await queue.wait(ticket, tokens, max(1, answers))
         queued = time.monotonic() - began

@@ -31,7 +31,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vision")
     shutil.copy(OWN / "tiny-gemma3.gguf", folder / "model.gguf")
     shutil.copy(OWN / "vision" / "gemma3.gguf", folder / "mmproj-model.gguf")
-    with serving(ServedModel("eyes", str(folder / "model.gguf")), load=load) as served:
+    with serving(ServedModel("eyes", str(folder / "model.gguf")), load=load, log_prompts=True) as served:
         yield served
 
 
@@ -64,6 +64,42 @@ def test_models_and_props_say_that_it_sees(server):
     assert server.get("/props")["modalities"]["vision"] is True
     assert "image" in server.get("/v1/models")["data"][0]["architecture"]["input_modalities"]
     assert "vision" in server.post("/api/show", {"model": "eyes"})["capabilities"]
+
+
+def completion(prompt):
+    return {"prompt": prompt, "temperature": 0, "n_predict": 6}
+
+
+def test_an_image_of_a_prompt_is_that_of_a_message(server):
+    """The prompt is what the template makes of the messages, as llama-server's clients write it themselves."""
+    marker = server.get("/props")["media_marker"]
+    prompt = {"prompt_string": f"user: {marker}hello\nassistant:", "multimodal_data": [DATA]}
+    text = {"type": "text", "text": "hello"}
+    message = server.post("/v1/chat/completions", openai([{"type": "image_url", "image_url": {"url": URL}}, text]))
+    found = server.post("/completion", completion(prompt))
+    assert found["content"] == message["choices"][0]["message"]["content"]
+    assert found["tokens_evaluated"] == message["usage"]["prompt_tokens"]
+    each = server.post("/completion", completion([prompt, "hello", {"prompt_string": "hello"}]))
+    assert [one["content"] for one in each[1:]] == [each[1]["content"]] * 2
+    assert each[0]["content"] == found["content"]
+    lines = [line for line in server.stream("/completion", {**completion(prompt), "stream": True}) if line]
+    assert "".join(line.get("content", "") for line in lines) == found["content"]
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("hello", [DATA]), ("<__media__><__media__>", [DATA]), ("<__media__>", ["aGVsbG8="]),
+        ("<__media__>", [7]), ("<__media__>", "a"), ("<__media__>", {}), ("<__media__>" * 300, [DATA] * 300),
+        ("<__media__>", ["http://127.0.0.1/a.png"]), ("<__media__>", ["/etc/passwd"]),
+    ],
+)  # fmt: skip
+def test_images_of_a_prompt_must_be_images_and_as_many_as_markers(server, text, images):
+    status, _, reply = server.request(
+        "POST", "/completion", completion({"prompt_string": text, "multimodal_data": images})
+    )
+    assert status == 400
+    assert "\n" not in reply["error"]["message"]
 
 
 @pytest.mark.parametrize(

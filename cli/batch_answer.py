@@ -1,13 +1,15 @@
 """The answer to one line of a batch."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rwkv_gpu import LLM, Completion
 from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
 from rwkv_gpu.llm.completion import GREEDY, sampling
+from rwkv_gpu.llm.images import KINDS
 from rwkv_gpu.llm.validate import shown
-from rwkv_gpu.text.messages import check_messages, joined
+from rwkv_gpu.text.messages import check_messages
 
 from .batch_files import Line, parsed_line
 from .sampling import line_settings
@@ -20,6 +22,7 @@ class Job:
     settings: dict[str, Any]  # those that the user gave
     template: str | None
     sequences: int
+    folder: str = ""  # of the input file: its images have paths from here
 
 
 def answer(llm: LLM, text: str, job: Job) -> Line:
@@ -48,7 +51,31 @@ def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion
 
 
 def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Completion:
-    *before, last = check_messages(line["messages"])
-    if last["role"] != "user":
-        raise BadInput(f"the last message has the role {last['role']}; it must be user")
-    return llm.chat(messages=before, template=job.template).stream(joined(last["content"]), **settings).wait()
+    if not line["messages"]:
+        check_messages(line["messages"])  # refuses them: a chat may begin without messages
+    chat = llm.chat(messages=_located(line["messages"], job.folder), template=job.template)
+    role = chat.messages[-1]["role"]
+    if role != "user":
+        raise BadInput(f"the last message has the role {role}; it must be user")
+    return chat.regenerate(**settings).wait()
+
+
+def _located(messages: Any, folder: str) -> Any:
+    """The messages with paths in place of the names of image files."""
+    return [_message(one, folder) for one in messages] if isinstance(messages, list) else messages
+
+
+def _message(message: Any, folder: str) -> Any:
+    parts = message.get("content") if isinstance(message, dict) else None
+    return {**message, "content": [_part(part, folder) for part in parts]} if isinstance(parts, list) else message
+
+
+def _part(part: Any, folder: str) -> Any:
+    """A part of a message; an image that is no URL is a file."""
+    if not isinstance(part, dict) or part.get("type") not in KINDS:
+        return part
+    name = part.get("image_url", part.get("image"))
+    name = name.get("url") if isinstance(name, dict) else name
+    if not isinstance(name, str) or name.startswith(("data:", "http:", "https:")):
+        return part
+    return {"type": "image", "image": Path(folder, name)}

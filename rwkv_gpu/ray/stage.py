@@ -6,6 +6,7 @@ answers = questions.map_batches(rwkv_gpu.ray.Answer, fn_constructor_args=["model
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,10 +33,10 @@ class Answer:
 
     def __init__(
         self, model: str = "builtin", *, sequences: int = 8, device: str = "auto", template: str | None = None,
-        settings: Mapping[str, Any] | None = None, **loading: Any,
+        settings: Mapping[str, Any] | None = None, folder: str = "", **loading: Any,
     ) -> None:  # fmt: skip
         self._claim = claim_of_actor(device)
-        self._job = Job(dict(settings or {}), template, sequences)
+        self._job = Job(dict(settings or {}), template, sequences, folder)
         path = ModelName.path(model)
         assert path is not None
         self._llm = load_quietly(path, sequences=sequences, **{**loading, "device": self._claim.device})
@@ -110,6 +111,7 @@ def results(
     context.print_on_execution_start = False
     rows = [{"name": name, "line": line} for name, line in left]
     options = {**loading, "settings": job.settings, "template": job.template, "sequences": job.sequences}
+    options["folder"] = os.path.abspath(job.folder)
     lines = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Lines,
         batch_size=1,

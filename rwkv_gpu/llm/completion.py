@@ -230,7 +230,8 @@ def sampling(params: SamplingParams | None, defaults: Settings, settings: Mappin
     settings = {name: value for name, value in settings.items() if name not in FORMS}
     unknown = settings.keys() - set(KNOWN)
     if unknown:
-        raise BadInput(unknown_name(min(unknown), "setting", (*KNOWN, *ALIASES)))
+        known = (*KNOWN, *ALIASES)
+        raise BadInput(unknown_name(min(unknown), "setting", known, "help(rwkv_gpu.SamplingParams)"))
     if params is None:
         return SamplingParams(**settings)
     if not isinstance(params, SamplingParams):

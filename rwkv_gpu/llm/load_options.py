@@ -249,7 +249,8 @@ def own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
             validate.plain(name, value)
             continue
         if ours not in defaults:
-            raise BadInput(validate.unknown_name(name, "option of load", (*defaults, *ALIASES)))
+            known = (*defaults, *ALIASES)
+            raise BadInput(validate.unknown_name(name, "option of load", known, "help(rwkv_gpu.load)"))
         if own[ours] is not defaults[ours]:
             raise BadInput(f"{ours} is given twice, also as {name}; give it once")
         own[ours] = None if name == "n_ctx" and value == 0 else value

@@ -91,8 +91,8 @@ def shown(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"
 
 
-def unknown_name(name: str, what: str, known: Iterable[str]) -> str:
-    """The error about an unknown name, with the most similar one, or all if none is similar."""
-    near = difflib.get_close_matches(name, known := list(known), 1)
-    remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+def unknown_name(name: str, what: str, known: Iterable[str], documented: str) -> str:
+    """The error about an unknown name, with the most similar one, or where the names are documented."""
+    near = difflib.get_close_matches(name.lower(), list(known), 1)
+    remedy = f"did you mean {near[0]}?" if near else f"{documented} lists the names"
     return f"{name} is no {what}; {remedy}"

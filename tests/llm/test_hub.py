@@ -135,7 +135,7 @@ def test_load_takes_hub_names_and_the_names_of_others(hub):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nothing": 1}, "nothing is no option of load; known: path, device"),
+        ({"nothing": 1}, "nothing is no option of load; help.rwkv_gpu.load. lists the names"),
         ({"context": 5, "n_ctx": 6}, "context is given twice, also as n_ctx"),
         ({"n_ctx": -1}, "context is -1"),
         ({"path": "owner/name", "file": 3}, "file is 3"),

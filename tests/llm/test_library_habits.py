@@ -60,7 +60,8 @@ def test_options_of_llama_cpp_python_are_accepted():
     [
         ({"contxt": 5}, "contxt is no option of load; did you mean context?"),
         ({"n_gpu_layer": 5}, "did you mean n_gpu_layers?"),
-        ({"xyzzy": 5}, "xyzzy is no option of load; known: path, device"),
+        ({"xyzzy": 5}, "xyzzy is no option of load; help(rwkv_gpu.load) lists the names"),
+        ({"Device": "cpu"}, "Device is no option of load; did you mean device?"),
         ({"context": 64, "n_ctx": 32}, "context is given twice, also as n_ctx"),
     ],
 )

@@ -8,8 +8,9 @@ from rich import table
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
+from rwkv_gpu.measure.sizes import sized
+
 from .screen import Screen
-from .sizes import sized
 
 WIDE = 80  # columns of a terminal with room for a bar
 PATIENCE = 0.4  # seconds before a bar is shown; shorter work needs none

@@ -7,6 +7,7 @@ import click
 
 from rwkv_gpu.convert.convert import convert
 from rwkv_gpu.gguf.mixes import MIXES
+from rwkv_gpu.measure.sizes import sized
 
 from .bars import quantise_bar
 from .echo import echo_text
@@ -14,7 +15,6 @@ from .model_name import FileName, yes_option
 from .page import Page
 from .replacing import may_replace
 from .screen import Screen
-from .sizes import sized
 
 
 @click.command("convert", cls=Page, epilog="Example: rwkv-gpu convert rwkv7-g1.pth rwkv7-g1.gguf --type Q4_K_M")

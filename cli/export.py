@@ -16,6 +16,7 @@ from rwkv_gpu.export.page import export_single_file, export_web
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.mixes import mix_of
 from rwkv_gpu.gguf.requantise import requantise
+from rwkv_gpu.measure.sizes import sized
 
 from .bars import quantise_bar
 from .echo import echo_text
@@ -23,7 +24,6 @@ from .model_name import FileName, ModelName, naming_options
 from .options import shared
 from .page import Page
 from .screen import Screen
-from .sizes import sized
 
 Export = Callable[[GGUFFile, Path, str, int | None], dict[str, Any]]
 KINDS: dict[str, Export] = {"plan": export_plan, "web": export_web}

@@ -20,6 +20,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of, vision_for
+from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.lengthen import RopeScaling, lengthen
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
@@ -30,7 +31,7 @@ from .folders import tuned_folder
 from .options import model_arguments, placement_options, shared
 from .page import Page
 from .printing import print_text
-from .sizes import context_text, sized
+from .sizes import context_text
 
 
 @click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")

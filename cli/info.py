@@ -17,6 +17,7 @@ from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.llm.drafts import DraftOptions, drafts_of
 from rwkv_gpu.llm.load_options import room_of
+from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.vision.eyes import find_vision
 from rwkv_gpu.vision.projector import ARCHITECTURE, vision_of
@@ -25,7 +26,7 @@ from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import model_arguments, shared
 from .page import Page
 from .printing import print_facts, print_table
-from .sizes import context_text, sized
+from .sizes import context_text
 
 
 @click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")

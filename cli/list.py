@@ -4,11 +4,12 @@ import json
 
 import click
 
+from rwkv_gpu.measure.sizes import sized
+
 from .folders import store
 from .options import shared
 from .page import Page
 from .printing import print_table, print_text
-from .sizes import sized
 
 NAMES = 200  # cells of the longest name or path that stays whole, so that it can be copied
 

@@ -13,9 +13,9 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.llm.hub_names import is_hub_name, is_path, is_preset
 from rwkv_gpu.llm.preset import read_preset
+from rwkv_gpu.measure.sizes import sized
 
 from .folders import agreed, hub, pull, store
-from .sizes import sized
 
 # No space, no mark of a sentence, and a digit, a slash or a colon in it.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)

@@ -14,13 +14,13 @@ from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import device_available, host_available
 from rwkv_gpu.llm.catalogue import Entry
+from rwkv_gpu.measure.sizes import sized
 
 from .folders import hub
 from .model_name import catalogue_option
 from .options import shared
 from .page import Page
 from .printing import print_facts, print_table, print_text, terminal_width
-from .sizes import sized
 
 EXTRA_SHARE, EXTRA = 0.1, 400 << 20  # besides the weights: a context of some thousand tokens, and scratch
 FLOAT32 = 4.0e9  # bytes per billion parameters, as numpy computes with float32

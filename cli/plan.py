@@ -14,6 +14,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step, shader_of
+from rwkv_gpu.measure.sizes import sized
 from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.passes import NAMES
@@ -26,7 +27,6 @@ from .model_name import ModelName, naming_options
 from .options import shared
 from .page import Page
 from .printing import print_table
-from .sizes import sized
 
 
 @click.command("plan", cls=Page, epilog="Example: rwkv-gpu plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")

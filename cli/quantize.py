@@ -13,6 +13,7 @@ from rwkv_gpu.gguf.imatrix import read_imatrix
 from rwkv_gpu.gguf.mixes import MIXES, WRITABLE, Choice, Rule, choices_of, mix_of, pure_mix
 from rwkv_gpu.gguf.requantise import requantise
 from rwkv_gpu.gguf.scan import TensorInfo
+from rwkv_gpu.measure.sizes import sized
 
 from .bars import quantise_bar
 from .model_name import FileName, ModelName, catalogue_option, yes_option
@@ -20,7 +21,6 @@ from .page import Page
 from .printing import print_text
 from .replacing import may_replace
 from .screen import Screen
-from .sizes import sized
 
 TENSOR_TYPE = click.Choice([name.lower() for name in WRITABLE], case_sensitive=False)
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from rwkv_gpu.measure.sizes import sized
+
 from .folders import agreed
-from .sizes import sized
 
 
 def may_replace(target: Path) -> bool:

@@ -2,11 +2,12 @@
 
 import click
 
+from rwkv_gpu.measure.sizes import sized
+
 from .folders import hub, store
 from .model_name import catalogue_option
 from .page import Page
 from .printing import print_text
-from .sizes import sized
 
 
 @click.command("rm", cls=Page, epilog="Example: rwkv-gpu rm some-author/a-model-GGUF:Q4_K_M")

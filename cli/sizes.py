@@ -1,13 +1,4 @@
-"""Sizes and speeds as text."""
-
-
-def sized(nbytes: float) -> str:
-    """Formats bytes, such as 1.5 MiB."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.2f} GiB"
+"""Contexts and speeds as text."""
 
 
 def context_text(context: int | None, trained: int | None = None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.measure.sizes import counted
 
 from .chat_preset import save_preset
 from .chat_stats import model_line
@@ -142,7 +143,7 @@ def show(conversation: Conversation, _: str) -> None:
     info, chat = conversation.llm.info, conversation.chat
     context = context_text(conversation.llm.context, info.trained_context)
     lines = [
-        f"model    {info.name or info.architecture}: {info.architecture}, {info.parameters / 1e9:.3g} B, {info.format}",
+        f"model    {info.name or info.architecture}: {info.architecture}, {counted(info.parameters)}, {info.format}",
         *([] if conversation.model is None else [conversation.model.where]),
         f"device   {info.device}, context {context}",
         f"system   {chat.system or 'none; /system TEXT sets one'}",

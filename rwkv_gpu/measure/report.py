@@ -14,6 +14,7 @@ from ..gguf.formats import SIZES
 from ..gpu.device import Device
 from .bench import Result
 from .roofline import Roofline
+from .sizes import counted, sized
 
 Row = Mapping[str, Any]
 
@@ -37,8 +38,7 @@ class Subject:
         return cls(file.path.name.removesuffix(".gguf"), file.nbytes, parameters, dict(formats.most_common()))
 
     def __str__(self) -> str:
-        size = f"{self.nbytes / (1 << 30):.2f} GiB, {self.parameters / 1e9:.2f} B parameters"
-        return f"{self.name}: {size} ({self.mix})"
+        return f"{self.name}: {sized(self.nbytes)}, {counted(self.parameters)} parameters ({self.mix})"
 
     @property
     def mix(self) -> str:

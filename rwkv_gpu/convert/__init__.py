@@ -1,1 +1,1 @@
-"""Checkpoints of training programs to GGUF."""
+"""Converts checkpoints of training programs to GGUF."""

@@ -1,4 +1,4 @@
-"""A tokenizer.json of byte-level BPE, as metadata of a GGUF file."""
+"""Converts a tokenizer.json with byte-level BPE to metadata of a GGUF file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,9 @@ PRE = {
 
 
 def byte_bpe(folder: Path, tokenizer: Mapping[str, Any], size: int, own: Mapping[str, str]) -> dict[str, Value]:
-    """The metadata for a model with `size` embeddings. `own` are a family's names for ways to split text."""
+    """The metadata for a model with `size` embeddings. `own` are names that the model's family gives to text
+    splitters.
+    """
     special = special_keys(folder, merges=True)
     names = PRE.get(_splitter(tokenizer))
     if names is None:

@@ -1,4 +1,4 @@
-"""What a folder says about its model, as general metadata: name, licence, languages and how to sample."""
+"""General metadata that a folder states about its model: name, licence, languages and sampling defaults."""
 
 from collections.abc import Sequence
 from math import prod
@@ -78,7 +78,7 @@ def _value(one: gguf.GGUFValue) -> Value:
 
 
 def _parameters(tensors: Sequence[Planned]) -> tuple[int, int, int, int]:
-    """How many numbers there are: all, without experts, of one expert; and the number of experts."""
+    """Counts parameters: all, all without experts, and those of one expert; and the number of experts."""
     experts = [one.shape for one in tensors if "_exps." in one.name and len(one.shape) > 2]
     every = sum(prod(one.shape) for one in tensors)
     count = sum(shape[-3] for shape in experts) // len(experts) if experts else 0
@@ -86,6 +86,6 @@ def _parameters(tensors: Sequence[Planned]) -> tuple[int, int, int, int]:
 
 
 def _adapted(tensors: Sequence[Planned]) -> int:
-    """The numbers of the matrices that an adapter changes."""
+    """The number of elements of the matrices that an adapter changes."""
     pairs = zip(tensors[::2], tensors[1::2], strict=True)
     return sum(prod(b.shape[:-1]) * a.shape[-1] for a, b in pairs)

@@ -19,7 +19,7 @@ MOST_SMALL = 64 << 20  # bytes
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The places of all tensors, and the config.json of a folder, or the adapter_config.json of an adapter's."""
+    """The places of all tensors, and the contents of config.json, or of adapter_config.json for an adapter."""
 
     path: Path
     tensors: dict[str, Stored]

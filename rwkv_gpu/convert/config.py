@@ -59,7 +59,7 @@ class Config:
         return value
 
     def total(self, key: str, size: int) -> int:
-        """A size that is computed, named by the key that it comes from. Nothing of such a size is allocated before."""
+        """Returns a size computed from `key`, or refuses it as too large. Called before that size is allocated."""
         if size > MOST:
             raise self.wrong(key, self.values.get(key), f"a smaller number: {size:,} rows would be too many")
         return size
@@ -69,14 +69,14 @@ class Config:
         return self.number_in(self.values, key, default)
 
     def number_in(self, values: Mapping[str, Any], key: str, default: float | None = None) -> float:
-        """A number above 0 of an object in the file."""
+        """A number above 0 in an object of the file."""
         value = values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
             raise self.wrong(key, value, "a number above 0")
         return float(value)
 
     def size_in(self, values: Mapping[str, Any], key: str) -> int:
-        """A whole number above 0 of an object in the file, which may be written with a point."""
+        """A whole number above 0 in an object of the file. It may be written with a decimal point."""
         found = self.number_in(values, key)
         if found > MOST or found != int(found):
             raise self.wrong(key, values[key], "a whole number of at least 1")
@@ -104,7 +104,7 @@ class Config:
 
     @property
     def head_size(self) -> int:
-        """Numbers of a head."""
+        """The number of elements of a head."""
         return self.size("head_dim", self.size("hidden_size") // self.size("num_attention_heads"))
 
     @property

@@ -113,7 +113,7 @@ def _described(tensors: Sequence[Planned], mix: Mix, floats: str) -> list[Descri
 
 
 def _general(plan: Plan, source: Path) -> dict[str, Value]:
-    """General metadata. The name of a model from a file is that of the file."""
+    """General metadata. A model from a single file is named after that file."""
     kind: dict[str, Value] = {"general.architecture": plan.architecture, "general.type": "model"}
     if plan.adapter:
         return kind | card_keys(source, plan.tensors, adapter=True) | {"general.type": "adapter"}
@@ -125,7 +125,10 @@ def _general(plan: Plan, source: Path) -> dict[str, Value]:
 
 
 def _check(header: bytes, tensors: Sequence[Described], planned: Sequence[Planned], source: Path) -> None:
-    """Lets the model's loader check names and shapes, with a file that has no weights yet but computed ones."""
+    """Loads the model from a trial file with this header, so that the loader checks names and shapes.
+
+    The trial file contains computed tensors only; all other weights are zero.
+    """
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / "trial.gguf"
         with open(trial, "wb") as out:

@@ -1,4 +1,4 @@
-"""BERT from folders of the hub, and how sentence-transformers make one vector of a text."""
+"""Converts BERT models from the Hugging Face hub, with the pooling method that sentence-transformers states."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ POOLINGS |= {"lasttoken": (3, "pooling_mode_lasttoken")}
 
 
 def pooling(config: Config, _: Tensors) -> dict[str, Value]:
-    """The key for the pooling of a folder of sentence-transformers; none for other folders."""
+    """The metadata key for the pooling of a sentence-transformers folder; none for other folders."""
     path = config.folder / "modules.json"
     if not path.is_file():
         return {}
@@ -43,7 +43,7 @@ def pooling(config: Config, _: Tensors) -> dict[str, Value]:
 
 
 def _labels(config: Config) -> list[str]:
-    """The labels of a classifier; none where they are only numbered."""
+    """The labels of a classifier; none if they are only numbers."""
     given: Any = config.values.get("id2label", {})
     if not isinstance(given, dict) or not all(
         str(key).isdecimal() and isinstance(one, str) for key, one in given.items()

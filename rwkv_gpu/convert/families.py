@@ -33,7 +33,7 @@ def _head_size(config: Config) -> int:
 
 
 def in_pairs(config: Config, heads: int) -> Indices:
-    """The order of rows that makes neighbours of those that rotate together."""
+    """The order of rows that makes the two rows of each rotated pair adjacent."""
     size = config.head_size
     if size % 2:
         raise config.wrong("head_dim", size, "an even number")
@@ -51,7 +51,7 @@ def _llama_keys(config: Config, _: Tensors) -> dict[str, Value]:
 
 
 def _llama3_factors(config: Config) -> list[Planned]:
-    """By how much each frequency of positions is divided: slow ones by all, fast ones not, a ramp between."""
+    """The divisor of each RoPE frequency: the full factor for slow ones, 1 for fast ones, and a ramp in between."""
     rotation = config.rotation()
     if rotation.get("rope_type") != "llama3":
         return []
@@ -75,7 +75,7 @@ def _refuse_llama3(config: Config) -> list[Planned]:
 
 
 def _llama_tokens(config: Config) -> dict[str, Value]:
-    """Tokenizer keys that only some models have. Such a model is recognised by its number of tokens."""
+    """Tokenizer keys that only some models have. These models are recognised by their number of tokens."""
     path, found = config.folder / "tokenizer_config.json", dict[str, Value]()
     prefix = read_json(path).get("add_prefix_space") if path.is_file() else None
     if isinstance(prefix, bool):
@@ -139,7 +139,7 @@ GEMMA3 = Family(
 
 
 def _lfm2_types(config: Config) -> list[str] | None:
-    """The type of each layer in older files, which list those with attention."""
+    """The type of each layer in older files, which list the layers with attention."""
     listed = config.values.get("full_attn_idxs")
     if not isinstance(listed, list):
         return None
@@ -263,7 +263,7 @@ def family_of(checkpoint: Checkpoint) -> Family | None:
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:
-    """The name of the architecture; that of the model of text where it has its own."""
+    """The name of the architecture; for a multimodal model, that of its text model."""
     inner = config.get("text_config")
     for one in (inner if isinstance(inner, dict) else {}, config):
         names = one.get("architectures")

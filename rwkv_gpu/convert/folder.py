@@ -1,4 +1,4 @@
-"""What to write for a folder of the Hugging Face hub. A family is a row; gguf's own table has the names of tensors."""
+"""Plans the conversion of a folder of the Hugging Face hub. Each family is a row; gguf's own table has tensor names."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,7 +173,7 @@ def _each(tensor: Stored, start: int, stop: int) -> tuple[Stored, ...]:
 
 
 def _in_order(tensors: list[Planned]) -> list[Planned]:
-    """By layer, as the mixes of types count them."""
+    """Sorts tensors by layer, the order in which mixes of formats count them."""
 
     def layer(one: Planned) -> tuple[int, str]:
         found = re.match(r"blk\.(\d+)\.", one.name)

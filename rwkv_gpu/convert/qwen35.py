@@ -1,6 +1,6 @@
-"""Qwen3.5 from folders of the hub: gated delta nets with attention in every fourth layer, and heads that draft tokens.
+"""Converts Qwen3.5 models: gated delta nets, attention in every fourth layer, and heads that draft tokens.
 
-A checkpoint has the heads of values that share a key next to each other; in a file, the keys take turns.
+In a checkpoint, the value heads that share a key are adjacent. In a GGUF file, they alternate between the keys.
 """
 
 import re
@@ -94,7 +94,7 @@ def _changes(config: Config) -> dict[str, Change]:
 
 
 def _in_turns(keys: int, values: int, size: int) -> Indices:
-    """The order of rows in which the keys take turns."""
+    """The order of rows in which value heads alternate between the keys that they share."""
     return np.arange(values * size).reshape(keys, values // keys, size).swapaxes(0, 1).reshape(-1)
 
 

@@ -1,6 +1,6 @@
-"""RWKV-6 and RWKV-7, from files of BlinkDL's programs and from folders of flash-linear-attention (fla).
+"""Converts RWKV-6 and RWKV-7 from BlinkDL's training programs and from flash-linear-attention (fla) folders.
 
-A row says what a tensor of a layer is called in both files, and how its numbers are turned.
+Each row of a layout has the names of a tensor in both files, and how it is reshaped.
 """
 
 import re
@@ -21,7 +21,7 @@ RESCALED = ("time_mix_output.weight", "channel_mix_value.weight")
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of a program. Layers are {i}; of `rows`, each is (name, name in GGUF, reshape)."""
+    """The tensor names of a training program, with {i} for a layer. Each of `rows` is (name, name in GGUF, reshape)."""
 
     architecture: str
     mark: str  # a name that only this layout has
@@ -168,7 +168,9 @@ def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: fl
 
 
 def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> list[Planned]:
-    """The tensors of a layer. In RWKV-7 the first has copies of a's for v's, which llama.cpp wants and does not use."""
+    """The tensors of a layer. RWKV-7's first layer gets copies of `a` as `v`: llama.cpp requires but does not use
+    them.
+    """
     lerps = tuple(take(name.format(i=i)) for name in layout.lerps)
     if len({lerp.count for lerp in lerps}) > 1:
         raise BadFile(f"{path}: {layout.lerps[0].format(i=i)!r} and those like it differ in size")
@@ -187,7 +189,7 @@ def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> 
 
 
 def _metadata(architecture: str, shapes: Mapping[str, tuple[int, ...]], layers: int, head: int) -> dict[str, Value]:
-    """The sizes, as the shapes of tensors give them."""
+    """The sizes of the model, derived from the shapes of tensors."""
 
     def rows(name: str) -> int:
         return shapes[f"blk.0.{name}.weight"][-2 if len(shapes[f"blk.0.{name}.weight"]) > 1 else 0]

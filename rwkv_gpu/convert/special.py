@@ -38,7 +38,7 @@ class Found:
 
 
 def special_keys(folder: Path, size: int | None = None, merges: bool = False) -> dict[str, Value]:
-    """The metadata. Ids from `size` on are left out; `merges` are wanted of byte-level vocabularies only."""
+    """The metadata. Ids from `size` on are left out; `merges` are needed for byte-level vocabularies only."""
     tokenizer = read_json(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
     has_config = (folder / "tokenizer_config.json").is_file()
     found = Found(read_json(folder / "tokenizer_config.json") if has_config else {})
@@ -76,7 +76,7 @@ def _ids(folder: Path, found: Found, tokenizer: Mapping[str, Any], size: int | N
 
 
 def _read_processors(found: Found, processor: Mapping[str, Any], has_config: bool) -> None:
-    """Which tokens are put around a text."""
+    """Reads which tokens are added before and after a text."""
     for kind, other in (("bos", "cls"), ("eos", "sep")):
         if not found.named(kind) and found.named(other):
             found.config[f"{kind}_token"] = found.named(other)
@@ -145,7 +145,7 @@ def _merges(folder: Path, tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, Value]:
-    """The chat template, or several with names. A file with one counts if tokenizer_config.json has none."""
+    """The chat template, or several with names. A separate template file is used if tokenizer_config.json has none."""
     template = config["chat_template"] if "chat_template" in config else _template_in_file(folder)
     if isinstance(template, str):
         return {"tokenizer.chat_template": template}
@@ -160,7 +160,7 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _template_in_file(folder: Path) -> Any:
-    """The template of a file of its own, and others with names."""
+    """The chat template in a separate file, and further templates with names."""
     if (folder / "chat_template.jinja").is_file():
         text = read_text(folder / "chat_template.jinja")
         others = sorted((folder / "additional_chat_templates").glob("*.jinja"))[:MOST_TEMPLATES]

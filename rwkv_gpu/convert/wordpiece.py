@@ -1,4 +1,4 @@
-"""A vocabulary of WordPiece, of BERT and its kin, as metadata of a GGUF file."""
+"""Converts a WordPiece vocabulary, as in BERT, to metadata of a GGUF file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ CONTINUES = "##"  # begins a token that continues a word
 
 
 def wordpiece(folder: Path, tokenizer: Mapping[str, Any], size: int) -> dict[str, Value]:
-    """The metadata for a model with `size` embeddings. Tokens that begin a word have a mark."""
+    """The metadata for a model with `size` embeddings. Tokens that begin a word are marked."""
     vocabulary = Vocabulary(size)
     for text, number in tokenizer["model"]["vocab"].items():
         vocabulary.put(number, _marked(text), NORMAL)

@@ -194,7 +194,7 @@ class GpuRunner(PartRunner):
         return plan.read(what, len(batch.outputs))
 
     def features(self, batch: Batch) -> Arrays:
-        """Runs the function of that name of a tower; returns its results by name."""
+        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
         batch = self.prepare(batch)
         plan = self.plan_for(batch, "features")
         plan.run(batch.rows, self._inputs(batch), len(batch.segments), len(batch.outputs))

@@ -99,7 +99,7 @@ class HostRunner(PartRunner):
         return rows
 
     def features(self, batch: Batch) -> Arrays:
-        """Runs the function of that name of a tower; returns its results by name."""
+        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
         rows: Any = self._compute(self._reference(self.prepare(batch)), "features", NOTHING)[0]
         found: Arrays = rows
         return found

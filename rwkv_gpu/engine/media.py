@@ -35,7 +35,7 @@ class Image(Protocol):
 
     @property
     def columns(self) -> int:
-        """Rows in one line of the image if positions are two-dimensional; else 0."""
+        """Rows of the language model in one line of the image if positions are two-dimensional; else 0."""
 
     @property
     def identity(self) -> bytes:
@@ -43,15 +43,15 @@ class Image(Protocol):
 
 
 class Eyes(Protocol):
-    """Encodes images to rows of one language model."""
+    """Encodes images as input rows of one language model."""
 
     @property
     def whole(self) -> Whole:
-        """Layers in which rows of an image attend to all of it."""
+        """Layers in which each row of an image attends to the whole image."""
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Numbers of the rows that it makes, by name: embeddings, and those that layers add."""
+        """The width of each kind of row that it computes, by name: embeddings, and rows that layers add."""
 
     @property
     def angles(self) -> "PlaneRope | None":
@@ -71,7 +71,7 @@ class PlaneRope:
 
     @cached_property
     def axes(self) -> npt.NDArray[np.int64]:
-        """Which position each pair turns by."""
+        """The position (time, row or column) that each pair of dimensions is rotated by."""
         pairs = np.arange(self.rope.dims // 2)
         if not self.interleaved:
             bounds = np.cumsum(self.sections[:3])

@@ -26,7 +26,7 @@ class Offload:
         n_cpu_moe: int = 0,
         gpu_memory: int | str | None = None,
     ) -> "Offload":
-        """From options: `cpu_moe` means the experts of all layers; a size may be a text."""
+        """Reads the options of a user. `cpu_moe` means the experts of all layers; a size may be a text such as 8G."""
         layers = MOST_LAYERS if cpu_moe else n_cpu_moe
         return cls(gpu_layers, layers, None if gpu_memory is None else memory_size(gpu_memory))
 

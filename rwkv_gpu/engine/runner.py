@@ -182,7 +182,7 @@ class PartRunner(Runner):
 
     @abstractmethod
     def features(self, batch: Batch) -> Arrays:
-        """Runs the function of that name of a tower; returns its results by name."""
+        """Runs the function with this name in a tower, such as a vision encoder; returns its results by name."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         remember(self.sampler_state, slot, ids, params)

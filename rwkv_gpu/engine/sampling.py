@@ -170,7 +170,7 @@ class Sampler:
         return int(kept[at])
 
     def _after_sampling(self, token: int) -> Sampled:
-        """The token with its log probability among those that it was drawn from, and theirs."""
+        """The token and its alternatives, with log probabilities among the tokens that it was drawn from."""
         tokens, drawn, temperature = self._drawn_from
         x = scale(drawn, temperature)
         logprobs = x - x.max() - math.log(float(np.exp(x - x.max()).sum()))

@@ -123,7 +123,7 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
 
 
 def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
-    """Reads what `save` wrote; BadFile if it is damaged. Without the arrays if it is of a model other than `model`."""
+    """Reads a file that `save` wrote; raises BadFile if it is damaged. Omits the arrays if its model is not `model`."""
     name = printable(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -150,7 +150,7 @@ def loads(data: bytes, name: str = "a stored state", model: str | None = None) -
 def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Saved:
     """Checks a whole file, and returns its arrays if `keep` is set.
 
-    Allocates no more than the file's size, and no arrays of another model than that with the fingerprint, if given.
+    Allocates no more than the file's size. If a fingerprint is given, reads no arrays of a model with another one.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)

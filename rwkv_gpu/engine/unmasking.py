@@ -24,7 +24,7 @@ DIFFUSION = "this model generates by diffusion: it"
 
 
 class Canvas:
-    """The text of a request with masks behind it, and the tokens decided in the present block."""
+    """The text of a request followed by masks, and the tokens decided in the present block."""
 
     def __init__(self, sequence: TokenSequence, mask: int) -> None:
         self.start = len(sequence.ids)  # of the block
@@ -33,7 +33,7 @@ class Canvas:
         self.begin_block()
 
     def begin_block(self) -> None:
-        """Plans the steps of the block at `start`: earlier ones decide one token more if they differ."""
+        """Plans the steps of the block at `start`. If tokens do not divide evenly, earlier steps decide one more."""
         self.end = min(self.start + BLOCK, len(self.ids))
         count = self.end - self.start
         steps = min(BLOCK_STEPS, count)
@@ -62,14 +62,14 @@ class Unmasker:
         self._canvases: dict[TokenSequence, Canvas] = {}
 
     def check(self, sequence: TokenSequence) -> None:
-        """Refuses what a diffusion model cannot do."""
+        """Refuses requests with options that diffusion models do not support."""
         if sequence.request.grammar is not None:
             raise BadInput(f"{DIFFUSION} takes no schema, regular expression or grammar")
         if sequence.adapters is not None:
             raise BadInput(f"{DIFFUSION} takes no adapter scales for a request; give them when it is loaded")
 
     def step(self) -> int:
-        """One step for each request that has a slot. Returns their number."""
+        """Runs one step for each request that has a slot. Returns the number of these requests."""
         for sequence in self._slots.admit():
             sequence.started = True
             sequence.sample_on_host(True)

@@ -111,7 +111,7 @@ def _name(file: GGUFFile) -> str:
 
 
 def _parts(source: str, texts: dict[str, int]) -> list[int]:
-    """A shader as numbers of texts, which shaders share. Each text begins with an unindented line."""
+    """Splits a shader into texts that shaders share; returns their numbers. Each text begins with an unindented line."""
     lines = re.sub(r"\s*\n\s*\n|[ \t]+(?=\n)", "\n", source)
     return [texts.setdefault(text, len(texts)) for text in PART.findall(lines)]
 

@@ -74,7 +74,7 @@ def single_file(manifest: dict[str, Any], shards: Iterable[bytes]) -> str:
 
 
 def bundle(names: Iterable[str]) -> str:
-    """Modules as one script. Their top-level names differ, and each import is of a module before."""
+    """Joins modules into one script. Their top-level names differ, and each imports only modules before it."""
     texts = (_EXPORTED.sub("", _EXPORTS.sub("", _IMPORT.sub("", script(name)))) for name in names)
     return '"use strict";\n' + "".join(texts)
 

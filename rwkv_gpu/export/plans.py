@@ -70,10 +70,11 @@ FEATURES = {"subgroups": ENABLE_SUBGROUPS, "shader-f16": "enable f16;"}  # of a 
 
 
 def _device(subgroup: int) -> tuple[Capabilities, Tuning]:
-    """A browser's device with subgroups of at least this many lanes; 0 means without subgroups.
+    """A browser's device with subgroups of at least this many lanes, and its tuning; 0 means without subgroups.
 
-    WGSL allows sums of a subgroup in uniform control flow alone. Kernels for integers, attention in which lanes share
-    keys, and sampling by subgroups do not follow that rule. Merged products write to overlapping bindings.
+    WGSL allows subgroup sums only in uniform control flow. The tuning disables the kernels that violate this: those
+    for integers, attention in which lanes share keys, and sampling by subgroups. It also disables merged products,
+    because they write to overlapping bindings.
     """
     if not subgroup:
         return DEFAULT, default_tuning(DEFAULT)
@@ -145,7 +146,7 @@ class _Memory:
         )  # fmt: skip
 
     def describe(self, recorded: Recorded, numbers: "_Numbers") -> None:
-        """Adds the places of all of this to the manifest."""
+        """Adds the places of these buffers to the manifest."""
         for state in self._model.states:
             place = self._states[state.name]
             row = {"name": state.name, "buffer": numbers.buffer(place.buffer), "shape": list(state.shape)}

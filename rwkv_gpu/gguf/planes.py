@@ -102,7 +102,7 @@ def _one(word: int) -> slice:
 
 
 def _swap_places(words: slice, i: int, j: int) -> Exchange:
-    """The bit at place p of each word goes where bits i < j of the number p have changed places."""
+    """Moves the bit at each place p to the place that p becomes when its bits i and j are exchanged (i < j)."""
     mask = sum(1 << p for p in range(32) if p >> i & 1 and not p >> j & 1)
     return Exchange([(words, words)], (1 << j) - (1 << i), mask)
 
@@ -231,7 +231,7 @@ def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
 
 
 def _of_levels(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
-    """Blocks of a half d, and the numbers of levels, the first weight in the lowest bits of a byte."""
+    """Decodes blocks of a float16 scale and the numbers of levels, the first weight in the lowest bits of a byte."""
     blocks, levels = np.ascontiguousarray(raw).reshape(-1, fmt.nbytes), LEVELS[fmt.name]
     shifts = np.arange(0, 8, len(levels).bit_length() - 1, dtype=np.uint8)
     numbers = (blocks[:, 2:, None] >> shifts) & np.uint8(len(levels) - 1)  # [blocks, bytes, weights of a byte]
@@ -252,6 +252,6 @@ def _blocks(fmt: Format, raw: Bytes) -> Bytes:
 
 
 def _parts(blocks: Bytes, nbytes: int = CHUNK) -> list[slice]:
-    """The blocks by `nbytes` bytes."""
+    """Slices of some blocks, each of about `nbytes` bytes."""
     step = max(1, nbytes // blocks.shape[1])
     return [slice(start, start + step) for start in range(0, len(blocks), step)]

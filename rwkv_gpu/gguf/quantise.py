@@ -73,7 +73,7 @@ def symmetric(x: Floats, w: Floats, low: int) -> Floats:
 def _searched(
     x: Floats, w: Floats, start: Floats, nearest: Callable[[Floats], Floats], factors: Sequence[float] = SEARCH
 ) -> Floats:
-    """The best of the scales around `start`, each fitted to the levels that it makes the nearest."""
+    """The best of several scales around `start`. Each is fitted to the levels that are nearest at that scale."""
 
     def tries() -> Iterator[tuple[Floats, Floats]]:
         for factor in factors:
@@ -124,7 +124,10 @@ def _four_or_five_1(x: Floats, w: Floats, bits: int) -> Bytes:
 
 
 def _affine_k(x: Floats, w: Floats, run: int, top: int, most: int) -> tuple[Any, ...]:
-    """Runs of a block of 256 by scales and offsets that are whole parts of two halves: d, dmin, both, and levels."""
+    """Quantises blocks of 256 in runs; scales and offsets are integer multiples of two float16 numbers, d and dmin.
+
+    Returns d, dmin, scales, offsets and levels.
+    """
     count = len(x)
     s, m = (part.reshape(count, -1) for part in affine(x.reshape(-1, run), w.reshape(-1, run), top))
     d, least = (_half(part.max(1, keepdims=True) / most) for part in (s, m))
@@ -136,7 +139,9 @@ def _affine_k(x: Floats, w: Floats, run: int, top: int, most: int) -> tuple[Any,
 
 
 def _pairs(q: Bytes) -> Bytes:
-    """[blocks, 256] of 2 bits to [blocks, 64]: each 32 bytes hold four groups of 32, one above the other."""
+    """Packs [blocks, 256] of 2 bits to [blocks, 64]: each 32 bytes hold four groups of 32, at increasing bit
+    positions.
+    """
     shifts = (2 * np.arange(4, dtype=np.uint8))[:, None]
     return np.asarray(np.bitwise_or.reduce(q.reshape(-1, 2, 4, 32) << shifts, axis=2), np.uint8).reshape(-1, 64)
 
@@ -163,7 +168,7 @@ def _six_bits(scales: Bytes, offsets: Bytes) -> Bytes:
 
 
 def _symmetric_k(x: Floats, w: Floats, low: int, most: int) -> tuple[Any, Any, Any]:
-    """16 runs of 16 by scales that are whole parts of a half: it, the scales, and levels."""
+    """Quantises 16 runs of 16, whose scales are integer multiples of a float16 number d. Returns d, scales and levels."""
     count = len(x)
     s = symmetric(x.reshape(-1, 16), w.reshape(-1, 16), low).reshape(count, 16)
     d = _half(np.abs(s).max(1, keepdims=True) / (most - 1))

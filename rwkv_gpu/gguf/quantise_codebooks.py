@@ -1,12 +1,13 @@
-"""Float32 weights to blocks of IQ formats: 4 or 8 neighbours by the nearest entry of a codebook.
+"""Quantises float32 weights to IQ formats: groups of 4 or 8 weights become the nearest entry of a codebook.
 
-Each scale of a run is searched for among several, each fitted to the entries that it makes the nearest.
+The scale of a run is searched for: each candidate is fitted to the entries that are nearest at that scale.
 
-- IQ2 and IQ3: entries are sizes, stored apart from the signs. A run has a scale d · (k + 1/2) · factor, k of 4 bits.
-  Where signs have 7 bits for 8 weights, an even number of them is negative: if that is wrong, the sign of the weight is
-  turned that costs least.
-- IQ1: entries are of -1, 0 and 1, moved by 1/8. A run has a scale d · (2 k + 1), k of 3 bits, and all of it, or each
-  eight in it, are moved up or down. The step of scales of a block is searched for, too.
+In IQ2 and IQ3, entries are magnitudes, stored apart from the signs. The scale of a run is d · (k + 1/2) · factor,
+where k has 4 bits. Where 7 bits store the signs of 8 weights, the number of negative weights must be even. If it is
+odd, the sign whose change costs least is flipped.
+
+In IQ1, the numbers of an entry are -1, 0 and 1, shifted by 1/8 up or down: a whole run at once, or each group of
+eight. The scale of a run is d · (2 k + 1), where k has 3 bits. The search also includes d.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ def least(tries: Iterable[tuple[Floats, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
 
 
 def _fitted(x: Floats, w: Floats, levels: Floats, axes: tuple[int, ...]) -> Floats:
-    """The scales of levels that err least for x, by weights w"""
+    """The scales of levels that err least for x, weighted by w"""
     found: Floats = (w * x * levels).sum(axes) / np.maximum((w * levels**2).sum(axes), TINY)
     return found
 
@@ -147,7 +148,7 @@ def _scales(
 
 
 def _signs(x: Floats, w: Floats, *, even: bool) -> tuple[npt.NDArray[np.bool_], Floats]:
-    """Which weights are negative, and their sizes; the size of one whose sign is turned is below 0. [N, 256] both"""
+    """Which weights are negative, and all magnitudes. The magnitude of a flipped sign is negative. [N, 256] both"""
     negative, sizes = x < 0, np.abs(x)
     if even:
         cost = (w * sizes * sizes).reshape(-1, 8)
@@ -159,7 +160,7 @@ def _signs(x: Floats, w: Floats, *, even: bool) -> tuple[npt.NDArray[np.bool_], 
 
 
 def _packed(name: str, d: npt.NDArray[np.float16], codes: Codes, negative: npt.NDArray[np.bool_], k: Bytes) -> Bytes:
-    """As ggml lays them out: codes [N, 256 / n], signs [N, 256], scales [N, runs]"""
+    """Packs codes [N, 256 / n], signs [N, 256] and scales [N, runs] in ggml's layout."""
     signs = np.packbits(negative, axis=1, bitorder="little")  # [N, 32], a byte for 8 weights
     low, scales = (codes & 255).astype(np.uint8), k[:, 0::2] | k[:, 1::2] << 4
     seven = (signs & 127).astype(np.uint32)
@@ -182,7 +183,7 @@ def _packed(name: str, d: npt.NDArray[np.float16], codes: Codes, negative: npt.N
 
 @dataclass(frozen=True)
 class Chosen:
-    """Entries for eights of runs [N, runs, eights, 8] at a scale."""
+    """The entries chosen at a scale for each group of eight weights in runs, [N, runs, groups, 8]."""
 
     codes: Codes  # [N, runs, eights]
     down: npt.NDArray[np.bool_]  # [N, runs, eights], whether they are moved down
@@ -212,7 +213,7 @@ def _ternary_blocks(name: str, x: Floats, w: Floats) -> Bytes:
 
 
 def _nearest_moved(book: Entries, together: int, x: Floats, w: Floats, scales: Floats) -> Chosen:
-    """The entries that err least at these scales [N, runs], and which way they are moved."""
+    """The entries that err least at these scales [N, runs], and whether each is shifted up or down."""
     by = np.maximum(scales, TINY)[:, :, None, None]
     ways = []
     for move in (DELTA, -DELTA):
@@ -230,7 +231,7 @@ def _nearest_moved(book: Entries, together: int, x: Floats, w: Floats, scales: F
 def _packed_ternary(
     name: str, d: npt.NDArray[np.float16], codes: Codes, down: npt.NDArray[np.bool_], k: npt.NDArray[np.uint16]
 ) -> Bytes:
-    """As ggml lays them out: codes [N, 32], which way [N, runs, eights], scales [N, runs]"""
+    """Packs codes [N, 32], directions of the shifts [N, runs, groups] and scales [N, runs] in ggml's layout."""
     low, high = (codes & 255).astype(np.uint8), (codes >> 8).astype(np.uint16)
     threes = 3 * np.arange(4, dtype=np.uint16)
     if name == "IQ1_S":

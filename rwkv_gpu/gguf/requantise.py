@@ -63,7 +63,8 @@ def write_model(
     progress: Progress | None,
     lock: WriterLock | None = None,
 ) -> None:
-    """Writes a file of a header and the contents of each tensor, piece by piece. Progress counts in `sizes`.
+    """Writes a file of a header and the contents of each tensor, piece by piece. `progress` gets the sum of `sizes` so
+    far.
 
     `lock` is that of a caller who has already locked the file.
     """

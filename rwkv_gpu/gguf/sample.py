@@ -1,4 +1,4 @@
-"""A cheap look at the weights of a file before they are used: some blocks of each tensor must be numbers."""
+"""A cheap check of the weights of a file before use: some blocks of each tensor must contain finite numbers only."""
 
 import numpy as np
 

@@ -81,6 +81,6 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """In the same words on every system: Windows has some of its own, in the user's language."""
+    """The reason of an error in the same words on every system. Windows would state it in the user's language."""
     code = error.errno if isinstance(error, OSError) else None
     return os.strerror(code) if code else printable(str(error))

@@ -1,4 +1,4 @@
-"""All that touches wgpu: devices, shaders, memory, weights, recorded steps."""
+"""All code that uses wgpu: devices, shaders, memory, weights, recorded steps."""
 
 import importlib.util
 import sys

@@ -289,8 +289,8 @@ def wait(device: Any) -> None:
 class Arrival:
     """Receives the result of mapping a buffer. It stays alive until C has called it, even without other references.
 
-    It knows no buffer and no device: wgpu-py keeps the callback of a struct until the struct is gone, so that one which
-    knows its struct's owner keeps all of that for ever.
+    It refers to no buffer and no device. wgpu-py keeps the callback as long as the struct exists, so a callback that
+    refers to the owner of its struct would keep that owner for ever.
     """
 
     _awaited: ClassVar[set["Arrival"]] = set()

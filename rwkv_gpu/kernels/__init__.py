@@ -1,6 +1,7 @@
-"""The kernels: what each is, what it needs of a device, and which configuration of it serves which work.
+"""The kernels: their descriptions, their device requirements, and the configuration for each kind of work.
 
-Above `gpu/`, which compiles and runs shaders and knows none of them by name; below `ops/`, which lowers maths to them.
+This package lies above `gpu/`, which compiles and runs shaders without knowing their names. It lies below `ops/`,
+which lowers operations to kernels.
 """
 
 from . import registry as registry  # which lists every kernel in `kernel.KERNELS`

@@ -1,7 +1,8 @@
-"""Configurations for AMD's shader compiler, Mesa's ACO, in place of those with which it would spill registers.
+"""Replaces configurations for which AMD's shader compiler in Mesa (ACO) would spill registers.
 
-It unrolls loops whose ends it knows and loads all that they read at once, and a workgroup of 1,024 lanes has 64 or 96
-registers for each. What it makes of every kernel is in profiles/amd-offline.md. No such GPU was at hand to time them.
+ACO unrolls loops with known bounds, and issues the loads of all iterations at once. Each lane of a workgroup of 1,024
+lanes has only 64 or 96 registers. profiles/amd-offline.md lists the compiler's results for every kernel. The
+replacements were not timed, because no such GPU was available.
 """
 
 from collections.abc import Callable

@@ -1,15 +1,17 @@
-"""Every kernel, declared once. Whoever chooses, links, tries, tunes or tests kernels goes through this table.
+"""The table of all kernels. All code that selects, links, tests or tunes kernels uses it.
 
-A kernel is its shader (`Kernel.name` is the file), the parts that each of its holes takes, what it needs of a device,
-how far off its results may be, and the op that it serves. Those of matrix products (`GemmKernel`) and of experts
-(`ExpertKernel`) say further what follows from their configurations, which configurations `doctor` and the tests run
-(`trials`), and which `tune` tries (`candidates`).
+A kernel has a shader (`Kernel.name` is the file), the parts that fit its holes, device requirements, a tolerance for
+its results, and the op that it serves. Kernels of matrix products (`GemmKernel`) and of experts (`ExpertKernel`) also
+define values derived from their configurations, the configurations that `doctor` and the tests run (`trials`), and
+those that `tune` tries (`candidates`).
 
-To lower an op is to choose a kernel and a part for each hole: `link(kernel, parts, constants)` gives the shader, and
-refuses a part that no hole of the kernel lists. To add a variant of a kernel is to write the part and to name it in its
-hole; to add a kernel is a shader and an entry here. `rwkv-gpu doctor`, `rwkv-gpu tune` and the tests take it up.
+To lower an op is to choose a kernel and a part for each hole. `link(kernel, parts, constants)` returns the shader, and
+refuses a part that no hole of the kernel lists. To add a variant of a kernel, write the part and name it in its hole.
+To add a kernel, write a shader and add an entry here. `rwkv-gpu doctor`, `rwkv-gpu tune` and the tests then include
+it.
 
-This lies above `gpu/`, which compiles shaders and knows none of them, and below `ops/`, which says what is computed.
+This package lies above `gpu/`, which compiles shaders and knows none of them, and below `ops/`, which defines the
+computations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -223,9 +223,10 @@ class Tuning:
     def expert_config(
         self, choices: float, run: int = 32, integers: bool = False, *, floats: bool = False, heads: bool = False
     ) -> ExpertConfig:
-        """The configuration for an average number of choices of each expert; `integers` if x may become such.
+        """The configuration for an average number of choices per expert; `integers` if x may be quantised.
 
-        `floats`: floats of W take less work to make than bytes. Heads are experts that every row chooses.
+        `floats`: decoding W to floats costs less than decoding it to bytes. `heads`: a per-head product, whose heads
+        act as experts that every row chooses.
         """
         for limits, config in self.expert_table:
             if limits.fit(choices, run, heads, floats) and (integers or config.of_floats == config):

@@ -306,7 +306,7 @@ class ChatFormat:
         return Request(ids, chosen, grammar, keep=True, images=images, marks=marks, salt=prompt.salt)
 
     def limited(self, request: Request, prompt: ChatPrompt, thoughts: Thoughts, after: str | None = "") -> Request:
-        """The request, whose reasoning ends at its limit. A form that applies to the reasoning, too, ends it itself."""
+        """Returns the request with a limit on its reasoning. A form that includes the reasoning ends it instead."""
         marks, begun = self._marks, prompt.thoughts
         reasons = marks.channels or (begun.text and not begun.closed) or marks.closing in self.template.source
         if thoughts.limit is None or after is None or not reasons:
@@ -322,7 +322,7 @@ class ChatFormat:
     ) -> Reader:
         """Returns the reader of the answer.
 
-        With a form, text that would end a turn does not, as the form has its own end.
+        A form (schema, regex or grammar) has its own end, so text that usually ends a turn does not end the answer.
         """
         texts = () if form or params.ignore_eos else self.ends
         ends = Ends((*params.stop, *texts), (*params.stop, *self._thought_ends))
@@ -362,7 +362,7 @@ def _beginning(messages: Sequence[Mapping[str, object]]) -> str:
 
 
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:
-    """Tokens that end an answer with a form, and whose text is not part of the answer."""
+    """Tokens that end an answer with a form, and that add no text to the answer."""
     return frozenset({tokenizer.eot} if form is not None and tokenizer.eot is not None else ())
 
 

@@ -50,7 +50,9 @@ class ChatMethods(OpenModel):
         )
 
     def _begun(self, system: str | None, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-        """The messages of a chat with its system prompt; without one, with that of the preset and its messages."""
+        """The messages that a chat begins with, and its system prompt. Without a system prompt, those of the preset
+        are used.
+        """
         if system is not None:
             return [{"role": "system", "content": system}, *messages]
         if self.preset is None:

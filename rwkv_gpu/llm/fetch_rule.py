@@ -65,7 +65,7 @@ class FetchRule:
         return max(self.least, UNMEASURED if computing is None else HEDGE * computing)
 
     def waits(self, nbytes: int, tokens: int) -> float:
-        """Like `patience`, once the state's size is known: longer if the fetch is surely faster."""
+        """The patience once the state's size is known; longer if the fetch is surely faster than computing."""
         fetching, computing = self.fetching(nbytes), self.computing(tokens)
         patience = self.patience(tokens)
         if fetching is None or computing is None or fetching > SURE * computing:

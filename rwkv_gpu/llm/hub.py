@@ -87,7 +87,7 @@ class Hub:
         return short or named
 
     def unknown(self, name: str) -> BadInput:
-        """The error about a name that no model has, with similar names."""
+        """The error about a name that matches no model, with similar names."""
         stored = {part.removesuffix("-GGUF"): one for one in self.store.models() for part in one.name.split("/")[1:]}
         near = difflib.get_close_matches(name.lower(), [*map(str.lower, stored)], 1)
         found = [*(one for one in stored if one.lower() in near), *self.names.near(name)][:3]

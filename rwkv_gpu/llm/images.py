@@ -89,7 +89,9 @@ class ImagePrompt:
 
 @dataclass(frozen=True)
 class Sight:
-    """The images of a model with a projector. With `keeps`, an image has its picture, for another model."""
+    """Prepares images for a model with a projector. With `keeps`, an image includes its picture, for use by another
+    model.
+    """
 
     vision: Vision
     keeps: bool = False
@@ -107,7 +109,7 @@ class Sight:
         return replace(prepare(self.vision, picture), picture=picture if self.keeps else None)
 
     def again(self, image: Image) -> Image:
-        """An image that another model has seen, as this one sees it."""
+        """Prepares an image for this model that another model has already seen."""
         return self.keeping.image(image.tiles[-1] if image.picture is None else image.picture)
 
     def tokenizer(self, tokenizer: Tokenizer, images: Images) -> Tokenizer:
@@ -156,7 +158,7 @@ def _marked(message: Any, sight: Sight | None, images: dict[str, Image], where: 
 
 
 def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) -> Iterator[str]:
-    """Texts and marks of the parts of a message; two texts are apart by a line."""
+    """The texts and marks of the parts of a message; adjacent texts are separated by a newline."""
     after_text = False
     for n, part in enumerate(content):
         at = f"{where}[{n}]"

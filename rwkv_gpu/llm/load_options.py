@@ -102,7 +102,7 @@ class Files:
     @classmethod
     def of(cls, path: Name | None, file: str | None, draft: Name | None, initial_state: Name | None, lora: Any,
            hub: Hub | None, override_kv: Any = None, mmproj: Name | bool | None = None) -> Self:  # fmt: skip
-        """Finds the model (without a path the built-in one) and the draft model; downloads them at first use."""
+        """Finds the files of the model (by default the built-in one) and of the draft model; downloads missing ones."""
         if mmproj is True:
             raise BadInput("mmproj is True; give the path of a projector, or False to use none")
         hub = hub or Hub()
@@ -222,10 +222,10 @@ class RoomOptions:
 def room_of(
     model: Model, sequences: int, chunk: int | None, context: int | None, tokens: int | None = None
 ) -> tuple[int | None, int | None, int | None]:
-    """Returns rows of a step, tokens of a sequence and of all sequences. Encoders and diffusion models get steps
-    that hold whole texts.
+    """Returns the rows of a step, and the tokens of a sequence and of all sequences.
 
-    With the default chunk size, a step holds several texts: a single text of 512 tokens would leave a GPU partly idle.
+    Encoders and diffusion models get steps that hold whole texts. With the default chunk size, such a step holds
+    several texts: a single text of 512 tokens would leave a GPU partly idle.
     """
     if not reads_whole_texts(model):
         return chunk, context, tokens
@@ -292,7 +292,7 @@ def with_adapters(preset: Preset, lora: Any) -> Any:
 
 
 def _model(option: str, path: Name, hub: Hub) -> Path:
-    """The file at a path, or of a model with that name; downloads it if missing."""
+    """The file at a path, or of the model with that name; downloads it if missing."""
     if path == BUILTIN:
         return builtin_model()
     if not isinstance(path, str) or not path or "\0" in path:
@@ -304,5 +304,5 @@ def _model(option: str, path: Name, hub: Hub) -> Path:
 
 
 def _adapter(path: Name, hub: Hub) -> Path:
-    """The file at a path, or of a name on the hub."""
+    """The file at a path, or of an adapter's name on the hub."""
     return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path("lora", path)

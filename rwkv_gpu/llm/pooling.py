@@ -146,7 +146,7 @@ def ranking_ids(tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, d
 
 
 class _Tensors:
-    """The tensors of a file's classifier layers as floats, each checked against the width before it."""
+    """The tensors of a file's classifier layers as floats. The input width of each must match the layer before."""
 
     def __init__(self, file: GGUFFile) -> None:
         self._file = file

@@ -48,7 +48,7 @@ class Preset:
 
     @classmethod
     def of(cls, file: Modelfile, base: "Preset", adapters: Sequence[tuple[str, float]] = ()) -> "Preset":
-        """The preset of a Modelfile whose model is `base`; what the Modelfile leaves out stays as there."""
+        """The preset of a Modelfile whose model is `base`. Values that the Modelfile leaves out come from the base."""
         template = None if file.template is None else template_source(file.template)
         own = cls("", file.system, template, file.settings, file.context, adapters, file.messages, file.license)
         return own.over(base)

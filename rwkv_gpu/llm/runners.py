@@ -24,7 +24,7 @@ from .load_options import DeviceOptions
 
 @dataclass(frozen=True)
 class Opened:
-    """A model with an open file, and what shares its devices with it."""
+    """An open model file, with everything that shares the devices of the model."""
 
     file: GGUFFile
     model: Model
@@ -34,7 +34,7 @@ class Opened:
     vision: Vision | None = None
 
     def least_rows(self, slots: int) -> int:
-        """The least rows of a step with this number of sequences, so that an image can be read as a whole."""
+        """The smallest number of rows per step, for this number of sequences, with which an image fits into one step."""
         return 0 if self.vision is None else self.vision.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:

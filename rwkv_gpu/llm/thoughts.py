@@ -1,4 +1,4 @@
-"""Reasoning of a chat: whether the model reasons, for how many tokens, and what ends its reasoning there."""
+"""Reasoning in a chat: whether the model reasons, for how many tokens, and the text that ends its reasoning there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ LONGEST = 4096  # characters of a message
 
 @dataclass(frozen=True)
 class Thoughts:
-    """How a chat reasons, where its request says nothing else."""
+    """The settings of reasoning in a chat, where a request does not set them."""
 
     think: bool | None = None  # None is as the template does
     limit: int | None = None  # tokens of reasoning; None is without a limit
@@ -28,7 +28,7 @@ class Thoughts:
             raise BadInput(f"reasoning_budget_message must be a string of at most {LONGEST:,} characters")
 
     def over(self, other: "Thoughts") -> "Thoughts":
-        """These, with those of `other` that are left out here."""
+        """These settings, with those of `other` where these are not set."""
         return Thoughts(
             other.think if self.think is None else self.think,
             other.limit if self.limit is None else self.limit,
@@ -37,7 +37,9 @@ class Thoughts:
         )
 
     def read(self, rest: dict[str, Any]) -> "Thoughts":
-        """Takes the limit of reasoning and its message out of the fields of a request; -1 and None mean as here."""
+        """Takes the limit of reasoning and its message out of the fields of a request; -1 and None mean these
+        settings.
+        """
         given = {name: rest.pop(name) for name in LIMITS if name in rest}
         limits = [limit for limit in given.values() if limit is not None and limit != -1]
         message = rest.pop("reasoning_budget_message", None)

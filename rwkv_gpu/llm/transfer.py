@@ -29,7 +29,7 @@ Broken = (urllib.error.URLError, http.client.HTTPException, ConnectionError, Tim
 
 
 class NoRanges(Exception):
-    """The server sends a file only from its beginning; the first argument is its answer, if it has begun to."""
+    """The server sends a file only from its beginning. The first argument is its response, if it has begun to send."""
 
 
 class Part:
@@ -96,7 +96,7 @@ class Transfer:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fill(self, part: Part) -> None:
-        """Appends to a part until it is complete. Raises the last error if the connections bring no more."""
+        """Appends to a part until it is complete. Raises the last error if the connections deliver no more bytes."""
         answer = None
         for attempt in range(TRIES):
             try:
@@ -145,7 +145,7 @@ class Transfer:
             raise NoRanges(None) from None
 
     def _blocks(self, start: int, stop: int | None, answer: Any = None) -> Iterator[bytes]:
-        """Yields a range as it arrives. Connects again where a connection breaks, while they bring something."""
+        """Yields a range as it arrives. Reconnects if a connection breaks, as long as connections deliver bytes."""
         end, tries = self.nbytes if stop is None else stop, 0
         while start < end:
             before, failure = start, None

@@ -1,7 +1,7 @@
-"""Connects to MCP servers, and calls their tools. The connections have a thread with an event loop of their own.
+"""Connects to MCP servers, and calls their tools. The connections run on their own thread with an event loop.
 
-Each server has a task, in which its connection is opened, used and closed. What goes wrong with a server is a sentence,
-and the others go on.
+Each server has a task, in which its connection is opened, used and closed. A failure of one server is reported as a
+sentence and does not affect the others.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class RemoteTool:
 
 @dataclass(eq=False)
 class Connection:
-    """A server, the calls that wait for it, and why it is gone."""
+    """A server, the calls that wait for it, and the reason if its connection has ended."""
 
     config: ServerConfig
     calls: "asyncio.Queue[tuple[str, dict[str, Any], Future[Result]] | None]" = field(default_factory=asyncio.Queue)
@@ -74,7 +74,7 @@ class ToolServers:
 
     @property
     def faults(self) -> list[str]:
-        """A sentence about each server that is not there."""
+        """A sentence about each server that is not available."""
         return [one.fault for one in self._connections.values() if one.fault is not None]
 
     def tool(self, name: str) -> RemoteTool | None:
@@ -82,7 +82,7 @@ class ToolServers:
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def begin(self, name: str, arguments: str) -> "Future[Result]":
-        """Calls a tool. Whatever goes wrong is a result that says so, as the model should read it."""
+        """Calls a tool. Every failure becomes a result with a message for the model."""
         found, future = self.tool(name), Future[Result]()
         try:
             given = json.loads(arguments or "{}")
@@ -120,7 +120,7 @@ class ToolServers:
             connection.calls.put_nowait((name, given, future))
 
     async def _serve(self, connection: Connection) -> None:
-        """The life of a connection. An error ends it, and all its calls."""
+        """Serves one connection from start to end. An error ends it, and all its calls."""
         future: Future[Result] | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -177,7 +177,7 @@ class ToolServers:
 
     @cached_property
     def tools(self) -> list[RemoteTool]:
-        """The tools under unique names: that of its server comes first where two servers have the same."""
+        """The tools under unique names. If two servers have a tool of the same name, the server's name precedes it."""
         found = [
             (connection.config.name, tool)
             for connection in self._connections.values()
@@ -227,7 +227,7 @@ async def _listed(client: Any) -> list[Any]:
 
 
 async def _alive(client: Any) -> bool:
-    """True if a server answers at all."""
+    """True if a server answers."""
     try:
         async with asyncio.timeout(5):
             await client.list_tools()

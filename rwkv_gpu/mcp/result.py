@@ -9,14 +9,14 @@ MOST_RESULT = 32_000  # characters of a result that the model reads
 
 @dataclass(frozen=True)
 class Result:
-    """A result. `failed` if the text says what went wrong."""
+    """The result of a tool call. `failed` is set if the text describes a failure."""
 
     text: str
     failed: bool = False
 
 
 def result_of(found: Any) -> Result:
-    """The texts of a server's result; other content is named."""
+    """The texts in a server's result. For other content, only its kind is given."""
     parts = []
     for block in found.content:
         if block.type == "text":

@@ -42,7 +42,7 @@ class Report:
 
 
 class Watcher(Protocol):
-    """Is notified before and after each trial; first, of the probe of lanes."""
+    """Is notified before and after the first check of lanes, and before and after each trial."""
 
     def probes(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Shapes of well-known models with experts, with layers of several kinds, and of Gemma 4."""
+"""Shapes of well-known models with experts or with several kinds of layers, and of Gemma 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

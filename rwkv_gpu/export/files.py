@@ -111,7 +111,7 @@ def _name(file: GGUFFile) -> str:
 
 
 def _parts(source: str, texts: dict[str, int]) -> list[int]:
-    """Splits a shader into texts that shaders share; returns their numbers. Each text begins with an unindented line."""
+    """Splits a shader into texts that shaders share; returns their numbers. The first line of a text is unindented."""
     lines = re.sub(r"\s*\n\s*\n|[ \t]+(?=\n)", "\n", source)
     return [texts.setdefault(text, len(texts)) for text in PART.findall(lines)]
 

@@ -168,7 +168,7 @@ def _six_bits(scales: Bytes, offsets: Bytes) -> Bytes:
 
 
 def _symmetric_k(x: Floats, w: Floats, low: int, most: int) -> tuple[Any, Any, Any]:
-    """Quantises 16 runs of 16, whose scales are integer multiples of a float16 number d. Returns d, scales and levels."""
+    """Quantises 16 runs of 16, whose scales are integer multiples of a float16 d. Returns d, scales and levels."""
     count = len(x)
     s = symmetric(x.reshape(-1, 16), w.reshape(-1, 16), low).reshape(count, 16)
     d = _half(np.abs(s).max(1, keepdims=True) / (most - 1))

@@ -34,7 +34,7 @@ class Opened:
     vision: Vision | None = None
 
     def least_rows(self, slots: int) -> int:
-        """The smallest number of rows per step, for this number of sequences, with which an image fits into one step."""
+        """The smallest number of rows per step, for this number of sequences, that lets an image fit into one."""
         return 0 if self.vision is None else self.vision.least_rows + slots
 
     def companions(self, device: Device | None) -> Companions:

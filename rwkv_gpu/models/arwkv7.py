@@ -1,4 +1,4 @@
-"""ARWKV: Qwen2 whose attention is a time mix of RWKV-7, in RMS norms and with a gated feed-forward."""
+"""ARWKV: Qwen2 with a time mix of RWKV-7 in place of attention; it keeps RMS norms and the gated feed-forward."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""Ling 3 and Ring 3: layers of KDA whose decays are bounded, some of latent attention with a gate for each head.
+"""Ling 3 and Ring 3: layers of KDA with bounded decays, and some of latent attention with a gate for each head.
 
-Positions rotate in latent attention. Files made from models of images and text have sections of positions; their
-heads are permuted to halves.
+Only latent attention has RoPE. Files converted from multimodal models have position sections; the heads of such files
+are permuted to NeoX order.
 """
 
 from collections.abc import Sequence

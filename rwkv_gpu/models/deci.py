@@ -1,7 +1,7 @@
-"""Llama-Nemotron (Super 49B, Ultra 253B, 51B) and DeciLM: Llama whose layers were thinned out one by one.
+"""Llama-Nemotron (Super 49B, Ultra 253B, 51B) and DeciLM: Llama whose layers were pruned individually.
 
-A layer may have any number of key heads and any width of its feed-forward. It may lack one of both branches, or all,
-and in place of attention it may have one matrix.
+Layers differ in the number of key heads and the width of the feed-forward. A layer may lack attention, feed-forward or
+both, and may have a single matrix in place of attention.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-"""DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and their like: latent attention, and experts after some leading
-dense layers. MiniCPM 3 has scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2 and GLM-5 an indexer chooses
+"""DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and related models: latent attention, and experts after dense
+first layers.
+
+MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2 and GLM-5, an indexer chooses
 the keys that a row sees.
 """
 
@@ -47,7 +49,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Indexed(Hybrid):
-    """A model whose rows see the keys that an indexer chose, in the same layer or in one before it."""
+    """A model with an indexer, which chooses the keys of each row in the same layer or in an earlier one."""
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
         chosen = None
@@ -86,7 +88,7 @@ def load(file: GGUFFile) -> Hybrid:
 
 
 def _read_sizes(source: HybridFile) -> LatentSizes:
-    """Queries are of low rank where the tensors say so: not every file has the key."""
+    """The sizes. Queries are of low rank if the tensors show it: some files lack the key."""
     tensors, at = source.tensors, f"{source.arch}.attention"
     rotary, older = source.integer("rope.dimension_count", 2), f"{at}.key_length_mla" not in source.file.metadata
     ending = "" if older else "_mla"  # older files have the lengths of heads
@@ -108,7 +110,7 @@ def _read_sizes(source: HybridFile) -> LatentSizes:
 
 
 def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> list[IndexSizes | None]:
-    """The indexer of each layer; a layer without one sees the keys that were chosen before."""
+    """The indexer of each layer. A layer without one uses the keys that an earlier layer chose."""
     pairing, layers, tensors = FORMS[source.arch].index, source.sizes.layers, source.tensors
     if pairing is None or rope is None:
         return [None] * layers
@@ -125,7 +127,7 @@ def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> l
 
 
 def _indexed_layers(source: HybridFile) -> list[bool]:
-    """Whether each layer has an indexer. GLM-5.2, known by its context, has one in every fourth layer."""
+    """Whether each layer has an indexer. GLM-5.2, recognised by its context, has one in every fourth layer."""
     key, layers = f"{source.arch}.attention.indexer.types", source.sizes.layers
     if key not in source.file.metadata:
         shares = source.arch == "glm-dsa" and source.sizes.context >= SHARING_CONTEXT
@@ -148,7 +150,7 @@ def _read_scores(source: HybridFile, sizes: LatentSizes) -> LatentScores:
 
 
 def _read_rope(source: HybridFile, sizes: LatentSizes) -> tuple[Rope, float]:
-    """The rotation, and the scale of the scores: here YaRN scales whole scores, in place of what rotates."""
+    """The RoPE, and the scale of scores: here YaRN scales whole scores instead of only the rotated part."""
     file, scaling = source.file, f"{source.arch}.rope.scaling"
     rope, scale = source.rope(FORMS[source.arch].pairing, sizes.rotary), (sizes.nope + sizes.rotary) ** -0.5
     if rope.yarn is None or not file.float(f"{scaling}.yarn_log_multiplier", default=0.0):

@@ -1,6 +1,6 @@
-"""`Form`, the declaration of a family of transformers, and the code that reads a model of that form from a file.
+"""`Form`, which declares a family of transformers, and the code that reads a model of that form from a file.
 
-A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
+Each field of a `Form` is one property in which families differ; the default is that of Llama.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,58 +37,58 @@ from .transformer import LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
-LIMIT = 0.0, 1e6  # of what gates let through, of q, k and v
+LIMIT = 0.0, 1e6  # range of the clamps of gates, and of q, k and v
 CLAMP = "attention.clamp_kqv"
-NEAR_BASE = 10000.0  # of the rotation of window layers, where neither the file nor the family says it
+NEAR_BASE = 10000.0  # RoPE base of window layers if neither the file nor the family states one
 AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwards, as most families name them
 
 
-MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the token that is undecided
+MASKS = "<|mdm_mask|>", "<|mask|>"  # names of the mask token, which stands for an undecided one
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a family: everything in which it differs from other transformers."""
+    """All properties in which a family may differ from other transformers."""
 
-    ropes: Sequence[Rope | None] = ()  # of each layer; None does not turn. Empty: all as the file says
+    ropes: Sequence[Rope | None] = ()  # of each layer; None is no RoPE. Empty: all as the file states
     pairing: Pairing = "normal"  # of these
-    windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
+    windows: Sequence[int] = ()  # of each layer; 0 is full attention. Empty: all as the file states
     activation: Activation = "silu"
     thens: Sequence[Glu | Xielu] = ()  # of each feed-forward, or of its shared expert, in place of `activation`
-    glu: bool = True  # whether a feed-forward has a gate
-    parallel: bool = False  # whether attention and feed-forward of a layer read the same
+    glu: bool = True  # feed-forwards have a gate
+    parallel: bool = False  # attention and feed-forward of a layer read the same input
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
-    norm_weights: bool = True  # whether norms of the residual stream have weights, which files must have then
-    clamp: float = 0.0  # of q, k and v, on either side of 0; 0 is none
-    # Of q and k: each head, each after turning, all at once, or layer norms of each head with weights of its own.
+    norm_weights: bool = True  # norms of the residual stream have weights, which the file must have
+    clamp: float = 0.0  # q, k and v are clamped to this magnitude; 0 is no limit
+    # Norms of q and k: per head, per head after RoPE, over all heads, or layer norms with own weights per head.
     head_norms: Literal["none", "each", "turned", "whole", "layer"] = "none"
     head_eps: float | None = None  # of layer norms of heads; None is the file's
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
-    plain_start: bool = False  # whether the first attention may read embeddings without a norm of its own
+    plain_start: bool = False  # the first attention may read embeddings without a norm
     last_norm: str | None = "output_norm"  # after all layers
-    inside: tuple[str | None, str | None] = (None, None)  # of what their last matrices read
+    inside: tuple[str | None, str | None] = (None, None)  # norms of the inputs of their last matrices
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
     sums: tuple[str | None, str | None] = (None, None)  # of the residual stream, after these are added
-    sum_again: str | None = None  # of what is normed so after attention, and what attention read, together
+    sum_again: str | None = None  # a second norm after attention: of its normed result plus its input
     after_eps: float | None = None  # of these; None is the file's
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
-    alibi: float = 0.0  # how much scores lose by distance, as `Attention` has it; 0 is nothing
+    alibi: float = 0.0  # the largest ALiBi slope, as in `Attention`; 0 is no ALiBi
     temperature: Temperature | LateTemperature | None = None
-    sinks: Literal["", "all", "some"] = ""  # layers where each head has one more score, without a value
+    sinks: Literal["", "all", "some"] = ""  # layers with attention sinks: one more score per head, without a value
     branch_scale: float = 1.0  # of what a branch adds
-    attention_scale: float = 1.0  # the same, of attention alone
+    attention_scale: float = 1.0  # a further scale of what attention adds
     embedding_scale: float = 1.0
     embedding_norm: Literal["none", "unit", "own"] = "none"  # an RMS norm without weight, or one of the file
-    learned_positions: bool = False  # each position has a row that is added to the embedding
-    token_types: bool = False  # so has each type of tokens, where the file has them; all of ours are of the first
-    causal: bool | None = None  # whether a query sees nothing that follows it; None is what the file says
-    unmasks: bool = False  # whether it is a diffusion model, whose tokens see all others
-    around: bool = False  # whether windows of others lie around a query, and not behind it
-    head: bool = True  # whether there are logits
-    projections: bool = False  # whether embeddings go through matrices at the end, where the file has them
+    learned_positions: bool = False  # embeddings of positions are added to those of tokens
+    token_types: bool = False  # so are embeddings of token types, if the file has them; always the first type
+    causal: bool | None = None  # causal attention; None is as the file states
+    unmasks: bool = False  # a diffusion model, with attention in both directions
+    around: bool = False  # without causal attention, windows are centred on a query instead of ending at it
+    head: bool = True  # the model has logits
+    projections: bool = False  # final embeddings are multiplied by matrices, if the file has them
     logit_scale: float = 1.0
     logit_cap: float = 0.0
     heads_read: Literal["", "normed", "residual"] = ""  # rows of the model that heads of the file read; "": unknown
@@ -98,7 +98,7 @@ class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as required by a form."""
 
     def __init__(self, file: GGUFFile, arch: str, heads: int = 0) -> None:
-        """Takes the blocks of `heads` heads that predict further tokens as layers."""
+        """Reads the sizes. The last `heads` blocks, which predict further tokens, count as layers."""
         self.file, self.arch = file, arch
         self.tensors = Tensors(file)
         self.hyper = read_hyper(file, arch, self.tensors, heads)
@@ -139,9 +139,9 @@ class DenseFile:
         return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
 
     def near(self, full: Rope, base: float | None = None) -> Rope:
-        """The rotation of window layers: that of full ones, of other dims or another base where the file says so.
+        """The RoPE of window layers: that of full layers, with other dims or another base if the file states them.
 
-        `base` is that of files that do not say it.
+        `base` is used if the file states none.
         """
         key = f"{self.arch}.rope.dimension_count_swa"
         dims = read_dims(self.file, self.tensors, key, self.hyper.head_size) if key in self.file.metadata else full.dims
@@ -149,25 +149,25 @@ class DenseFile:
         return replace(full, dims=dims, base=base)
 
     def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
-        """The rotation of each layer, for models that rotate in all layers."""
+        """The RoPE of each layer, for models that use it in all layers."""
         near = self.near(full)
         return [near if window else full for window in windows]
 
     def near_unscaled(self, pairing: Pairing, windows: Sequence[int], base: float | None = None) -> list[Rope]:
-        """The rotation of each layer if context scaling applies to full layers only; `base` is as in `near`."""
+        """The RoPE of each layer if only full layers are scaled for long contexts; `base` is as in `near`."""
         full = self.rope(pairing)
         near = unscaled(self.near(full, base))
         return [near if window else full for window in windows]
 
     def turning(self, full: Rope, windows: Sequence[int]) -> list[Rope | None]:
-        """The rotation of each layer in models that rotate only in window layers."""
+        """The RoPE of each layer, for models that use it in window layers only."""
         near = self.near(full)
         return [near if window else None for window in windows]
 
     def windows(self, period: int, *, full_first: bool = False) -> list[int]:
-        """The window of each layer; the file says which have one, or every layer but each `period`-th has.
+        """The window of each layer. The file states the layers, or all have one except every `period`-th.
 
-        With `full_first`, the first of `period` layers has none, and not the last.
+        With `full_first`, the first of `period` layers has none instead of the last.
         """
         pattern = "attention.sliding_window_pattern"
         key, layers = f"{self.arch}.{pattern}", range(self.hyper.layers)
@@ -178,7 +178,9 @@ class DenseFile:
         return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
-        """The gate of each layer: `how`, with limits that the file gives for all layers or for each; 0: none."""
+        """The gated activation `how` of each layer, with limits that the file states for all layers or for each; 0 is
+        none.
+        """
         limits = self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0)
         return [replace(how, limit=limit) if limit else "silu" for limit in limits]
 
@@ -231,7 +233,7 @@ class DenseFile:
         )
 
     def _unmasking(self) -> Unmasking:
-        """How a diffusion model generates. Files of LLaDA may only have the mask among their tokens."""
+        """How a diffusion model generates text. Files of LLaDA may state the mask only as a token of the vocabulary."""
         file, key = self.file, "tokenizer.ggml.mask_token_id"
         if key in file.metadata:
             mask = file.int(key, low=0, high=self.hyper.vocabulary - 1)

@@ -1,4 +1,4 @@
-"""Dense families that a `Form` declares: the form of each, by the name of its architecture."""
+"""Dense families of transformers: the `Form` of each, by the name of its architecture."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,28 +10,28 @@ from ..ops.vocabulary import Xielu
 from .dense import AFTER, CLAMP, LIMIT, NEAR_BASE, SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
-PERIOD = 4  # layers from one that sees all to the next
+PERIOD = 4  # every fourth layer has full attention
 LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 BAICHUAN_13B = 40  # layers
-CHAMELEON_EPS = 1e-5  # of the norms of heads, which files do not say
+CHAMELEON_EPS = 1e-5  # of head norms; files do not state it
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
 NUMBER = -1e3, 1e3  # of xIELU
-ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # of models whose files do not say it, and what others may say
-FACTOR = 1.0, 1e6  # of a base, to a power near 1; 1000 in models
+ALIBI, ALIBIS = 8.0, (0.0, 1e3)  # the largest ALiBi slope if files do not state one, and the range in files
+FACTOR = 1.0, 1e6  # range of the factor of the RoPE base; published models have 1000
 EMBEDDING, DEPTH, BASE_WIDTH = 12.0, 1.4, 256  # of the first MiniCPM: scales, and the width that logits are scaled by
 
 
 def chameleon(source: DenseFile) -> Form:
-    """The text part of Chameleon: as Llama, with layer norms of heads; in the 34B model norms follow branches."""
+    """The text part of Chameleon: as Llama, with layer norms of heads. In the 34B model, norms follow branches."""
     form = Form(head_norms="layer", head_eps=CHAMELEON_EPS)
     behind = source.file.bool("chameleon.swin_norm", default=False)
     return replace(form, norms=(None, None), after=form.norms) if behind else form
 
 
 def command_r(source: DenseFile) -> Form:
-    """Command R: both branches of a layer read one norm; Command R+ has norms of heads."""
+    """Command R: attention and feed-forward read the same norm. Command R+ has norms of heads."""
     return Form(
         layer_norms=True,
         head_norms=_head_norms(source),
@@ -42,13 +42,13 @@ def command_r(source: DenseFile) -> Form:
 
 
 def cohere2(source: DenseFile) -> Form:
-    """Command R7B and Command A: the same, and only layers with a window turn."""
+    """Command R7B and Command A: as Command R, with RoPE in sliding-window layers only."""
     windows = source.windows(PERIOD)
     return replace(command_r(source), ropes=source.turning(source.rope("normal"), windows), windows=windows)
 
 
 def apertus(source: DenseFile) -> Form:
-    """Apertus: xIELU in place of a gate, whose numbers differ by layer; norms of heads."""
+    """Apertus: the activation is xIELU without a gate, with parameters for each layer; norms of heads."""
     numbers = (source.floats(f"xielu.{name}", *NUMBER) for name in ("alpha_p", "alpha_n", "beta", "eps"))
     thens = [
         Xielu(positive=_softplus(positive), negative=beta + _softplus(negative), beta=beta, eps=eps)
@@ -62,19 +62,19 @@ def _softplus(x: float) -> float:
 
 
 def baichuan(source: DenseFile) -> Form:
-    """Baichuan: nothing turns in the 13B models, whose scores lose by distance."""
+    """Baichuan: the 13B models use ALiBi instead of RoPE."""
     return refact(source) if source.hyper.layers == BAICHUAN_13B else Form()
 
 
 def bloom(source: DenseFile) -> Form:
-    """BLOOM: scores lose by distance, and embeddings are normed."""
+    """BLOOM: ALiBi instead of RoPE, and a norm of the embeddings."""
     return replace(PLAIN_GELU, ropes=_unturned(source), alibi=ALIBI, embedding_norm="own")
 
 
 def exaone4(source: DenseFile) -> Form:
-    """EXAONE 4: branches are normed after their matrices, not before; where there are window layers, only these turn.
+    """EXAONE 4: norms follow each branch instead of preceding it. If layers have windows, only these use RoPE.
 
-    The 32B model has windows, also where its file does not say it.
+    The 32B model has windows even if its file does not state one.
     """
     if source.file.int("exaone4.block_count", low=1, high=1024) == 64:
         source.assume_window(4096)
@@ -84,18 +84,18 @@ def exaone4(source: DenseFile) -> Form:
 
 
 def falcon(source: DenseFile) -> Form:
-    """Falcon: the large model has a norm of its own for attention."""
+    """Falcon: in the large model, attention has its own norm."""
     own = "blk.0.attn_norm_2.weight" in source.tensors
     return replace(PLAIN_GELU, parallel=True, norms=("attn_norm_2" if own else "attn_norm", "attn_norm"))
 
 
 def gemma(source: DenseFile) -> Form:
-    """Gemma: a scaled embedding and a GELU-gated feed-forward. The weights of norms hold 1 + w."""
+    """Gemma: a scaled embedding and a GELU-gated feed-forward. Norm weights in files are stored as 1 + w."""
     return Form(pairing="neox", activation="gelu", embedding_scale=math.sqrt(source.hyper.width))
 
 
 def gemma2(source: DenseFile) -> Form:
-    """Gemma 2: norms before and after each branch; every other layer has a window, and scores and logits are capped."""
+    """Gemma 2: norms before and after each branch, a window in every other layer, capped scores and logits."""
     source.assume_window(4096)
     return replace(
         gemma(source),
@@ -108,7 +108,7 @@ def gemma2(source: DenseFile) -> Form:
 
 
 def gemma3(source: DenseFile) -> Form:
-    """Gemma 3: five window layers to each full one, whose rotation is not scaled for long contexts; norms of heads."""
+    """Gemma 3: five window layers for each full layer, without RoPE scaling in window layers; norms of heads."""
     windows = source.windows(6)
     return replace(
         gemma(source),
@@ -122,16 +122,16 @@ def gemma3(source: DenseFile) -> Form:
 
 
 def _by_width(source: DenseFile, largest: int) -> float | None:
-    """The scale of scores in the 27B model, recognised by its `largest` layers; None for other models."""
+    """The scale of scores in the 27B model, recognised by its number of layers, `largest`; None for other models."""
     hyper = source.hyper
     return (hyper.width / hyper.heads[0]) ** -0.5 if hyper.layers == largest else None
 
 
 def glm4(source: DenseFile) -> Form:
-    """GLM-4: norms before and after each branch; gate and up are one matrix; half of a head turns.
+    """GLM-4: norms before and after each branch, gate and up in one matrix, RoPE on half of each head.
 
-    Files made from models of images and text have sections of positions, at least two that are not empty, the first
-    ones. Their heads are permuted to halves.
+    Files converted from multimodal models have position sections, at least the first two of which are not empty. The
+    heads of such files are permuted to NeoX order.
     """
     key = "glm4.rope.dimension_sections"
     has_sections = key in source.file.metadata and all(source.file.ints(key)[:2])
@@ -139,17 +139,17 @@ def glm4(source: DenseFile) -> Form:
 
 
 def gpt2(source: DenseFile) -> Form:
-    """GPT-2, StarCoder 1: each position has a row, and nothing turns."""
+    """GPT-2 and StarCoder 1: learned positions instead of RoPE."""
     return replace(PLAIN_GELU, ropes=_unturned(source), learned_positions=True)
 
 
 def gptneox(source: DenseFile) -> Form:
-    """GPT-NeoX, Pythia: the file says whether the branches of a layer read the same."""
+    """GPT-NeoX and Pythia: the file states whether attention and feed-forward are parallel."""
     return replace(PLAIN_GELU, parallel=source.file.bool(f"{source.arch}.use_parallel_residual", default=True))
 
 
 def hunyuan_vl(source: DenseFile) -> Form:
-    """The text part of Hunyuan VL: a factor of the file changes the base of what turns."""
+    """The text part of Hunyuan VL: a factor in the file changes the RoPE base."""
     rope, size = source.rope("neox"), source.hyper.head_size
     factor = source.number("rope.scaling.alpha", *FACTOR, default=0.0) or 1.0
     rope = replace(rope, base=rope.base * factor ** (size / (size - 2)))
@@ -157,12 +157,12 @@ def hunyuan_vl(source: DenseFile) -> Form:
 
 
 def jais(source: DenseFile) -> Form:
-    """Jais 1: as GPT-2 with gates; scores lose by distance, and are divided by the size of heads."""
+    """Jais 1: as GPT-2 with gated feed-forwards and ALiBi; scores are divided by the head size."""
     return replace(LAYER_NORMS, ropes=_unturned(source), alibi=_alibi(source), score_scale=1 / source.hyper.head_size)
 
 
 def minicpm(source: DenseFile) -> Form:
-    """MiniCPM: scales of embedding, branches and logits. The first files have no keys for them."""
+    """MiniCPM: scales of embedding, branches and logits, which the first files do not state."""
     hyper = source.hyper
     return Form(
         embedding_scale=source.scale("embedding_scale", EMBEDDING),
@@ -172,7 +172,7 @@ def minicpm(source: DenseFile) -> Form:
 
 
 def mpt(source: DenseFile) -> Form:
-    """MPT: scores lose by distance, or positions have rows; q, k and v may have a limit."""
+    """MPT: ALiBi or learned positions; q, k and v may be clamped."""
     return replace(
         PLAIN_GELU,
         ropes=_unturned(source),
@@ -183,9 +183,9 @@ def mpt(source: DenseFile) -> Form:
 
 
 def muse_glimmer(source: DenseFile) -> Form:
-    """Muse Glimmer: gated attention, and only window layers turn. Embeddings are normed, and logits scaled and capped.
+    """Muse Glimmer: gated attention, RoPE in window layers only, normed embeddings, scaled and capped logits.
 
-    Norms after branches have an eps of their own, whatever the file says of the others.
+    Norms after branches have a fixed eps, which the file does not state.
     """
     windows = source.windows(PERIOD)
     ropes = source.near_unscaled("normal", windows)
@@ -203,14 +203,14 @@ def muse_glimmer(source: DenseFile) -> Form:
 
 
 def olmo(source: DenseFile) -> Form:
-    """OLMo 1: layer norms without weights; q, k and v may have a limit."""
+    """OLMo 1: layer norms without weights; q, k and v may be clamped."""
     return Form(layer_norms=True, norm_weights=False, clamp=source.number(CLAMP, *LIMIT, default=0.0))
 
 
 def olmo2(source: DenseFile) -> Form:
-    """OLMo 2 and OLMo 3: branches are normed after their matrices, not before; q and k over all their heads at once.
+    """OLMo 2 and OLMo 3: norms follow each branch instead of preceding it; q and k are normed over all heads at once.
 
-    OLMo 3 has window layers, whose positions are not scaled.
+    OLMo 3 has window layers, without RoPE scaling.
     """
     windows = source.windows(PERIOD)
     ropes = source.near_unscaled("neox", windows)
@@ -218,50 +218,50 @@ def olmo2(source: DenseFile) -> Form:
 
 
 def cogvlm(source: DenseFile) -> Form:
-    """The text part of CogVLM: as Llama. Images have matrices of their own, which text does not need."""
+    """The text part of CogVLM: as Llama. The separate matrices for images are skipped."""
     parts = "attn_qkv", "attn_output", "gate", "down", "up"
     source.tensors.skip(*(f"blk.{i}.vis_{part}.weight" for i in range(source.hyper.layers) for part in parts))
     return Form(pairing="neox")
 
 
 def plamo3(source: DenseFile) -> Form:
-    """PLaMo 3: norms before and after each branch, window layers with a base of their own."""
+    """PLaMo 3: norms before and after each branch, and window layers with another RoPE base."""
     windows = source.windows(8)
     return Form(ropes=source.near_unscaled("neox", windows, NEAR_BASE), windows=windows, head_norms="each", after=AFTER)
 
 
 def qwen(source: DenseFile) -> Form:
-    """The first Qwen: its files say twice the width of the feed-forward."""
+    """The first Qwen: its files state twice the width of the feed-forward."""
     source.hyper = replace(source.hyper, inner=tuple(inner // 2 for inner in source.hyper.inner))
     return Form(pairing="neox")
 
 
 def refact(source: DenseFile) -> Form:
-    """Refact: as Llama, where scores lose by distance and nothing turns."""
+    """Refact: as Llama, with ALiBi instead of RoPE."""
     return Form(ropes=_unturned(source), alibi=ALIBI)
 
 
 def smollm3(source: DenseFile) -> Form:
-    """SmolLM3: nothing turns in every fourth layer."""
+    """SmolLM3: every fourth layer has no RoPE."""
     rope = source.rope("normal")
     return Form([None if i % PERIOD == PERIOD - 1 else rope for i in range(source.hyper.layers)])
 
 
 def spark2_5(source: DenseFile) -> Form:
-    """Spark X2.5: a gate of each head, and window layers."""
+    """Spark X2.5: one attention gate per head, and window layers."""
     windows = source.windows(PERIOD)
     return Form(ropes=source.ropes(source.rope("neox"), windows), windows=windows, gated=True, activation="gelu")
 
 
 def stablelm(source: DenseFile) -> Form:
-    """StableLM: a layer without a norm of its feed-forward has parallel branches; the 12B model has norms of heads."""
+    """StableLM: a layer without a norm of its feed-forward has parallel branches. The 12B model has norms of heads."""
     form = replace(LAYER_NORMS, head_norms=_head_norms(source))
     two = "blk.0.ffn_norm.weight" in source.tensors
     return form if two else replace(form, parallel=True, norms=ONE_NORM)
 
 
 def _unturned(source: DenseFile) -> list[None]:
-    """Nothing turns in any layer."""
+    """No RoPE in any layer."""
     return [None] * source.hyper.layers
 
 
@@ -270,7 +270,7 @@ def _alibi(source: DenseFile) -> float:
 
 
 def _head_norms(source: DenseFile) -> Literal["none", "layer"]:
-    """The norms per head that the largest models of a family have."""
+    """The kind of head norms: layer norms if the file has them, as in the largest models of a family."""
     return "layer" if "blk.0.attn_q_norm.weight" in source.tensors else "none"
 
 

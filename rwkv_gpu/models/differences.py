@@ -1,4 +1,4 @@
-"""Warnings at load: where answers follow the file or the publisher, and those of llama.cpp do not."""
+"""Warnings at load about parts of a file that change answers and that llama.cpp ignores."""
 
 import warnings
 from collections.abc import Callable

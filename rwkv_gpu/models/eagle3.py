@@ -1,4 +1,4 @@
-"""EAGLE-3: a head in a file of its own, which reads rows of three layers of a model and has a vocabulary of its own.
+"""EAGLE-3: a draft head in a separate file. It reads rows of three layers of the model, and has its own vocabulary.
 
 h[p] = W_fc [row p before layer a | before layer b | before layer c]
 x[p] = [norm(embedding of token p) | norm(h[p - 1])]; y = h[p - 1] + attention(x[p]); y = y + feed(norm(y))
@@ -74,7 +74,7 @@ class Eagle3:
         return logits if self.known is None else g.spread(logits, self.known)
 
     def _joined(self, g: Ops[Tensor], ids: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """The input of the attention, and the row to which the layer adds."""
+        """The input of the attention, and the row to which the layer adds its result."""
         of_token, of_row = self.norms
         token = g.rms_norm(g.embed(self.embedding, ids), of_token.weight, of_token.eps)
         row = g.rms_norm(before, of_row.weight, of_row.eps)
@@ -124,7 +124,7 @@ def _layers(file: GGUFFile, tensors: Tensors, layers: int) -> tuple[int, ...]:
 
 
 def _own_or_shared(tensors: Tensors, name: str, shared: Weight | None, shape: tuple[int, int]) -> Weight:
-    """A matrix of the head, or that of the model, if it has the shape."""
+    """A matrix of the head if the file has it, otherwise that of the model if its shape fits."""
     if name in tensors:
         return tensors.take(name, *shape)
     if shared is None or shared.shape != shape:
@@ -133,7 +133,7 @@ def _own_or_shared(tensors: Tensors, name: str, shared: Weight | None, shape: tu
 
 
 def _known(file: GGUFFile, tensors: Tensors, index: int, vocabulary: int) -> Columns | None:
-    """The tokens that the head knows, if it does not know all."""
+    """The tokens that the head can predict, if these are not all."""
     name = f"blk.{index}.d2t"
     if name not in tensors:
         return None
@@ -147,7 +147,7 @@ def _known(file: GGUFFile, tensors: Tensors, index: int, vocabulary: int) -> Col
 
 
 def _attention(source: DenseFile, at: str) -> SelfAttention:
-    """An attention whose matrices read a token and a row."""
+    """An attention whose matrices read the embedding of a token and a row, concatenated."""
     tensors, hyper = source.tensors, source.hyper
     [heads], [kv_heads] = hyper.heads, hyper.kv_heads
     size, width = hyper.head_size, hyper.width

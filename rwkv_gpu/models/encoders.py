@@ -1,7 +1,7 @@
-"""Models that make embeddings of texts: the form of each, by the name of its architecture.
+"""Encoders, which compute embeddings of texts: the form of each, by the name of its architecture.
 
-Their tokens see those that follow, too, as their files say. BERT and its kin norm the sum after each branch, where
-decoders norm what a branch reads; the others are decoders without a head.
+Attention is bidirectional if the file states so. BERT and its variants norm the sum after each branch, while decoders
+norm the input of a branch. The other models here are decoders without a head.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,12 @@ EXPERTS = ExpertForm(normalise=False, then="gelu", glu=False, by_router=True)
 
 
 def bert(source: DenseFile) -> Form:
-    """BERT, and RoBERTa, MiniLM, BGE and others of its format: each position has a row, and nothing turns."""
+    """BERT, RoBERTa, MiniLM, BGE and others of this format: learned positions instead of RoPE."""
     return replace(BERT, ropes=[None] * source.hyper.layers, learned_positions=True)
 
 
 def gemma_embedding(source: DenseFile) -> Form:
-    """EmbeddingGemma: as Gemma 3, whose tokens see all, or half a window on both sides."""
+    """EmbeddingGemma: as Gemma 3, with bidirectional attention; windows are centred on each token."""
     windows = source.windows(GEMMA_PERIOD)
     return replace(
         gemma(source),
@@ -54,7 +54,7 @@ def gemma_embedding(source: DenseFile) -> Form:
 
 
 def jina_bert_v2(source: DenseFile) -> Form:
-    """Jina v2: scores lose by distance. That for code has norms of q and k, and norms a sum after attention again."""
+    """Jina v2: ALiBi instead of RoPE. The model for code also norms q and k, and norms the sum after attention twice."""
     tensors, up = source.tensors, "blk.0.ffn_up.weight"
     gated = "blk.0.ffn_gate.weight" in tensors or tensors.dimension(up, 0) == 2 * source.hyper.inner[0]
     return replace(
@@ -68,7 +68,7 @@ def jina_bert_v2(source: DenseFile) -> Form:
 
 
 def modern_bert(source: DenseFile) -> Form:
-    """ModernBERT: norms before branches, and every third layer sees all."""
+    """ModernBERT: norms before branches, and full attention in every third layer."""
     windows = source.windows(MODERN_PERIOD, full_first=True)
     if source.causal(Form()):
         windows = [window // 2 + 1 if window else 0 for window in windows]

@@ -40,7 +40,9 @@ class SharedExpert:
 
 @dataclass(frozen=True)
 class Adjugates:
-    """Parameters of smaller experts, each shared by some neighbours: what one answers has the share of its expert."""
+    """Parameters of adjugate experts: smaller experts, each shared by a group of experts, whose shares weight its
+    result.
+    """
 
     group: int  # experts that share one
     scale: float  # of answers
@@ -88,10 +90,10 @@ def mixture(
     router_norm: Rms | None = None,
     routed: Tensor | None = None,
 ) -> Tensor:
-    """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to
+    """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e chosen for h = norm(x)
 
-    The router reads h, x by a norm of its own, or what is `routed`, as it is. Behind a latent, experts read W_down h,
-    and W_up takes their sum.
+    The router reads h, another norm of x, or `routed` unchanged. With a latent, experts read W_down h, and W_up
+    multiplies their sum.
     """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, add, scale=scale)
@@ -140,8 +142,10 @@ def shared_expert(
 def read_experts(
     file: GGUFFile, arch: str, width: int, *, scores: Scores = "softmax", normalise: bool | None = None
 ) -> ExpertSizes:
-    """The sizes of a model's mixtures. `scores` is what files without `expert_gating_func` mean; `normalise` is fixed
-    in some families, and a key in others.
+    """The sizes of a model's mixtures.
+
+    `scores` applies if the file lacks `expert_gating_func`. `normalise` is fixed in some families, and a key in
+    others.
     """
     experts = file.int(f"{arch}.expert_count", low=1, high=MOST_EXPERTS)
     used = _by_layer(file, f"{arch}.expert_used_count", min(experts, MOST_USED))
@@ -215,9 +219,10 @@ def take_mixture(
     scales_input: bool = False,
     router_cap: float = 0.0,
 ) -> Mixture:
-    """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
-    answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
-    The shared expert has `then` as others do, unless it has one of its own.
+    """Takes the experts of layer i. `biases` and `shared` state whether these tensors must exist.
+
+    Other tensors are taken if the file has them: a bias of the choice, scales of results, gate and up in one tensor, a
+    latent, and a gate of the shared expert. The shared expert uses `then`, unless it has another activation.
     """
     at, experts, of = f"blk.{i}.ffn", sizes.experts, sizes.width
     if sizes.inner:
@@ -248,7 +253,9 @@ def take_mixture(
 def _take_matrices(
     tensors: Tensors, at: str, names: tuple[str, ...], shape: tuple[int, int, int]
 ) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-    """Takes the matrices before the activation of all experts, maybe in one tensor, and the scales of their results."""
+    """Takes the matrices before the activation of all experts, possibly in one tensor, and the scales of their
+    results.
+    """
     (experts, inner, width), both = shape, f"{at}_gate_up_exps.weight"
     if len(names) == 2 and both in tensors:
         return (tensors.take(both, experts, 2 * inner, width),), ()

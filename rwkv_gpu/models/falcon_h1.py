@@ -1,6 +1,6 @@
-"""Falcon-H1: in each layer attention and a Mamba-2 mixer look at the same x, and a gated feed-forward follows.
+"""Falcon-H1: in each layer, attention and a Mamba-2 mixer read the same x, and a gated feed-forward follows.
 
-Its many multipliers are in the weights already: converters multiply them in.
+Its multipliers need no code: converters multiply them into the weights.
 """
 
 from ..gguf.file import GGUFFile

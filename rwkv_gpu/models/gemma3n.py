@@ -1,5 +1,7 @@
-"""Gemma 3n: four residual streams (AltUp), of which layers compute one and predict the rest; a low-rank branch next to
-attention (LAuReL); embeddings by layer, and layers that read the keys and values of others, as in Gemma 4.
+"""Gemma 3n: a variant of Gemma with several residual streams.
+
+AltUp: of four streams, layers compute one and predict the others. LAuReL: a low-rank branch is parallel to attention.
+As in Gemma 4, there are per-layer embeddings, and layers that read the keys and values of others.
 """
 
 import math
@@ -58,7 +60,7 @@ class Laurel:
 
 @dataclass(frozen=True)
 class SparseFeed:
-    """A feed-forward, whose gates may let only those through that are larger than most."""
+    """A feed-forward that may zero all gates except the largest."""
 
     norm: Rms
     gates: Alternating | tuple[Weight, Weight]
@@ -79,7 +81,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Gemma3n(Layered):
-    """A model: its layers, and what makes streams of an embedding, and a row of streams."""
+    """A model: its layers, and the matrices that convert an embedding to streams, and streams to a row."""
 
     by_layer: LayerEmbeddings
     project: tuple[Weight, ...]  # [D, D] of each stream but the first
@@ -103,7 +105,9 @@ class Gemma3n(Layered):
 
 
 def block(g: Ops[Tensor], p: Layer, streams: Sequence[Tensor], inputs: Tensor) -> list[Tensor]:
-    """The streams after a layer: predictions, corrected by its result for the first; the others add its embedding."""
+    """The streams after a layer: predictions, corrected by the result for the first stream; the others add its
+    embedding.
+    """
     predicted = g.predict_streams(streams, g.linear(modalities(g, p.altup, streams[0]), p.altup.predict))
     found = feed(g, p.feed, attend_and_laurel(g, p.attention, p.laurel, predicted[0]))
     amounts = g.linear(modalities(g, p.altup, found), p.altup.correct)

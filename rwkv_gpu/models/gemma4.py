@@ -1,8 +1,8 @@
-"""Gemma 4: Gemma 3's layers with heads of two sizes; the small models have embeddings by layer and layers that read the
-keys and values of others, the 26B model has experts and a dense feed-forward.
+"""Gemma 4: Gemma 3's layers with two head sizes. The small models have per-layer embeddings, and layers that read the
+keys and values of others. The 26B model has experts in addition to a dense feed-forward.
 
-Full layers turn a quarter of a head, window layers all of it. Values are normed without weight. Where a layer has no
-matrix of values, its values are its keys before their norm.
+RoPE applies to a quarter of a head in full layers, and to all of it in window layers. Values are normed without
+weights. If a layer has no value matrix, its values are its keys before their norm.
 """
 
 import math
@@ -37,7 +37,7 @@ class SharingAttention:
 
 @dataclass(frozen=True)
 class DenseAndExperts:
-    """Parameters of a dense feed-forward and experts side by side, each behind norms of its own."""
+    """Parameters of a dense feed-forward and experts in parallel, each with norms before and after it."""
 
     dense: FeedForward
     dense_after: Rms
@@ -79,7 +79,7 @@ class LayerEmbeddings:
 
 @dataclass(frozen=True)
 class Gemma4(Layered):
-    """A model: its layers, and the embeddings that each of them takes in."""
+    """A model: its layers, and the per-layer embeddings that are added in each."""
 
     by_layer: LayerEmbeddings | None
     blocks: tuple[Layer, ...]
@@ -141,7 +141,7 @@ def load(file: GGUFFile) -> Gemma4:
 
 
 def take_layer_embeddings(source: DenseFile, size: int) -> LayerEmbeddings:
-    """Embeddings of that size for each layer."""
+    """Takes the tables of per-layer embeddings of that size."""
     hyper, tensors = source.hyper, source.tensors
     width = hyper.layers * size
     return LayerEmbeddings(
@@ -178,7 +178,7 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
 
 
 def take_caches(source: DenseFile, windows: Sequence[int], sizes: Sequence[int], shared: int) -> list[Cache]:
-    """The cache that each layer reads: its own, or in the last layers another's; `shared` are these by default."""
+    """The cache of each layer: its own, or that of an earlier layer. By default, the last `shared` layers have none."""
     layers = source.hyper.layers
     key = f"{source.arch}.attention.shared_kv_layers"
     own = layers - source.file.int(key, low=0, high=layers - 1, default=shared)

@@ -1,4 +1,4 @@
-"""GGUF files that accompany a model and are none themselves: what each is, and how it is used."""
+"""GGUF files that accompany a model, such as projectors and adapters: their kinds, and their use."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ def drafts_by_head(file: GGUFFile) -> bool:
 
 
 def refuse_half(file: GGUFFile) -> None:
-    """Refuses a file that is no whole model."""
+    """Refuses a file that is not a complete model."""
     half = half_of(file)
     if half is not None:
         raise UnsupportedModel(f"{file.path}: is no whole model: it is {half}")

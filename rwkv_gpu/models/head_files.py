@@ -1,6 +1,6 @@
-"""Draft heads in a file of their own: their tensors join the file of the model that they draft for.
+"""Draft heads in a separate file: their tensors are joined to the file of the model that they draft for.
 
-The head takes embedding, last norm and output matrix from the model, even if its own file repeats them.
+The head uses the embedding, last norm and output matrix of the model, even if its own file repeats them.
 """
 
 import re
@@ -55,7 +55,7 @@ def join_eagle3(file: GGUFFile, eagle: GGUFFile) -> tuple[GGUFFile, int]:
 
 
 def _block(name: str) -> int:
-    """The number of the block of a tensor; -1 outside of blocks."""
+    """The block number of a tensor; -1 if it belongs to no block."""
     found = BLOCK.match(name)
     return -1 if found is None else int(found[1])
 
@@ -65,7 +65,7 @@ def _blocks(file: GGUFFile, arch: str) -> int:
 
 
 def _by_block(file: GGUFFile, mtp: GGUFFile, arch: str, layers: int) -> dict[str, np.ndarray]:
-    """The arrays of the MTP file that have entries for its own blocks, too."""
+    """The arrays in the MTP file that also have entries for its own blocks."""
     found = {}
     for key, value in mtp.metadata.items():
         known = file.metadata.get(key)

@@ -20,7 +20,7 @@ ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a dr
 
 
 class HeadBlock(Protocol):
-    """The layer of a head."""
+    """The transformer layer of a draft head."""
 
     @property
     def caches(self) -> Sequence[Cache]:
@@ -34,11 +34,11 @@ class HeadBlock(Protocol):
 
 
 class DraftHead(Protocol):
-    """What drafts for a model from the rows of its layers."""
+    """A draft head: predicts tokens from the rows of a model's layers."""
 
     @property
     def weights(self) -> Sequence[Weight]:
-        """All that the model does not have."""
+        """All its weights that are not weights of the model."""
 
     @property
     def rows(self) -> SlotRows:

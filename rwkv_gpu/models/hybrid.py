@@ -89,7 +89,7 @@ class Hybrid(Layered):
 
 
 class WritesKeys(Block, Protocol):
-    """A block that attends, whose keys and values may be written alone."""
+    """A block with attention, whose keys and values may be written without computing its result."""
 
     def write(self, g: Ops[Tensor], x: Tensor, eps: float) -> None:
         """Writes the keys and values of norm(x), for later rows."""
@@ -319,7 +319,7 @@ class HybridFile:
     def attention(
         self, i: int, norm: Weight | None, kv_heads: int, how: Attention, size: int, *, scale: float = 1.0
     ) -> Attends:
-        """Attention with the window that `how` says."""
+        """Attention with the window that `how` states."""
         at, width, tensors = f"blk.{i}.attn", self.sizes.width, self.tensors
         tensors.check_divides(f"{self.arch}.attention.head_count_kv", kv_heads, how.heads)
         rows = how.heads * size, kv_heads * size, kv_heads * size

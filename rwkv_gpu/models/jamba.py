@@ -1,4 +1,4 @@
-"""Jamba: Mamba whose dt, B and C are normed, attention without positions in some layers, experts in some.
+"""Jamba: Mamba with norms of dt, B and C; attention without positions in some layers, experts in some.
 
 Shares of experts are not normalised.
 """

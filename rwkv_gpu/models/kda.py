@@ -1,4 +1,4 @@
-"""KDA: a gated delta net with a decay for each channel of the key, and convolutions of q, k and v apart."""
+"""KDA: a gated delta net with a decay for each channel of the key, and separate convolutions of q, k and v."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ QKV = "q", "k", "v"
 
 @dataclass(frozen=True)
 class KDA:
-    """add + W_o · delta_rule(silu(conv(W_q h)), the same of k and v, W_beta h, W_f h, W_g h), h = norm(x)"""
+    """add + W_o · delta_rule(q, k, v, W_beta h, W_f h, W_g h), h = norm(x), q = silu(conv(W_q h)), k and v alike"""
 
     norm: Weight  # [D]
     qkv: tuple[Weight, ...]  # [H · N, D] each

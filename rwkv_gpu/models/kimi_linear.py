@@ -1,4 +1,4 @@
-"""Kimi Linear: three layers of KDA for each of latent attention. Nothing rotates."""
+"""Kimi Linear: three layers of KDA for each layer of latent attention. No layer has RoPE."""
 
 from ..gguf.file import GGUFFile
 from .hybrid import AttendsToLatents, Block, Hybrid, HybridFile

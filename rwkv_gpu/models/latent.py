@@ -1,7 +1,7 @@
-"""Multi-head latent attention (MLA): all heads look back at one latent for each position, and at one rotated key.
+"""Multi-head latent attention (MLA): all heads attend to one latent per position, and to one rotated key.
 
-The matrices that make keys and values of a latent are applied to queries and answers instead, so that no keys and no
-values of heads exist: score = (W_k,h c) · q = c · (W_kᵀ,h q).
+The matrices that expand a latent to keys and values are applied to queries and results instead. So keys and values of
+heads are never computed: score = (W_k,h c) · q = c · (W_kᵀ,h q).
 """
 
 from dataclasses import dataclass
@@ -107,8 +107,9 @@ def chosen_self_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """x + scale · W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j)
 
-    h = norm(x), [c | p] = W_kv h. Where there is a gate, what a head answers is multiplied by its sigmoid(W_g h).
-    An indexer chooses the positions j of a row; else they are those `chosen` before, or all. Returns them, too.
+    h = norm(x), [c | p] = W_kv h. If there is a gate, the result of a head is multiplied by its sigmoid(W_g h). The
+    positions j of a row are those that an indexer chooses, those `chosen` before, or all. Also returns the chosen
+    positions.
     """
     more = [p.gate] if p.gate else [p.index.k, p.index.weights] if p.index else []
     weights = [p.q_down or p.q, p.kv_down, *more]

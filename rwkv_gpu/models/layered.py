@@ -1,4 +1,4 @@
-"""Models of layers between an embedding and a head: what they share is around the layers."""
+"""Models that consist of layers between an embedding and a head: the code that they share."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -98,12 +98,12 @@ class Layered(ABC):
 
     @property
     def context(self) -> int | None:
-        """Positions it was trained on; None where nothing limits them."""
+        """Positions it was trained on; None if its length is unlimited."""
         return self.ends.context
 
 
 def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm | None) -> Tensor:
-    """norm(x), or x where there is none"""
+    """norm(x), or x if there is no norm"""
     if norm is None:
         return x
     if isinstance(norm, LayerNorm):

@@ -23,7 +23,7 @@ class ContextExtended(UserWarning):
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Options: the kind, the factor by which contexts grow, and the original context. None takes the file's value."""
+    """Options: the kind of scaling, its factor, and the original context. None takes the file's value."""
 
     kind: str | None = None
     scale: float | None = None
@@ -39,10 +39,10 @@ class RopeScaling:
 
 
 def lengthen(file: GGUFFile, model: Model, asked: RopeScaling, context: int | None) -> bool:
-    """Replaces keys of the file by the scaling that was asked for, or that a longer context needs; False if none is.
+    """Replaces metadata by the scaling that options state, or that a longer context needs; False if there is none.
 
-    As in llama.cpp, the kind is the file's unless given, and the scale, too. Where nothing is given, a longer context
-    takes YaRN. A model whose positions do not rotate is refused.
+    As in llama.cpp, the kind and the scale are those of the file unless given. If nothing is given, a longer context
+    uses YaRN. A model without RoPE is refused.
     """
     arch, trained = file.str("general.architecture"), model.context or 0
     longer = context is not None and 0 < trained < context

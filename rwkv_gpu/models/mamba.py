@@ -25,7 +25,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class ScanNorms:
-    """Norms of what makes dt, and of B and C; without weights in FalconMamba."""
+    """Norms of B, C and the input of dt; without weights in FalconMamba."""
 
     low: Weight | None  # [rank]
     bc: Weight | None  # [1, 2 N]: B's, then C's

@@ -1,6 +1,6 @@
-"""MiniMax-01 and MiniMax-M1: seven layers of lightning attention for each of attention, and experts in all.
+"""MiniMax-01 and MiniMax-M1: seven layers of lightning attention per layer of softmax attention, and experts in all.
 
-What a branch is added to is what it reads: x becomes scale · h + branch(h), h = norm(x).
+A branch is added to its normed input: x becomes scale · h + branch(h), h = norm(x).
 """
 
 import math

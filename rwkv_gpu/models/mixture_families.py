@@ -1,6 +1,6 @@
-"""Families with experts that forms declare: those of each, by the name of its architecture.
+"""Families with experts: the forms of each, by the name of its architecture.
 
-Some files of Llama, Granite and Mistral 3 have experts, others none.
+Llama, Granite and Mistral 3 have experts in some files only.
 """
 
 import math
@@ -21,13 +21,13 @@ GPT_OSS_SWIGLU = ClampedSwiglu(7.0, alpha=1.702, shift=1.0)
 
 
 def exaone_moe(source: DenseFile) -> Form:
-    """K-EXAONE: only layers with a window turn."""
+    """K-EXAONE: RoPE in window layers only."""
     windows = source.windows(PERIOD)
     return Form(ropes=source.turning(source.rope("neox"), windows), windows=windows, head_norms="each")
 
 
 def afmoe(source: DenseFile) -> Form:
-    """Trinity: the same with gated attention, norms after each branch and a scaled embedding."""
+    """Trinity: RoPE in window layers only, gated attention, norms after each branch, a scaled embedding."""
     return replace(
         exaone_moe(source),
         gated=True,
@@ -37,7 +37,9 @@ def afmoe(source: DenseFile) -> Form:
 
 
 def cohere2moe(source: DenseFile) -> Form:
-    """North Mini Code: Command R7B with experts; the first, dense layers turn, too, though they see all."""
+    """North Mini Code: Command R7B with experts. Among the dense first layers, those with full attention have RoPE,
+    too.
+    """
     full = source.rope("normal")
     near, windows = source.near(full), source.windows(PERIOD, full_first=True)
     leading = source.file.int(f"{source.arch}.leading_dense_block_count", low=0, high=source.hyper.layers, default=0)
@@ -47,7 +49,7 @@ def cohere2moe(source: DenseFile) -> Form:
 
 
 def laguna(source: DenseFile) -> Form:
-    """Laguna: gates of heads or of their numbers; window layers, if there are any, turn as a base of theirs says."""
+    """Laguna: attention gates per head or per element; window layers, if there are any, have another RoPE base."""
     windows = source.windows(PERIOD, full_first=True)
     return Form(
         ropes=source.near_unscaled("neox", windows),
@@ -59,7 +61,7 @@ def laguna(source: DenseFile) -> Form:
 
 
 def dbrx(source: DenseFile) -> Form:
-    """DBRX: layer norms without biases, a limit of q, k and v."""
+    """DBRX: layer norms without biases; q, k and v are clamped."""
     return Form(
         pairing="neox",
         layer_norms=True,
@@ -69,16 +71,16 @@ def dbrx(source: DenseFile) -> Form:
 
 
 def arctic(source: DenseFile) -> Form:
-    """Arctic: experts read what attention reads; a dense feed-forward, as wide as a row, is added, too."""
+    """Arctic: experts read the input of attention; a dense feed-forward of the model's width is added."""
     source.hyper = replace(source.hyper, inner=(source.hyper.width,) * source.hyper.layers)
     return Form(parallel=True, norms=("attn_norm", "ffn_norm_exps"))
 
 
 def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
-    """Grok 1 and 2: norms before and after each branch, caps, in Grok 2 a dense feed-forward parallel to the experts.
+    """Grok 1 and 2: norms before and after each branch, and caps. Grok 2 has a dense feed-forward parallel to experts.
 
-    Files of Grok 1 may lack the numbers, which are its own then. llama.cpp reads two keys that it does not use: the cap
-    of routers, and the position from which on queries have a larger scale.
+    Files that lack the numbers are of Grok 1, whose numbers are the defaults. Two keys that llama.cpp reads but does
+    not use are ignored: the cap of routers, and the position from which on queries have a larger scale.
     """
     start = source.file.int(f"{source.arch}.attention.temperature_length", low=0, high=LONGEST_CONTEXT, default=0)
     after = [name for name in ("layer_output_norm", "post_ffw_norm") if f"blk.0.{name}.weight" in source.tensors]
@@ -101,21 +103,21 @@ def grok(source: DenseFile) -> tuple[Form, ExpertForm]:
 
 
 def smallthinker(source: DenseFile) -> Form:
-    """SmallThinker: where there are windows, only layers with one turn."""
+    """SmallThinker: if layers have windows, only these use RoPE."""
     rope, windows = source.rope("neox"), source.windows(PERIOD, full_first=True)
     return Form(ropes=source.turning(rope, windows) if any(windows) else source.ropes(rope, windows), windows=windows)
 
 
 def mellum(source: DenseFile) -> Form:
-    """Mellum 2: what lengthens contexts changes full layers alone."""
+    """Mellum 2: RoPE scaling for long contexts applies to full layers only."""
     windows = source.windows(PERIOD)
     return Form(ropes=source.near_unscaled("neox", windows), windows=windows, head_norms="each")
 
 
 def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
-    """Step 3.5 and 3.7 Flash: gates of heads, window layers of other heads, and limits of gates in some layers.
+    """Step 3.5 and 3.7 Flash: attention gates per head, other heads in window layers, clamped gates in some layers.
 
-    Full layers turn half of the dims that the file says.
+    Full layers use RoPE on half of the dims that the file states.
     """
     rope, windows = source.rope("neox"), source.windows(PERIOD)
     full, near = replace(rope, dims=rope.dims // 2), unscaled(source.near(rope, NEAR_BASE))
@@ -133,7 +135,7 @@ def step35(source: DenseFile) -> tuple[Form, ExpertForm]:
 
 
 def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
-    """MiMo-V2-Flash and MiMo-V2.5: values are smaller than keys, and layers may have scores without values."""
+    """MiMo-V2-Flash and MiMo-V2.5: values are smaller than keys, and layers may have attention sinks."""
     windows = source.windows(PERIOD)
     form = Form(
         ropes=source.near_unscaled("neox", windows, NEAR_BASE),
@@ -146,14 +148,14 @@ def mimo2(source: DenseFile) -> tuple[Form, ExpertForm]:
 
 
 def maple(source: DenseFile) -> tuple[Form, ExpertForm]:
-    """Maple: only layers with a window turn, and gates have limits."""
+    """Maple: RoPE in window layers only, and clamped gates."""
     windows = source.windows(PERIOD)
     form = Form(ropes=source.turning(source.rope("neox"), windows), windows=windows, head_norms="each")
     return form, ExpertForm(normalise=True, thens=source.clamps("swiglu_clamp_exp", ClampedSwiglu(0.0)))
 
 
 def glm4moe(source: DenseFile) -> Form:
-    """GLM-4.5 and its like: half of a head turns; the largest has norms of heads."""
+    """GLM-4.5 and related models: RoPE on half of each head. The largest has norms of heads."""
     return Form(
         pairing="neox",
         head_norms="each" if "blk.0.attn_q_norm.weight" in source.tensors else "none",
@@ -163,12 +165,12 @@ def glm4moe(source: DenseFile) -> Form:
 
 
 def gpt_oss(source: DenseFile) -> Form:
-    """gpt-oss: attention with sinks, and windows in every other layer."""
+    """gpt-oss: attention sinks, and windows in every other layer."""
     return Form(pairing="neox", windows=source.windows(2), norms=("attn_norm", "post_attention_norm"), sinks="all")
 
 
 def granite(source: DenseFile) -> Form:
-    """Granite, whose files use the key `finetuned` for whether positions turn."""
+    """Granite, whose files state in the key `finetuned` whether RoPE is used."""
     turns = source.file.bool("granite.rope.scaling.finetuned", default=True)
     return replace(granite_scales(source), ropes=() if turns else [None] * source.hyper.layers)
 
@@ -184,7 +186,7 @@ def granite_scales(source: DenseFile) -> Form:
 
 
 def granite_swa(source: DenseFile) -> Form:
-    """Granite with windows: attention sinks, and layers that the file names see a window, or do not turn."""
+    """Granite with windows: attention sinks; the file states which layers have a window, and which have no RoPE."""
     rope, turns = source.rope("normal"), source.flags("attention.rope_pattern", default=True)
     return replace(
         granite_scales(source),

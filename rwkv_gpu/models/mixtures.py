@@ -1,4 +1,4 @@
-"""Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
+"""Transformers with mixtures of experts: a `Form`, and the differences between the mixtures of families."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Experts:
 
 
 def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor, routed: Tensor | None = None) -> Tensor:
-    """total(add + after_scale · after(scale · mixture(norm(x)))); the router reads what is `routed`, if anything is"""
+    """total(add + after_scale · after(scale · mixture(norm(x)))); the router reads `routed` if it is given"""
     norm = None
     if isinstance(p.norm, LayerNorm):
         x = normed(g, x, p.norm)
@@ -100,9 +100,9 @@ def build_either(
 def build_mixtures(
     source: DenseFile, form: Form, experts: ExpertForm, attentions: Attentions | None = None
 ) -> MixtureTransformer:
-    """The model that a file and its forms describe. `attentions` changes those of single layers.
+    """Builds the model of a file and its forms. `attentions` replaces the attention of some layers.
 
-    The first layers are dense, as many as the file says, and of the rest all but each `interleave_moe_layer_step`-th.
+    The file states how many first layers are dense. Each `interleave_moe_layer_step`-th of the others has experts.
     """
     ends, attending, feed = source.ends(form), source.attentions(form), _feeds(source, form, experts)
     if attentions is not None:
@@ -150,7 +150,7 @@ class AttendingHead:
 
 
 def find_head(file: GGUFFile, arch: str, ends: Ends, forms: Callable[[DenseFile], Forms]) -> FileHead | None:
-    """The head of a file whose layers have these forms; None if it has none, or the form knows none."""
+    """The head of a file whose layers have these forms; None if there is none, or the form does not support one."""
 
     def take() -> Head:
         source = DenseFile(file, arch, heads=1)

@@ -1,4 +1,4 @@
-"""Nanbeige 4.2: the layers of a Llama are run several times, each time with keys and values of their own."""
+"""Nanbeige 4.2: a Llama whose layers run several times per token; each pass has its own keys and values."""
 
 from dataclasses import dataclass, replace
 

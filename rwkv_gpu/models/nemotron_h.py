@@ -1,6 +1,6 @@
-"""Nemotron-H: each layer is one thing: a Mamba-2 mixer, attention without positions, or a feed-forward of squared ReLU.
+"""Nemotron-H: each layer is a Mamba-2 mixer, attention without positions, or a feed-forward of squared ReLU.
 
-In Nemotron 3 the feed-forwards are experts, as simple as these.
+In Nemotron 3, the feed-forwards are experts, also with squared ReLU and without a gate.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def load(file: GGUFFile) -> Hybrid:
         return _take_experts(source, i, norm)
 
     def of_head(head: HybridFile, i: int) -> Sequence[Block]:
-        """Attention and experts, which are layers of their own elsewhere."""
+        """The attention and experts of a draft head; elsewhere, each of these is a separate layer."""
         heads, kv_heads = (
             by_layer(file, f"{source.arch}.attention.{key}", i + 1, 0, 1 << 12)[i] for key in HEAD_COUNTS
         )

@@ -1,7 +1,7 @@
-"""PLaMo 2: Mamba whose decay, time step and skip are those of heads, and attention in some layers.
+"""PLaMo 2: Mamba with decay, time step and skip per head instead of per channel, and attention in some layers.
 
-What a head has is repeated for each of its channels, so that the recurrence is Mamba's. Norms stand before and after
-each branch.
+The values of a head are repeated for each of its channels, so that the recurrence is that of Mamba. Norms precede and
+follow each branch.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Qwen3.5, Qwen3.6 and Qwen3-Next: most layers are gated delta nets, every fourth is gated attention.
 
-Positions of text turn a part of each head (neox); the file's sections are for images.
+For text, RoPE rotates a part of each head in NeoX order; the position sections of the file are for images only.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def load(file: GGUFFile) -> Hybrid:
 
 
 def _take_attention(source: HybridFile, how: Attention, kv_heads: int, size: int, i: int) -> GatedAttention:
-    """Rows of q and of the gate stand in turns, a head each."""
+    """Takes gated attention. Rows of q and of the gate alternate, head by head."""
     at, tensors, sizes, width = f"blk.{i}.attn", source.tensors, source.sizes, source.sizes.width
     of_q, of_gate = (HeadRows(how.heads, 2 * size, first, size) for first in (0, size))
     rows = 2 * how.heads * size, kv_heads * size, kv_heads * size
@@ -159,7 +159,7 @@ def _take_biases(
 
 
 def _take_feed(source: HybridFile, experts: ExpertSizes | None, i: int) -> Block:
-    """The norm before it has the name of one after attention."""
+    """Takes the feed-forward. The norm before it is named as one after attention."""
     norm = "post_attention_norm"
     if experts is None:
         return source.feed(i, source.inner, f"{norm}.weight")
@@ -167,7 +167,7 @@ def _take_feed(source: HybridFile, experts: ExpertSizes | None, i: int) -> Block
 
 
 def take_delta_net(source: HybridFile, i: int) -> DeltaNet:
-    """The delta net of a layer. Qwen3-Next has both rates in one tensor; in it neighbouring value heads share keys."""
+    """The delta net of a layer. Qwen3-Next has both rates in one tensor, and adjacent value heads share a key head."""
     at, tensors, sizes, width = f"blk.{i}", source.tensors, source.sizes, source.sizes.width
     size, key_heads = source.integer("ssm.state_size"), source.integer("ssm.group_count")
     tensors.check_heads(size, 16, LARGEST_STATE)

@@ -36,7 +36,7 @@ class Contents(Protocol):
 
     @property
     def context(self) -> int | None:
-        """The context length it was trained on, where that is a limit."""
+        """The context length it was trained on; None if its length is unlimited."""
 
 
 class Model(Contents, Protocol):

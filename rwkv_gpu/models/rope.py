@@ -1,6 +1,6 @@
-"""How positions rotate, as a file's metadata says: plain, scaled linearly, by YaRN, or by factors of its own.
+"""How positions rotate, by a file's metadata: plain RoPE, linear scaling, YaRN, or factors in the file.
 
-Every number has a range in which the angles of all positions are finite; models that are published lie well inside.
+Each number must be in a range in which the angles of all positions are finite. Published models are well inside.
 """
 
 import math
@@ -66,12 +66,12 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
 
 
 def unscaled(rope: Rope) -> Rope:
-    """The rotation without what lengthens contexts."""
+    """The RoPE without its scaling for long contexts."""
     return replace(rope, scale=1.0, yarn=None, factors=None, magnitude=1.0)
 
 
 def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int:
-    """The number of dimensions of a head that rotate, in pairs; all if the file has no such key."""
+    """The number of dimensions of a head that rotate; all if the file has no such key."""
     dims = file.int(key, low=2, high=head_size, default=head_size)
     if dims % 2:
         raise tensors.bad(f"metadata key '{key}'", str(dims), "an even number")

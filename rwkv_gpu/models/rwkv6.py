@@ -1,4 +1,4 @@
-"""RWKV-6: a time mix and a channel mix in each layer. How a row is mixed with the one before depends on both."""
+"""RWKV-6: a time mix and a channel mix in each layer. The mix of a row with the previous one depends on both rows."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
 
 @dataclass(frozen=True)
 class DataLerp:
-    """Parameters and state of a lerp with the row before that depends on the rows."""
+    """Parameters and state of a data-dependent lerp with the previous row."""
 
     first: StackedVectors  # [1, D], of the rows that the LoRA reads
     mix: StackedVectors  # [5, D], for w, k, v, r, g
@@ -53,8 +53,10 @@ class ChannelMix:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. The file halves the residual stream every few layers, to which its matrices are fitted; here it keeps
-    its size instead, and what is added to it is multiplied by `scale`.
+    """One layer.
+
+    The file's matrices assume that the residual stream is halved every few layers. Here the stream keeps its size, and
+    what is added to it is multiplied by `scale` instead.
     """
 
     norm: Norm
@@ -90,7 +92,7 @@ class RWKV6(Recurrent):
 def time_mix(
     g: Ops[Tensor], p: TimeMix, first: Tensor, xx: Tensor, before: Tensor, x: Tensor, scale: float = 1.0
 ) -> Tensor:
-    """x + scale · W_o wkv(rows of xx, mixed with those before by as much as `first` says)"""
+    """x + scale · W_o wkv(rows of xx, mixed with the previous rows as `first` determines)"""
     low = g.linear(first, p.lerp.down, then="tanh")  # [T, 5 · rank]
     xw, xk, xv, xr, xg = g.lerp(xx, before, p.lerp.mix, low=low, up=p.lerp.up)
     r, k, v, gate, low = g.linears(
@@ -147,7 +149,7 @@ def load(file: GGUFFile) -> RWKV6:
 def take_time_mix(
     tensors: Tensors, i: int, width: int, size: int, *, own: bool, key_heads: int | None = None
 ) -> TimeMix:
-    """A time mix of RWKV-6 (its `own`, with bonus and norm), or of QRWKV (with biases and fewer heads of keys)."""
+    """A time mix of RWKV-6 (if `own`: with bonus and norm), or of QRWKV (with biases and fewer key heads)."""
     at, heads = f"blk.{i}.time_mix", width // size
     keys = size * (key_heads or heads)
     rank = tensors.dimension(f"{at}_w2.weight", 2, 3)

@@ -1,4 +1,4 @@
-"""QRWKV6: Qwen2 with a time mix of RWKV-6 in place of attention: fewer heads of keys, no bonus, no norm of heads."""
+"""QRWKV6: Qwen2 with a time mix of RWKV-6 in place of attention, with fewer key heads, no bonus and no head norms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

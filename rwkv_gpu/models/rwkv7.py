@@ -97,16 +97,16 @@ class ChannelMix:
 
 @dataclass(frozen=True)
 class Recurrent(Layered):
-    """A model without attention: the state of a sequence has a fixed size, and nothing limits its length."""
+    """A model without attention: the state of a sequence has a fixed size, and its length is unlimited."""
 
     @property
     def caches(self) -> list[Cache]:
-        """None."""
+        """Empty: there are no keys and values."""
         return []
 
     @property
     def context(self) -> None:
-        """No limit."""
+        """None: the length is unlimited."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class RWKV7(Layered):
 
     @property
     def context(self) -> int | None:
-        """No limit, but in RWKV-7b."""
+        """None (unlimited), except in RWKV-7b."""
         return self.hyper.context if self.caches else None
 
 
@@ -177,7 +177,7 @@ def mixed_rows(
 
 
 def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float, ids: Tensor) -> Tensor:
-    """x + W_v · relu(W_k · lerp(norm(x), previous, mu_k))², where a DeepEmbed scales what W_v reads"""
+    """x + W_v · relu(W_k · lerp(norm(x), previous, mu_k))²; a DeepEmbed, if present, scales the input of W_v"""
     norm = p.norm.weight, p.norm.bias, eps
     if p.deep is None:
         [xk] = g.norm_shift_mix(x, *norm, p.mix, p.shift)
@@ -290,7 +290,7 @@ def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
 
 
 def take_mix(tensors: Tensors, name: str, width: int, which: str) -> StackedVectors:
-    """The vectors of a lerp: one tensor; older files have one for each letter."""
+    """The vectors of a lerp, from one tensor, or from one per letter in older files."""
     if f"{name}_fused.weight" in tensors:
         return tensors.join(name, width, (f"{name}_fused.weight", len(which)))
     return tensors.join(name, width, *(f"{name}_{letter}.weight" for letter in which))
@@ -299,7 +299,7 @@ def take_mix(tensors: Tensors, name: str, width: int, which: str) -> StackedVect
 def take_lora(
     tensors: Tensors, name: str, width: int, inner: Activation, outer: Activation, *, biased: bool = True
 ) -> Lora:
-    """The parameters of a LoRA, whose rank the tensors say."""
+    """The parameters of a LoRA, whose rank is that of the tensors."""
     rank = tensors.dimension(f"{name}1.weight", 0)
     return Lora(
         down=tensors.take(f"{name}1.weight", rank, width),

@@ -30,7 +30,9 @@ class Shifted:
 
 @dataclass(frozen=True)
 class ByToken:
-    """Keys or values: of the residual through R numbers, times a row for each token."""
+    """Parameters of keys or values: the residual stream is projected through R numbers, then scaled by a row per
+    token.
+    """
 
     down: Weight  # [R, D]
     up: Weight  # [S, R]
@@ -61,7 +63,7 @@ def deepened(g: Ops[Tensor], p: DeepEmbed, k: Tensor, x: Tensor, ids: Tensor) ->
 
 
 def deep_attention(g: Ops[Tensor], p: DeepAttention, x: Tensor, ids: Tensor) -> Tensor:
-    """sum_j softmax_j(64 · tanh(q · k_j / 1024)) v_j, q, k and v mixed with the token before and normed"""
+    """sum_j softmax_j(64 · tanh(q · k_j / 1024)) v_j; q, k and v are mixed with the previous token and normed"""
     k = g.mul(g.linear(g.linear(x, p.key.down), p.key.up), g.embed(p.key.table, ids))
     v = g.mul(g.linear(g.linear(x, p.value.down), p.value.up, then="tanh"), g.embed(p.value.table, ids))
     q, k, v = (

@@ -1,4 +1,4 @@
-"""Talkie: every layer adds the embedding again; norms have no weights, but heads of queries a gain each."""
+"""Talkie: every layer adds the embedding again; norms have no weights, and each query head has a gain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ ARCH = "talkie"
 
 @dataclass(frozen=True)
 class Talkie(Transformer):
-    """`amounts` says how much of the embedding each layer adds."""
+    """`amounts` holds the factor by which each layer adds the embedding."""
 
     amounts: Sequence[float]
 

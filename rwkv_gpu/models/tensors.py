@@ -48,7 +48,7 @@ class Tensors:
         return self.take(name, *shape) if name in self else None
 
     def take_flat(self, name: str, *shape: int) -> Weight:
-        """The tensor of that name and shape as one vector: rows of a few numbers, that a kernel reads whole."""
+        """The tensor of that name and shape as one vector, for rows of a few numbers that a kernel reads whole."""
         self._checked(name, shape)
         weight = Weight(name, (math.prod(shape),))
         self.taken.append(weight)
@@ -78,7 +78,7 @@ class Tensors:
         return alternating
 
     def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
-        """The rows of one matrix as several, each (name, rows); they are parts, not loaded for themselves."""
+        """The rows of one matrix as several parts, each given as (name, rows). The parts are not loaded separately."""
         columns = (width,) if width else ()  # none of a vector
         whole = self._scaled(self._checked(name, (sum(rows for _, rows in parts), *columns)))
         firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
@@ -102,7 +102,7 @@ class Tensors:
         return parts
 
     def keep(self, *weights: Weight) -> None:
-        """Loads these parts as they are."""
+        """Loads these parts as separate parameters."""
         self.taken.extend(weights)
 
     def slice_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
@@ -114,7 +114,7 @@ class Tensors:
         return part_of
 
     def rows_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows, width: int, *more: HeadRows) -> HeadSlice:
-        """The same rows as one matrix, [H · count, width], and `more` behind; of a tensor, or of some rows of one."""
+        """Those rows as one matrix, [H · count, width], followed by `more`; of a tensor, or of some rows of one."""
         shape = rows.heads * rows.each, width
         part: Weight = self._scaled(self._checked(whole, shape)) if isinstance(whole, str) else whole
         count = sum(each.heads * each.count * each.repeats for each in (rows, *more))
@@ -123,7 +123,7 @@ class Tensors:
         return part_of
 
     def numbers_of_heads(self, name: str, whole: str | RowRange, rows: HeadRows) -> HeadSlice:
-        """Numbers of each head of a vector, as often as `rows` says, as one vector."""
+        """Numbers of each head of a vector, as many as `rows` states, as one vector."""
         part = self._checked(whole, (rows.heads * rows.each,)) if isinstance(whole, str) else whole
         part_of = HeadSlice(name, (rows.heads * rows.count * rows.repeats,), (part,), rows)
         self.taken.append(part_of)
@@ -134,7 +134,7 @@ class Tensors:
         return not self.apart(*names) and len({self._info(name, "").type for name in names}) == 1
 
     def apart(self, *names: str) -> bool:
-        """True if one of these tensors must be a matrix of its own."""
+        """True if one of these tensors must be a separate matrix."""
         return not self._file.apart.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
@@ -189,11 +189,11 @@ class Tensors:
         return shape[axis]
 
     def bad(self, what: str, found: str, expected: str) -> BadFile:
-        """The error for a file that contradicts itself."""
+        """The error for a file whose metadata and tensors disagree."""
         return BadFile(f"{self._file.path}: {what}: found {found}, expected {expected}; convert the model again")
 
     def check_heads(self, size: int, step: int, largest: int) -> None:
-        """Refuses heads that no kernel takes."""
+        """Refuses head sizes that no kernel supports."""
         if not size or size % step or size > largest:
             known = f"multiples of {step} up to {largest}"
             raise UnsupportedModel(f"{self._file.path}: heads of size {size} are not supported; known: {known}")

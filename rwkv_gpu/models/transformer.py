@@ -1,7 +1,7 @@
 """The layers of transformers: attention and a feed-forward.
 
-Families differ in what they declare (`dense.py`): where they norm, what turns and who sees what, which activation, and
-which scales and caps.
+A family declares its differences in a `Form` (`dense.py`): norms, RoPE, attention windows, activation, scales and
+caps.
 """
 
 from abc import abstractmethod
@@ -90,7 +90,7 @@ class FeedForward:
 
 
 def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | None = None) -> Tensor:
-    """add + output(attention(W_q h, W_k h, W_v h) · then(W_gate h)), h = norm(x); x where nothing else is added"""
+    """add + output(attention(W_q h, W_k h, W_v h) · then(W_gate h)), h = norm(x); `add` is x by default"""
     if p.gate is None:
         q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=p.norm)
     else:
@@ -131,7 +131,7 @@ def normed_by_head(g: Ops[Tensor], x: Tensor, norm: AnyNorm, heads: int) -> Tens
 def attend(
     g: Ops[Tensor], q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention, value: int
 ) -> Tensor:
-    """attention(q, k, v), whose heads are padded where the cache has larger ones; `value` is the size of a value"""
+    """attention(q, k, v); heads are padded if those of the cache are larger. `value` is the size of a value"""
     if how.head:
         q = g.resize_heads(q, how.heads, cache.size)
         k = None if k is None else g.resize_heads(k, cache.heads, cache.size)
@@ -147,7 +147,7 @@ def stored_size(size: int) -> int:
 
 
 def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None = None) -> Tensor:
-    """add + output(inner(x)); x where nothing else is added"""
+    """add + output(inner(x)); `add` is x by default"""
     return output(g, p.output, inner(g, p, x), x if add is None else add)
 
 
@@ -164,7 +164,7 @@ def gates(
     norm: AnyNorm | None,
     biases: tuple[Weight | None, ...] = (),
 ) -> Tensor:
-    """The same of these matrices."""
+    """The feed-forward up to its last matrix, as in `inner`, from these matrices."""
     if isinstance(then, ClampedSwiglu):
         assert isinstance(matrices, tuple), "gate and up are apart"
         gate, up = g.linears([x, x], matrices, bias=biases or (None, None), norm=norm)

@@ -1,4 +1,4 @@
-"""Architectures that llama.cpp knows and we do not: what each needs that is not there yet."""
+"""Architectures that llama.cpp supports and this package does not: what each would need."""
 
 from rwkv_gpu.errors import UnsupportedModel
 
@@ -22,7 +22,7 @@ MISSING: dict[str, tuple[str, ...]] = {
 
 
 def refusal(file: GGUFFile, name: str, known: list[str]) -> UnsupportedModel:
-    """The error for a file of an architecture that is not one of the known."""
+    """The error for a file of an unsupported architecture."""
     parts = MISSING.get(name)
     why = f"it needs {', '.join(parts)}" if parts else "it is not known here"
     return UnsupportedModel(

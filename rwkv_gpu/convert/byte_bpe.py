@@ -30,9 +30,7 @@ PRE = {
 
 
 def byte_bpe(folder: Path, tokenizer: Mapping[str, Any], size: int, own: Mapping[str, str]) -> dict[str, Value]:
-    """The metadata for a model with `size` embeddings. `own` are names that the model's family gives to text
-    splitters.
-    """
+    """The metadata for a model with `size` embeddings. `own` are the family's names for ways to split text."""
     special = special_keys(folder, merges=True)
     names = PRE.get(_splitter(tokenizer))
     if names is None:

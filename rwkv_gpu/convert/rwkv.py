@@ -168,8 +168,9 @@ def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: fl
 
 
 def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> list[Planned]:
-    """The tensors of a layer. RWKV-7's first layer gets copies of `a` as `v`: llama.cpp requires but does not use
-    them.
+    """The tensors of a layer.
+
+    The first layer of RWKV-7 gets copies of `a` as `v`, which llama.cpp requires but does not use.
     """
     lerps = tuple(take(name.format(i=i)) for name in layout.lerps)
     if len({lerp.count for lerp in lerps}) > 1:

@@ -139,9 +139,7 @@ def _affine_k(x: Floats, w: Floats, run: int, top: int, most: int) -> tuple[Any,
 
 
 def _pairs(q: Bytes) -> Bytes:
-    """Packs [blocks, 256] of 2 bits to [blocks, 64]: each 32 bytes hold four groups of 32, at increasing bit
-    positions.
-    """
+    """Packs [blocks, 256] of 2 bits to [blocks, 64]: each 32 bytes hold four groups of 32, one per bit position."""
     shifts = (2 * np.arange(4, dtype=np.uint8))[:, None]
     return np.asarray(np.bitwise_or.reduce(q.reshape(-1, 2, 4, 32) << shifts, axis=2), np.uint8).reshape(-1, 64)
 

@@ -63,10 +63,9 @@ def write_model(
     progress: Progress | None,
     lock: WriterLock | None = None,
 ) -> None:
-    """Writes a file of a header and the contents of each tensor, piece by piece. `progress` gets the sum of `sizes` so
-    far.
+    """Writes a file of a header and the contents of each tensor, piece by piece.
 
-    `lock` is that of a caller who has already locked the file.
+    `progress` gets the sum of `sizes` so far. `lock` is that of a caller who has already locked the file.
     """
 
     def write(out: BinaryIO) -> None:

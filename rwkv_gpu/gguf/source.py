@@ -1,5 +1,7 @@
-"""A regular file that any thread can read at any offset. There is no memory map: a file that is cut short raises an
-error and does not kill the process."""
+"""A regular file that any thread can read at any offset.
+
+There is no memory map: a file that is cut short raises an error and does not kill the process.
+"""
 
 import os
 import stat

@@ -50,9 +50,7 @@ class ChatMethods(OpenModel):
         )
 
     def _begun(self, system: str | None, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-        """The messages that a chat begins with, and its system prompt. Without a system prompt, those of the preset
-        are used.
-        """
+        """The messages that a chat begins with, and its system prompt; without one, those of the preset."""
         if system is not None:
             return [{"role": "system", "content": system}, *messages]
         if self.preset is None:

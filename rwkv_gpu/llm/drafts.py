@@ -131,9 +131,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
 
 
 def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, stack: contextlib.ExitStack) -> Drafts:
-    """The drafts that a file provides. Raises an error if it is damaged, not supported, or a head that does not fit
-    the model.
-    """
+    """The drafts that a file provides. Raises an error if it is damaged, not supported, or does not fit the model."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
     opened = stack.enter_context(GGUFFile.open(path))

@@ -89,8 +89,9 @@ class ImagePrompt:
 
 @dataclass(frozen=True)
 class Sight:
-    """Prepares images for a model with a projector. With `keeps`, an image includes its picture, for use by another
-    model.
+    """Prepares images for a model with a projector.
+
+    With `keeps`, an image includes its picture, so that another model can use it.
     """
 
     vision: Vision

@@ -37,9 +37,7 @@ class Thoughts:
         )
 
     def read(self, rest: dict[str, Any]) -> "Thoughts":
-        """Takes the limit of reasoning and its message out of the fields of a request; -1 and None mean these
-        settings.
-        """
+        """Takes the reasoning limit and its message out of the fields of a request; -1 and None mean these settings."""
         given = {name: rest.pop(name) for name in LIMITS if name in rest}
         limits = [limit for limit in given.values() if limit is not None and limit != -1]
         message = rest.pop("reasoning_budget_message", None)

@@ -1,8 +1,7 @@
-"""DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and related models: latent attention, and experts after dense
-first layers.
+"""DeepSeek-V2 and V3, GLM-4.7-Flash, Mistral Large 3 and related models: latent attention, and mixtures of experts.
 
-MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2 and GLM-5, an indexer chooses
-the keys that a row sees.
+The first layers are dense. MiniCPM 3 has additional scales, and PLM a feed-forward without a gate. In DeepSeek-V3.2
+and GLM-5, an indexer chooses the keys that a row sees.
 """
 
 import math

@@ -54,7 +54,7 @@ def gemma_embedding(source: DenseFile) -> Form:
 
 
 def jina_bert_v2(source: DenseFile) -> Form:
-    """Jina v2: ALiBi instead of RoPE. The model for code also norms q and k, and norms the sum after attention twice."""
+    """Jina v2: ALiBi instead of RoPE. The model for code norms q and k, and norms the sum after attention twice."""
     tensors, up = source.tensors, "blk.0.ffn_up.weight"
     gated = "blk.0.ffn_gate.weight" in tensors or tensors.dimension(up, 0) == 2 * source.hyper.inner[0]
     return replace(

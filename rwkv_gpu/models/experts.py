@@ -40,8 +40,9 @@ class SharedExpert:
 
 @dataclass(frozen=True)
 class Adjugates:
-    """Parameters of adjugate experts: smaller experts, each shared by a group of experts, whose shares weight its
-    result.
+    """Parameters of adjugate experts: smaller experts, each shared by a group of experts.
+
+    The result of an adjugate expert is weighted with the share of the chosen expert.
     """
 
     group: int  # experts that share one
@@ -253,9 +254,7 @@ def take_mixture(
 def _take_matrices(
     tensors: Tensors, at: str, names: tuple[str, ...], shape: tuple[int, int, int]
 ) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-    """Takes the matrices before the activation of all experts, possibly in one tensor, and the scales of their
-    results.
-    """
+    """Takes the matrices before the activation of all experts, maybe in one tensor, and the scales of their results."""
     (experts, inner, width), both = shape, f"{at}_gate_up_exps.weight"
     if len(names) == 2 and both in tensors:
         return (tensors.take(both, experts, 2 * inner, width),), ()

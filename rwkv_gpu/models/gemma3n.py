@@ -105,8 +105,9 @@ class Gemma3n(Layered):
 
 
 def block(g: Ops[Tensor], p: Layer, streams: Sequence[Tensor], inputs: Tensor) -> list[Tensor]:
-    """The streams after a layer: predictions, corrected by the result for the first stream; the others add its
-    embedding.
+    """The streams after a layer.
+
+    All are predicted. The first is then corrected by the layer's result, and the others add its embedding.
     """
     predicted = g.predict_streams(streams, g.linear(modalities(g, p.altup, streams[0]), p.altup.predict))
     found = feed(g, p.feed, attend_and_laurel(g, p.attention, p.laurel, predicted[0]))

@@ -1,5 +1,7 @@
-"""Gemma 4: Gemma 3's layers with two head sizes. The small models have per-layer embeddings, and layers that read the
-keys and values of others. The 26B model has experts in addition to a dense feed-forward.
+"""Gemma 4: Gemma 3's layers with two head sizes.
+
+The small models have per-layer embeddings, and layers that read the keys and values of others. The 26B model has
+experts in addition to a dense feed-forward.
 
 RoPE applies to a quarter of a head in full layers, and to all of it in window layers. Values are normed without
 weights. If a layer has no value matrix, its values are its keys before their norm.

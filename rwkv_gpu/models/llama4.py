@@ -1,8 +1,8 @@
-"""Llama 4: layers with RoPE attend within chunks of positions. Every fourth layer has full attention without RoPE, and
-scales queries by position.
+"""Llama 4: layers with RoPE attend within chunks of positions; every fourth layer has full attention without RoPE.
 
-The input of an expert is multiplied by its share. Scout norms the heads of layers with RoPE, Maverick does not.
-MobileLLM-R1, whose files state a window of 0, has no experts; all its layers have RoPE and full attention.
+Full layers scale queries by position. The input of an expert is multiplied by its share. Scout norms the heads of
+layers with RoPE, Maverick does not. MobileLLM-R1, whose files state a window of 0, has no experts; all its layers have
+RoPE and full attention.
 """
 
 from dataclasses import replace

@@ -37,8 +37,9 @@ def afmoe(source: DenseFile) -> Form:
 
 
 def cohere2moe(source: DenseFile) -> Form:
-    """North Mini Code: Command R7B with experts. Among the dense first layers, those with full attention have RoPE,
-    too.
+    """North Mini Code: Command R7B with experts.
+
+    Among the dense first layers, those with full attention have RoPE, too.
     """
     full = source.rope("normal")
     near, windows = source.near(full), source.windows(PERIOD, full_first=True)

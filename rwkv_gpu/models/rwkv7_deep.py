@@ -30,9 +30,7 @@ class Shifted:
 
 @dataclass(frozen=True)
 class ByToken:
-    """Parameters of keys or values: the residual stream is projected through R numbers, then scaled by a row per
-    token.
-    """
+    """Parameters of keys or values: the residual stream, projected through R numbers and scaled by a row per token."""
 
     down: Weight  # [R, D]
     up: Weight  # [S, R]

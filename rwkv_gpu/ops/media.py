@@ -1,6 +1,7 @@
-"""Rows that are no tokens, for any model: embeddings of images replace those of ids, and positions may be of the plane.
+"""Embeddings of images in place of those of token ids, and two-dimensional positions, for any model.
 
-A step brings these rows as inputs by name. Models are not aware of them, except those that add some after a layer.
+A step brings these rows as inputs by name. Models are not aware of them, except models that add such rows after a
+layer.
 """
 
 from collections.abc import Collection
@@ -20,7 +21,7 @@ NAMES = EMBEDDED, TEXT, ANGLES
 class MediaOps:
     """The vocabulary for a step that brings rows; passes other ops on to `ops`.
 
-    `whole` says in which layers rows of an image see all of it.
+    `whole` lists the layers in which each row of an image attends to the whole image.
     """
 
     def __init__(self, ops: Any, given: Collection[str], *, whole: Whole = "") -> None:
@@ -51,7 +52,7 @@ class MediaOps:
         return self._ops.attention(q, k, v, cache, how)
 
     def _turned(self, q: Any, k: Any, v: Any, cache: Cache, how: Attention) -> tuple[Any, Any, Any, Attention]:
-        """q, k and v normed and rotated by the angles of the step, and attention without both."""
+        """Returns q, k and v normed and rotated by the angles of the step, and `how` without both."""
         g, norms, rope = self._ops, how.norms, how.rope
         assert rope is not None, "it turns"
         assert not how.head, "heads are not padded"

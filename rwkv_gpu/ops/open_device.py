@@ -1,4 +1,4 @@
-"""Opens an adapter, with matrix units where a trial found that its driver computes correctly on them."""
+"""Opens an adapter, with matrix units if a trial found that its driver computes correctly on them."""
 
 import warnings
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def state_of_matrix_units(adapter: Adapter, folder: Path | None) -> str:
 
 
 def library_tuned(adapter: Adapter, folder: Path | None) -> str | None:
-    """The wgpu library with whose matrix units the user tuned an adapter: "" without them, None if never tuned."""
+    """The wgpu library that an adapter was tuned with on matrix units; "" if tuned without them, None if not tuned."""
     tuned = own_tuning(adapter, folder)
     return None if tuned is None else tuned.library
 

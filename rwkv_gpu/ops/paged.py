@@ -36,7 +36,7 @@ def factors_of(rope: Rope, context: int) -> Weight | None:
 
 
 def warmth(temperature: Temperature | LateTemperature, positions: Array) -> Array:
-    """The scale of the queries at some positions."""
+    """The factor that scales the queries at some positions, by the model's temperature."""
     if isinstance(temperature, LateTemperature):
         scales: Array = np.log(np.maximum(positions, temperature.start)) / np.log(temperature.start)
     else:
@@ -51,8 +51,10 @@ def largest_power(heads: int) -> int:
 
 
 def slopes(alibi: float, heads: int) -> Array:
-    """The ALiBi slope of each head, the penalty per position of distance: the first P heads, the largest power of
-    2, have powers of 2^(-alibi / P), and the others those that lie between.
+    """The ALiBi slope of each head, which is the penalty per position of distance.
+
+    The first P heads, where P is the largest power of 2, have powers of 2^(-alibi / P); the slopes of the others lie
+    between those.
     """
     power, head = largest_power(heads), np.arange(heads)
     return (2.0 ** (-alibi / power * np.where(head < power, head + 1, head - power + 0.5))).astype(np.float32)

@@ -43,10 +43,10 @@ from .vocabulary import (
 
 
 class Reference(Ops[Array]):
-    """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
+    """Runs each op at once; `weights` and `states` map a name to float32 values, and states are changed in place.
 
-    A state is [states, *shape]; a cache is what it stores, [pages, PAGE, KV heads, width] each, of a `KVFormat`;
-    `batch` says which rows are whose. All these are for the ops that look back in time.
+    A state is [states, *shape]. A cache is what a `KVFormat` stores, [pages, PAGE, KV heads, width] each. `batch`
+    assigns rows to sequences. States, caches and `batch` are needed only by ops that read earlier rows.
     """
 
     def __init__(
@@ -520,7 +520,7 @@ class Reference(Ops[Array]):
         return y if add is None else y + add
 
     def _spread(self, x: Array, routing: Routing[Array]) -> Array:
-        """Each row for each of its experts, [T, used, D]"""
+        """Repeats each row for each of its experts, [T, used, D]"""
         if x.ndim == 3:
             return x
         return np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))
@@ -584,7 +584,7 @@ class Reference(Ops[Array]):
         values[rows] = fmt.store(self._head_norm(v, None, norms.eps, how) if norms and norms.v else v)
 
     def _head(self, x: Array, how: Attention, weight: Weight | None, positions: Array) -> Array:
-        """Heads of q or k [T, H, N], normed and rotated."""
+        """Returns heads of q or k [T, H, N], normed and rotated."""
         norms = how.norms if how.norms and how.norms.qk else None
         if norms and not norms.turned:
             x = self._head_norm(x, weight, norms.eps, how)
@@ -681,7 +681,7 @@ class Reference(Ops[Array]):
 
 
 def _of_best_groups(scores: Array, how: Gating) -> Array:
-    """The scores [T, E], with -inf for experts of groups that are not among the best."""
+    """The scores [T, E], with -inf for experts that are in none of the best groups."""
     if how.groups == 1:
         return scores
     grouped = scores.reshape(len(scores), how.groups, -1)
@@ -702,8 +702,10 @@ def _centred_heads(x: Array, weight: Array, bias: Array, eps: float) -> Array:
 def _recur(
     s: Array, r: Array, w: Array, k: Array, v: Array, removal: tuple[Array, Array] | None, old: bool = False
 ) -> Array:
-    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head, or before; S [H, N, N] is changed in
-    place. `removal` is a and b."""
+    """y[t] = S r[t] after (or before) the update S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head.
+
+    S [H, N, N] is changed in place. `removal` is a and b.
+    """
     y = np.empty_like(v)
     for t in range(len(r)):
         if old:

@@ -1,7 +1,7 @@
 """The sampler state of each sequence between steps: its last token, token counts for penalties, and biases.
 
 Each sequence has a slot. A ring holds its last tokens, for penalties with a window. Counts hold how often each token
-occurred, and when it did last. `GpuSamplerState` and `HostSamplerState` have the same layout.
+occurred, and its last occurrence. `GpuSamplerState` and `HostSamplerState` have the same layout.
 """
 
 import math
@@ -29,9 +29,9 @@ def fading(decay: float) -> np.float32:
 
 
 def count(ids: Sequence[int] | npt.NDArray[Any], vocabulary: int, window: int, decay: float) -> Words:
-    """How often each token occurred, and when that was counted, from 1; 0 and 0 for a token that never occurred.
+    """How often each token occurred, and the number of its last occurrence, from 1; both 0 if it never occurred.
 
-    In the last `window` tokens, or in all where it is 0; or fading by `decay` with every token. [V, 2]
+    Counts the last `window` tokens, or all if it is 0; or all tokens, faded by `decay` with every token. [V, 2]
     """
     tokens = np.asarray(ids, np.int64)
     if window:
@@ -55,7 +55,7 @@ def ring(ids: Sequence[int] | npt.NDArray[Any]) -> Words:
 def bias_table(biases: Mapping[int, float], vocabulary: int) -> Words:
     """For every 32 tokens, a bit mask of those with a bias, and the number of biases before them; then the biases.
 
-    So a token finds its bias by one look at the table. [W + ceil(count / 2), 2], W = ceil(V / 32)
+    A token finds its bias by reading one entry of the table. [W + ceil(count / 2), 2], W = ceil(V / 32)
     """
     tokens = np.array(sorted(biases), np.int64)
     words = np.zeros((-(-vocabulary // 32), 2), np.uint32)
@@ -152,7 +152,7 @@ class GpuSamplerState:
         self._device.write(self._counts, words, 8 * slot * pairs(self.vocabulary))
 
     def bias(self, slot: int, biases: Mapping[int, float]) -> None:
-        """The biases of a sequence's logits by token; at most BIASES."""
+        """Sets the biases of a sequence's logits, by token; at most BIASES."""
         table = bias_table(biases, self.vocabulary)
         self._device.write(self._counts, table, 8 * (slot * pairs(self.vocabulary) + self.vocabulary))
 

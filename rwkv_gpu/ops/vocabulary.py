@@ -140,7 +140,7 @@ class State:
 class SlotRows(State):
     """The last rows of each sequence, [count, D] by slot: the row at position p is number p % count.
 
-    Other than a state it is neither stored with a prefix nor rolled back, as later steps write the same rows again.
+    Unlike a state, it is neither stored with a prefix nor rolled back, because later steps write these rows again.
     """
 
 
@@ -183,7 +183,7 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary position embedding: pair i of a head turns by position · frequency[i] and is multiplied by `magnitude`."""
+    """Rotary position embedding: rotates pair i of a head by position · frequency[i] and scales it by `magnitude`."""
 
     pairing: Pairing  # "normal" pairs (2i, 2i + 1), "neox" pairs (i, i + dims / 2)
     dims: int  # leading dims of a head that are rotated; the rest stay
@@ -209,7 +209,7 @@ class Rope:
         return 1 - min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
 
     def _pair_of(self, turns: float, context: int) -> float:
-        """The (fractional) index of the pair that makes `turns` turns within the context."""
+        """The (fractional) index of the pair that makes `turns` full rotations within the context."""
         return self.dims * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
 
 
@@ -397,7 +397,7 @@ class Ops(Protocol[Tensor]):
         """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
     def embed_positions(self, weight: Weight, cache: Cache) -> Tensor:
-        """y[t] = W[position of t in its sequence], as the pages of a cache have it"""
+        """y[t] = W[position of t in its sequence]"""
 
     def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; weight defaults to 1, bias to 0"""
@@ -408,8 +408,9 @@ class Ops(Protocol[Tensor]):
         """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; weight defaults to ones"""
 
     def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
-        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; weight defaults to ones,
-        and a weight of D / groups numbers applies to every group
+        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; weight defaults to ones
+
+        A weight of D / groups numbers applies to every group.
         """
 
     def group_layer_norm(
@@ -439,7 +440,7 @@ class Ops(Protocol[Tensor]):
         bias: Sequence[Weight | None] | None = None,
         norm: AnyNorm | None = None,
     ) -> tuple[Tensor, ...]:
-        """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), in one dispatch where the formats agree"""
+        """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), in one dispatch if the formats agree"""
         thens, biases = then or ["none"] * len(weights), bias or [None] * len(weights)
         every = zip(xs, weights, thens, biases, strict=True)
         return tuple(self.linear(x, weight, then=f, bias=b, norm=norm) for x, weight, f, b in every)
@@ -460,7 +461,7 @@ class Ops(Protocol[Tensor]):
         scale: float = 1.0,
         add: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already"""
+        """y_i = scale · then_i(x_i + B_i low_i) + add; if then_i is none, x_i must be scaled already"""
 
     def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Tensor:
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
@@ -516,7 +517,7 @@ class Ops(Protocol[Tensor]):
         return self._by_element("xielu", x, numbers=(how.positive, how.negative, how.beta, how.eps))
 
     def swish(self, x: Tensor, by: float) -> Tensor:
-        """y = x · sigmoid(by · x); the quick form of GELU where `by` is 1.702"""
+        """y = x · sigmoid(by · x); with `by` 1.702, the fast approximation of GELU"""
         return self._by_element("swish", x, numbers=(by,))
 
     def scale_columns(self, x: Tensor, weight: Weight) -> Tensor:
@@ -548,8 +549,10 @@ class Ops(Protocol[Tensor]):
         """y[:, columns.ids[i]] = x[:, i], the logits of known tokens; those of others are LEAST_LOGIT"""
 
     def shift_rows(self, x: Tensor, rows: SlotRows) -> Tensor:
-        """y[t] = x[t - 1] of the same sequence. The row before a segment's first one is in `rows`, or zeros at the
-        start of a sequence. Then `rows` has x of the segment's last rows.
+        """y[t] = x[t - 1] of the same sequence.
+
+        The row before a segment's first one is in `rows`, or zeros at the start of a sequence. Then `rows` has x of
+        the segment's last rows.
         """
 
     def row_before(self, rows: SlotRows) -> Tensor:
@@ -632,8 +635,10 @@ class Ops(Protocol[Tensor]):
         """
 
     def shift(self, x: Tensor, state: State) -> Tensor:
-        """y[t] = x[t - 1] of the same sequence. The row before a segment's first one is the state, [1, D], or zeros at
-        the start of a sequence. The state becomes x of the segment's last row.
+        """y[t] = x[t - 1] of the same sequence.
+
+        The row before a segment's first one is the state, [1, D], or zeros at the start of a sequence. The state
+        becomes x of the segment's last row.
         """
 
     def lerp(
@@ -705,7 +710,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def by_group(self, routing: Routing[Tensor], size: int, scale: float) -> Routing[Tensor]:
-        """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may have one twice"""
+        """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may get one expert twice"""
 
     def expert_glu(
         self,
@@ -772,9 +777,10 @@ class Ops(Protocol[Tensor]):
         """
 
     def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing, parts: int = 1) -> Tensor:
-        """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest stay.
+        """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest is
+        unchanged.
 
-        Row t of angles [T, parts · R] has the cosines of R / 2 pairs, then their sines, for each part; head h turns by
+        Row t of angles [T, parts · R] has the cosines of R / 2 pairs, then their sines, for each part; head h uses
         part h mod parts.
         """
 

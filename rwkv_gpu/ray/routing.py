@@ -1,8 +1,9 @@
 """Chooses the replica of a request, as a request router of Ray Serve. Uses the policy of the single-machine router.
 
-The order: the session, then the longest prefix of the conversation that a replica has, then the shorter wait of two
-drawn ones, weighted by measured speed. It learns prefixes from the requests it routes and from replicas' reports, so
-that several fronts, or a restarted one, send a conversation to the right replica.
+A session keeps its replica. Otherwise, the replica with the longest prefix of the conversation is chosen. Without one,
+it is the replica with the shorter wait of two drawn at random, weighted by measured speed. Prefixes are learned from
+routed requests and from replicas' reports. So several fronts, or a restarted one, send a conversation to the same
+replica.
 """
 
 from collections.abc import Sequence

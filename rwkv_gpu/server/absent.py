@@ -29,7 +29,7 @@ ABSENT = {
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes that are refused."""
+    """The routes that respond with a refusal."""
     return [
         Route(path, METHODS, Endpoint(service, FAMILY, partial(_absent, why)))
         for why, paths in ABSENT.items()

@@ -1,4 +1,4 @@
-"""Batches that run: each line is a request of its own, at low priority; bounded, and by owner."""
+"""Runs batches: each line becomes a low-priority request. Batches are limited in size and visible to their owner only."""
 
 import asyncio
 import time
@@ -59,7 +59,7 @@ class Batch:
 
 
 class Batches:
-    """All batches of a server. They share places for lines that run at the same time."""
+    """All batches of a server. They share a limited number of lines that run at the same time."""
 
     def __init__(self, files: StoredFiles, places: int) -> None:
         self._files = files
@@ -150,7 +150,7 @@ class Batches:
             await asyncio.gather(*running, return_exceptions=True)
 
     def _ended(self, batch: Batch, line: Line, outcome: Outcome) -> None:
-        """Writes the result of a line. Without room for it the batch fails."""
+        """Writes the result of a line. The batch fails if there is no room for it."""
         batch.lines.pop(line.custom_id, None)
         batch.counts[outcome.kind] += 1
         written = batch.write(batch, line, outcome)

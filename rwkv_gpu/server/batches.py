@@ -140,7 +140,7 @@ def _lines(text: bytes, target: str) -> dict[str, Line]:
 
 
 def _write(batch: Batch, line: Line, outcome: Outcome) -> tuple[File, Json] | None:
-    """The result of a line, and its file. Lines that were cancelled have none."""
+    """Writes the result of a line to its file. Cancelled lines have no result."""
     if outcome.kind == "canceled":
         return None
     data: Json = {"id": f"batch_req_{unique()}", "custom_id": line.custom_id, "response": None, "error": None}
@@ -168,7 +168,7 @@ async def batch(service: Service, call: Call) -> Response:
 
 
 async def cancel(service: Service, call: Call) -> Response:
-    """Ends a batch. What is done stays."""
+    """Ends a batch. Completed lines keep their results."""
     found = _named(service, call)
     if found.ended_at is not None:
         raise ApiError(409, f"the batch is {status(found)} already")

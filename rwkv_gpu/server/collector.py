@@ -7,7 +7,7 @@ import gc
 
 
 def pass_over_what_is_left() -> None:
-    """Collects unreachable objects, including closed models; the rest is excluded from later scans."""
+    """Collects unreachable objects, including closed models. Later scans skip all objects that remain."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Conversation files (.rwkvchat) over HTTP, for the page: reads one into messages, and writes one of messages."""
+"""Conversation files (.rwkvchat) over HTTP, for the page: converts files to messages, and messages to files."""
 
 from functools import partial
 from typing import Any

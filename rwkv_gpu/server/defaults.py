@@ -1,4 +1,4 @@
-"""What answers have where their request says nothing: settings, reasoning and a system prompt."""
+"""Defaults of answers if a request does not set them: settings, reasoning and a system prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,10 @@ NOTHING = Preset("")
 
 @dataclass(frozen=True)
 class Defaults:
-    """The defaults of all models, and those of single ones. A preset's own values are between the two."""
+    """Defaults for all models, and for single models.
+
+    A preset overrides the defaults for all models. The defaults of a single model override its preset.
+    """
 
     of_all: Preset = NOTHING
     of_models: Mapping[str, Preset] = field(default_factory=dict)  # by name or alias

@@ -1,4 +1,4 @@
-"""The text of documents, for the page: PDF files, each read in a process of its own."""
+"""The text of documents, for the page: PDF files, each read in a separate process."""
 
 import asyncio
 

@@ -13,10 +13,10 @@ def owner_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def salt_of(owner: bytes, given: str) -> str:
-    """The cache salt of a key and of the salt that its request gives. It reveals neither."""
+    """The cache salt that results from an API key and the salt in its request. It reveals neither."""
     return sha256(owner + given.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def opens(owner: bytes, keys: Sequence[str]) -> bool:
-    """True if it is one of the keys. The time does not depend on how many characters match."""
+    """True if it is one of the keys. The comparison time does not depend on how many characters match."""
     return sum(hmac.compare_digest(owner, sha256(key.encode()).digest()) for key in keys) > 0

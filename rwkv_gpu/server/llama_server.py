@@ -56,7 +56,7 @@ async def completion(service: Service, call: Call) -> Response:
 
 
 def _plain_prompt(prompt: Any) -> Any:
-    """A prompt without llama-server's objects {"prompt_string": TEXT, "multimodal_data": [BASE64]}."""
+    """Converts llama-server's objects {"prompt_string": TEXT, "multimodal_data": [BASE64]} to plain prompts."""
     if isinstance(prompt, list):
         return [_plain_prompt(one) if isinstance(one, dict) else one for one in prompt]
     if not isinstance(prompt, dict):
@@ -72,7 +72,7 @@ def _plain_prompt(prompt: Any) -> Any:
 
 
 async def infill(service: Service, call: Call) -> Response:
-    """Fills in the text between a prefix and a suffix, with models that have tokens for that."""
+    """Fills in the text between a prefix and a suffix, with models that have tokens for infilling."""
     fields = honoured(call, LLAMA_INFILL)
     name = model_name(fields)
     prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
@@ -99,7 +99,7 @@ async def adapters(service: Service, call: Call) -> Response:
 
 
 async def scale_adapters(service: Service, call: Call) -> Response:
-    """Sets the scales of the first model's adapters for requests that name none, until it is unloaded.
+    """Sets the scales of the first model's adapters for requests that set none, until it is unloaded.
 
     They change the answers of all clients, so a server with keys requires an admin key.
     """
@@ -206,7 +206,7 @@ def _paths(given: Any) -> list[str]:
 
 
 def _picked(response: Json, paths: Sequence[str]) -> Json:
-    """The fields of a response with these names; all if there are none."""
+    """The fields of a response with these names; all if no names are given."""
     found: Json = {}
     for path in paths:
         value: Any = response

@@ -40,7 +40,7 @@ def routes(service: Service) -> list[Route]:
 
 
 def _managing(handler: Callable[[Service, Call], Awaitable[Response]]) -> Handler:
-    """A handler for holders of an admin key only."""
+    """Wraps a handler so that it requires an admin key."""
 
     async def checked(service: Service, call: Call) -> Response:
         check_admin(service.config, call)
@@ -52,7 +52,7 @@ def _managing(handler: Callable[[Service, Call], Awaitable[Response]]) -> Handle
 
 
 def _name(call: Call, *fields: str) -> str:
-    """The name of a model in the body, under the first of these fields that it has."""
+    """The name of a model in the body: the first of these fields that is present."""
     found = next((call.body[field] for field in fields if field in call.body), None)
     if not isinstance(found, str) or not found.strip():
         given = "missing" if found is None else shown(found) if found else "empty"
@@ -91,7 +91,7 @@ async def unload(service: Service, call: Call) -> Response:
 
 
 async def download(service: Service, call: Call) -> Response:
-    """Begins a download that no connection waits for; GET /models shows its progress."""
+    """Begins a download that continues without a connection; GET /models shows its progress."""
     pulls = _pulls(service)
     running = await pulls.start(_name(call, "model"))
     running.kept = True
@@ -99,7 +99,7 @@ async def download(service: Service, call: Call) -> Response:
 
 
 async def pull(service: Service, call: Call) -> Response:
-    """Downloads a model. A stream has lines with the progress; without its client, the download stops."""
+    """Downloads a model, with progress as lines of a stream. The download stops if its client disconnects."""
     pulls, stream = _pulls(service), call.body.get("stream", True)
     if not isinstance(stream, bool):
         raise ApiError(400, f"stream is {shown(stream)}; it must be true or false", param="stream")
@@ -114,7 +114,7 @@ async def pull(service: Service, call: Call) -> Response:
 
 
 async def _lines(service: Service, pulls: Pulls, running: Pull) -> AsyncGenerator[bytes]:
-    """Lines of Ollama's form."""
+    """Yields the progress as lines in Ollama's format."""
     yield dumps({"status": "pulling manifest"}) + b"\n"
     last: dict[str, int] = {}
     async with aclosing(pulls.follow(running)) as ticks:

@@ -69,7 +69,7 @@ async def batch(service: Service, call: Call) -> Response:
 
 
 async def results(service: Service, call: Call) -> Response:
-    """The results of a batch that has ended, as lines of JSON in the order in which they were ready."""
+    """The results of an ended batch, as lines of JSON in the order of their completion."""
     found = _named(service, call)
     if found.ended_at is None:
         raise ApiError(409, "the batch runs; its results can be read once processing_status is 'ended'")
@@ -79,7 +79,7 @@ async def results(service: Service, call: Call) -> Response:
 
 
 async def cancel(service: Service, call: Call) -> Response:
-    """Ends a batch. What is done stays."""
+    """Ends a batch. Completed lines keep their results."""
     found = _named(service, call)
     service.batches.stop(found)
     return Whole(shape(found))

@@ -70,7 +70,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def not_here(_service: Service, call: Call) -> Response:
-    """Refuses to publish models, and files that are not from the hub."""
+    """Refuses requests to publish models, and to use files that are not from the hub."""
     path = call.scope["path"][:60]
     raise ApiError(501, f"{path} is not here: models come from the hub, by /api/pull, or from --models-dir")
 

@@ -58,7 +58,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def models(service: Service, _: Call) -> Response:
-    """Lists all models, and downloads that run."""
+    """Lists all models, and running downloads."""
     listed = [_described(one) for one in service.catalogue.models]
     pulls = [] if service.pulls is None else service.pulls.running
     return Whole({"object": "list", "data": [*listed, *map(_downloading, pulls)]})

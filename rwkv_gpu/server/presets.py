@@ -16,7 +16,7 @@ from .service import Service
 
 
 async def create_preset(service: Service, call: Call, name: str, store: Store) -> None:
-    """Writes the preset of a request, over an earlier one with this name."""
+    """Writes the preset of a request; replaces an earlier one with this name."""
     catalogue = service.catalogue
     file = modelfile_of(call.body)
     target = store.preset_path(name)
@@ -35,14 +35,14 @@ async def create_preset(service: Service, call: Call, name: str, store: Store) -
 
 
 def base_of(model: ServedModel) -> Preset:
-    """The preset of a served model, or that of a model alone."""
+    """The preset of a served model; for a plain model, a preset with the model only."""
     if model.path != BUILTIN and not Path(model.path).is_file():
         raise ApiError(400, f"{model.name} is in no file; name another model by `from`", param="from")
     return preset_of(model.path)
 
 
 def modelfile_of(body: dict[str, Any]) -> Modelfile:
-    """The fields of a request as a Modelfile; they replace what its text says."""
+    """The fields of a request as a Modelfile; they override the text of its `modelfile` field."""
     text = _text(body, "modelfile")
     file = Modelfile("") if text is None else parse(text, "modelfile")
     if file.adapters:

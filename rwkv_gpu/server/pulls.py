@@ -1,4 +1,4 @@
-"""Downloads of models that clients have requested. All who request the same model wait for one download."""
+"""Downloads of models that clients have requested. Clients that request the same model share one download."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ TICK = 0.2  # seconds between reports of progress
 
 
 class Stopped(Exception):
-    """A download that no client waits for any more, or that was cancelled."""
+    """The download was cancelled, or its last waiting client has left."""
 
 
 @dataclass(eq=False)
@@ -81,7 +81,7 @@ class Pulls:
         return next((pull for key, pull in self._running.items() if key in (name, full, f"hf.co/{name}")), None)
 
     async def follow(self, pull: Pull) -> AsyncGenerator[None]:
-        """Yields while a download runs, and raises its error. Without followers it stops, unless it is kept."""
+        """Yields while a download runs, and raises its error. Without followers it stops, unless it is `kept`."""
         pull.followers += 1
         try:
             while not pull.ended.done():

@@ -59,7 +59,7 @@ async def input_tokens(service: Service, call: Call) -> Response:
 
 
 def _before(service: Service, call: Call, fields: Json) -> None:
-    """Puts the items of the previous response, if one is named, before the input, and items in place of references."""
+    """Adds the items of the previous response before the input, if one is named, and resolves references to items."""
     previous, given = fields.get("previous_response_id"), fields.get("input")
     if isinstance(given, list):
         given = fields["input"] = [

@@ -1,6 +1,6 @@
 """Passes every parsed request to the engine and returns its answers.
 
-Route modules translate; costs are bounded here.
+Route modules translate requests; this module limits their costs.
 """
 
 import asyncio
@@ -184,10 +184,11 @@ class Service:
         return running
 
     def _wake_soon(self, llm: LLM, tokens: int) -> None:
-        """Wakes an engine: at once if its first step is full, otherwise after the requests that arrived together.
+        """Wakes an engine: at once if its first step is full, otherwise after the requests that arrived together are
+        read.
 
-        If woken too early, a sleeping engine would start with the first request alone, and the others would wait for
-        that step.
+        If woken too early, an idle engine would start with the first request alone, and the others would wait for that
+        step.
         """
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._wake)
@@ -348,7 +349,7 @@ class Service:
         self.background(self.catalogue.lost(model, llm))
 
     def background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Runs work that no connection waits for."""
+        """Runs work that continues without a connection."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

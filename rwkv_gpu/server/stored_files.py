@@ -1,4 +1,4 @@
-"""Files that clients upload, and results of batches: in memory, bounded, and by owner."""
+"""Files that clients upload, and results of batches: in memory, limited in size, visible to their owner only."""
 
 import time
 from collections import Counter

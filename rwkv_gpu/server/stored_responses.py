@@ -1,4 +1,4 @@
-"""Responses of the Responses API that later requests may continue: in memory, bounded, and by owner."""
+"""Responses of the Responses API that later requests may continue: in memory, limited, visible to their owner only."""
 
 from collections import OrderedDict
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tools of MCP servers for the chat page. The page has the user confirm each call; the servers' keys stay here."""
+"""Tools of MCP servers for the chat page. The page asks the user to confirm each call; credentials stay on the server."""
 
 import asyncio
 from functools import partial

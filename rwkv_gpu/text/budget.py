@@ -14,7 +14,7 @@ class Exceeded(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a template. Each byte of its input raises the first two."""
+    """Limits of a template. Each byte of its input raises the limits of size and work."""
 
     value: int = 1 << 20  # bytes of one value, and of the whole output; plus 4 per byte of input
     work: int = 1 << 26  # total bytes created, where a step counts as 64; plus 64 per byte of input
@@ -27,8 +27,8 @@ class Limits:
 class Budget:
     """The remaining limits while one template runs.
 
-    Every value is weighed when it is created, so none can exceed the limit. Nesting is no way around it: a list weighs
-    as much as its entries, each time that they occur.
+    Every value is weighed when it is created, so none can exceed the limit. Nesting cannot avoid this: the weight of a
+    list includes each occurrence of its entries.
     """
 
     def __init__(self, limits: Limits, given: object = None) -> None:
@@ -63,7 +63,7 @@ class Budget:
         self.spend(STEP * (1 + entries) if entries else weight)
 
     def grown(self) -> None:
-        """Forgets known weights, since a list has grown, and so have those that contain it."""
+        """Forgets known weights, since a list has grown, and therefore also the values that contain it."""
         self._known.clear()
 
     def weigh(self, value: object) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def conform_tools(tools: Sequence[Message] | None, can: Capabilities) -> list[Me
 
 
 def functions_text(tools: Sequence[Mapping[str, object]] | None) -> str:
-    """The tools as JSON text, for templates that take no `tools` but `functions`."""
+    """The tools as JSON text, for templates that read the variable `functions` instead of `tools`."""
     return json.dumps([tool.get("function", tool) for tool in tools or ()], ensure_ascii=False, indent=4)
 
 

@@ -61,21 +61,21 @@ def joined(budget: Budget, items: Any, d: Any = "", attribute: Any = None) -> in
 
 
 def widened(_: Budget, value: Any, *given: Any, **named: Any) -> int:
-    """The largest number bounds the growth: center, zfill, batch, slice."""
+    """Limits by the largest number in the arguments: center, zfill, batch, slice."""
     entries = 1 if isinstance(value, str) else STEP
     widest = max((number for number in (*given, *named.values()) if isinstance(number, int)), default=80)
     return sys.getsizeof(value) + 4 * entries * widest
 
 
 def indented(_: Budget, text: Any, width: Any = 4, first: Any = False, blank: Any = False) -> int:  # noqa: ARG001
-    """Every line gets `width` spaces, or a text, in front."""
+    """The size of a text where every line gets `width` spaces, or a text, in front."""
     text = str(text)
     more = width if isinstance(width, int) else sys.getsizeof(width)
     return sys.getsizeof(text) + 4 * (len(text.splitlines()) + 1) * more
 
 
 def searched(budget: Budget, text: Any, *given: Any, **named: Any) -> int:
-    """Python may compare every character with every searched one: in reverse searches and strips."""
+    """Limits reverse searches and strips, in which Python may compare every character with every searched one."""
     sought = max((len(value) for value in (*given, *named.values()) if isinstance(value, str)), default=0)
     budget.spend(len(str(text)) * sought // 8)
     return 0
@@ -87,14 +87,14 @@ def tabbed(_: Budget, text: str, tabsize: Any = 8) -> int:
 
 
 def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = None) -> int:  # noqa: ARG001
-    """10^precision is computed as an integer."""
+    """Limits the precision, as 10^precision is computed as an integer."""
     if isinstance(precision, int) and abs(precision) > 100:
         raise Exceeded("rounds to more than 100 digits")
     return 0
 
 
 def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:  # noqa: ARG001
-    """Summing lists takes time quadratic in their length."""
+    """Limits the sum of lists, which takes quadratic time."""
     if not isinstance(start, int | float):
         raise Exceeded("sums what are no numbers")
     return 0
@@ -103,7 +103,7 @@ def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
 def dumped(
     budget: Budget, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, **_: Any
 ) -> int:
-    """JSON: every entry may be on its own line, indented by its depth, and every character may take six."""
+    """The size of JSON where every entry is on its own line, indented by its depth, and every character takes six."""
     weight, depth = budget.weigh(value)
     around = sum(map(letters, separators or ()))
     if indent is not None:
@@ -134,7 +134,7 @@ METHODS: Mapping[str, Size] = {
 
 
 def product(budget: Budget, left: Any, right: Any) -> int:
-    """A sequence times a number; integers have their own limit."""
+    """The size of a sequence times a number; integers have another limit."""
     if isinstance(left, int) and isinstance(right, int):
         return 0
     if isinstance(left, int):

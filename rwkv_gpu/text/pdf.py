@@ -44,7 +44,7 @@ def pages_of(source: bytes, name: str, most_pages: int | None = None, most_text:
 
 
 def find_pypdf() -> Any:
-    """The package pypdf, without its reports of what it repairs."""
+    """Imports pypdf, and silences its warnings about repaired files."""
     import logging
 
     try:

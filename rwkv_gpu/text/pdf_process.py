@@ -1,4 +1,4 @@
-"""Reads a PDF in a process of its own: a hostile file costs that process memory and time, and nothing else."""
+"""Reads a PDF in a separate process, so that a hostile file can exhaust only that process's memory and time."""
 
 import json
 import os

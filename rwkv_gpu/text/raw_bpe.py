@@ -20,7 +20,7 @@ _LINES = re.compile(r"\n+|[^\n]+")  # no merge crosses the end of a line
 
 @dataclass(frozen=True)
 class RawBpe:
-    """How a text is split before merges, and related options."""
+    """How a vocabulary splits text before merges, and related options."""
 
     words: re.Pattern[str] = _LINES
     marks_spaces: bool = True  # a space becomes the letter ▁

@@ -16,7 +16,7 @@ REST = 3  # maximum tokens that complete a character
 
 
 class Inner(Protocol):
-    """A grammar of the whole answer."""
+    """The interface of a grammar that constrains the whole answer."""
 
     @property
     def done(self) -> bool:
@@ -30,11 +30,11 @@ class Inner(Protocol):
 
 
 class ThoughtLimit:
-    """The allowed tokens of an answer, where each reasoning may have `limit` tokens, as in llama-server.
+    """The allowed tokens of an answer in which reasoning may have `limit` tokens, as in llama-server.
 
     A character that the limit splits is completed. Then only the tokens of `message` and of the closing mark are
-    allowed. Elsewhere, `inner` decides; without it, all tokens are allowed. `opened` is the reasoning that the prompt
-    has begun, and `last` the prompt's last token.
+    allowed. Outside reasoning, `inner` decides; without it, all tokens are allowed. `opened` is the reasoning that the
+    prompt has begun, and `last` is the prompt's last token.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""PLaMo's tokenizer: splits a text for the best sum of scores; bytes where no token fits."""
+"""PLaMo's tokenizer: splits a text so that the sum of scores is best; characters without a token become bytes."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -51,8 +51,9 @@ class UnigramTokenizer(Tokenizer):
         return ids
 
     def _cheapest(self, text: str) -> tuple[list[int], list[int]]:
-        """For each character: end and id of the first token on the cheapest path from there; on a tie, the longest.
-        The id of a character encoded as bytes is -1.
+        """For each character, the end and id of the first token on the cheapest path from there.
+
+        On a tie, the longest token is taken. The id of a character encoded as bytes is -1.
         """
         count = len(text)
         ends, tokens, costs = [*range(1, count + 1)], [-1] * count, [0] * (count + 1)
@@ -70,5 +71,5 @@ class UnigramTokenizer(Tokenizer):
 
 
 def _cost(score: float) -> int:
-    """Rounds halves away from zero."""
+    """Converts a score to an integer cost; halves are rounded away from zero."""
     return -int(math.copysign(math.floor(abs(score) * SCALE + 0.5), score))

@@ -1,4 +1,4 @@
-"""Products whose inputs and results are clipped, as in the towers of Gemma 4: models are not aware of it."""
+"""Products whose inputs and results are clipped, as in the vision towers of Gemma 4. Models are not aware of them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ F32_MAX = 3.4028235e38
 
 @dataclass(frozen=True)
 class Clip:
-    """The least and the greatest number of what a matrix reads, and of the product."""
+    """The bounds of the input of a matrix, and of its product."""
 
     read: tuple[float, float]
     made: tuple[float, float]
@@ -38,7 +38,7 @@ def clips_of(file: GGUFFile, tensors: Tensors) -> dict[str, Clip]:
 
 
 def _bound(file: GGUFFile, tensors: Tensors, name: str) -> float:
-    """The one number of a tensor; without it, no float is beyond the bound."""
+    """The number in a tensor; if it is missing, a bound that no float exceeds."""
     if name not in tensors:
         return -F32_MAX if name.endswith("_min") else F32_MAX
     tensor = file.tensors[name]

@@ -1,4 +1,4 @@
-"""Turns images into rows of a language model: a tower in numpy or on a GPU, opened with the first image."""
+"""Turns images into rows of a language model: runs a vision tower on a GPU or in numpy, loaded with the first image."""
 
 import gc
 import hashlib
@@ -35,7 +35,7 @@ LEAST_FREE = 512 << 20  # bytes of free memory below which the tower is released
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """An image as its family resizes it, and its place in a sequence."""
+    """An image resized for its family, and its place in a sequence."""
 
     tiles: Sequence[npt.NDArray[np.uint8]]  # the images that the tower reads for its rows, of one size, [H, W, 3] each
     grid: Size  # of patches
@@ -49,11 +49,11 @@ class Image:
 
     @property
     def units(self) -> list["Image"]:
-        """The images that have its rows."""
+        """The tiles that the tower encodes to rows: the image itself if it is not tiled."""
         return [part for part in self.parts if isinstance(part, Image)] or [self]
 
     def texts(self, vision: Vision) -> tuple["str | Image", ...]:
-        """Texts and images in place of it in a text."""
+        """The texts and images that replace it in a prompt."""
         return vision.family.begin, *(self.parts or (self,)), vision.family.end
 
 
@@ -80,7 +80,7 @@ def _numbered(identity: bytes, number: int) -> bytes:
 
 
 def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: bytes) -> Image:
-    """The image of some tiles, whose rows follow each other."""
+    """The image that consists of some tiles, whose rows are concatenated."""
     how = vision.preparation
     grid = how.grid(Size(tiles[0].shape[1], tiles[0].shape[0]))
     blocks = Size(grid.width // how.merge, grid.height // how.merge)
@@ -91,7 +91,7 @@ def _image(vision: Vision, tiles: Sequence[npt.NDArray[np.uint8]], identity: byt
 
 
 def tower_bytes(vision: Vision, device: Device | None) -> int:
-    """Bytes that an open tower takes on a device, or in numpy: weights, keys and values. Intermediates are shared."""
+    """Bytes that a loaded tower takes on a device, or in numpy: weights, keys and values. Intermediates are shared."""
     with GGUFFile.open(vision.path) as file:
         tower = vision_of(file).tower
         config = CacheConfig.of(tower, chunk_size=tower.context, **_cache_of(tower, device))
@@ -116,7 +116,7 @@ class Encoder:
 
     @cached_property
     def _runner(self) -> PartRunner:
-        """The open tower."""
+        """The runner of the tower; loads it if needed."""
         with GGUFFile.open(self.vision.path) as file:
             tower = vision_of(file).tower
             rows, options = tower.context, _cache_of(tower, self._device)
@@ -125,7 +125,7 @@ class Encoder:
             return GpuRunner(self._device, file, tower, chunk_size=rows, **options)
 
     def rows(self, image: Image, salt: int = 0) -> Rows:
-        """The rows of an image by name, which it remembers for requests with the same salt."""
+        """The rows of an image by name. They are kept for later requests with the same salt."""
         key = image.identity, salt
         found = self._kept.get(key)
         if found is None:
@@ -167,12 +167,12 @@ class Encoder:
         return {name: self._with_breaks(rows, image, name) for name, rows in found.items()}
 
     def _positions(self, table: Floats, grid: Size, places: npt.NDArray[np.int64]) -> Floats:
-        """Learned positions of patches."""
+        """The learned position embeddings of patches."""
         family = self.vision.family
         return by_axis(table, places) if family.axes else learned(table, grid, places, family.between)
 
     def _in_windows(self, given: Rows, blocks: Size) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
-        """Rows by window, with those that each sees; and the first row of every block."""
+        """Rows in the order of windows, the bounds of the rows that each attends to, and the first row of every block."""
         each = self.vision.preparation.merge**2
         order, bounds = in_windows(blocks, self.vision.window)
         rows = (each * order[:, None] + np.arange(each)).reshape(-1)
@@ -180,14 +180,14 @@ class Encoder:
         return {name: values[rows] for name, values in given.items()} | {WINDOWS: seen}, each * np.argsort(order)
 
     def _release_if_short(self) -> None:
-        """Drops the tower where little memory is free. The next new image loads it again."""
+        """Unloads the tower if little memory is free. The next new image loads it again."""
         free = host_available() if self._device is None else device_available(self._device)
         if free is not None and free < LEAST_FREE:
             del self._runner
             gc.collect()  # plans and runners refer to each other
 
     def _with_breaks(self, rows: npt.NDArray[np.float32], image: Image, name: str) -> npt.NDArray[np.float32]:
-        """The rows with a line break after each row of blocks but the last, in families that have one."""
+        """Adds a line-break row after each line of blocks except the last, in families that have one."""
         line_break = self.vision.line_break
         if line_break is None or name != EMBEDDED:
             return rows

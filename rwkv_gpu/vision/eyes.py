@@ -1,4 +1,4 @@
-"""Joins a projector with its language model: checks that they belong together, and makes rows for the engine."""
+"""Joins a projector with its language model: checks that they fit, and makes rows for the engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,19 +25,19 @@ CONTIGUOUS = ("qwen2vl",)  # architectures whose positions of a plane have neigh
 
 @dataclass(frozen=True)
 class ModelEyes:
-    """Encodes images to rows of one language model."""
+    """Encodes images as input rows of one language model."""
 
     encoder: Encoder
     angles: PlaneRope | None
 
     @property
     def whole(self) -> Whole:
-        """Layers in which rows of an image attend to all of it."""
+        """Layers in which each row of an image attends to the whole image."""
         return self.encoder.vision.whole
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Numbers of the rows that it makes, by name."""
+        """The width of each kind of row that it computes, by name."""
         vision = self.encoder.vision
         return dict.fromkeys([EMBEDDED, *map(deepstack, range(vision.deepstack))], vision.width)
 
@@ -47,7 +47,7 @@ class ModelEyes:
 
 
 def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope | None:
-    """Refuses a projector of another language model. Returns the rotation of positions in a plane, if they have it."""
+    """Refuses a projector of another language model. Returns the two-dimensional rotation, if its positions need one."""
     arch = file.str("general.architecture")
     width = file.int(f"{arch}.embedding_length", default=0)
     if width != vision.width:
@@ -83,7 +83,7 @@ def find_vision(file: GGUFFile, model: Contents) -> Vision | None:
 
 
 def eyes_for(vision: Vision, file: GGUFFile, model: Contents, device: Device | None) -> ModelEyes:
-    """The eyes of a language model on a device; None is numpy."""
+    """Creates the image encoder of a language model on a device; None is numpy."""
     return ModelEyes(Encoder(vision, device), check_vision(vision, file, model))
 
 

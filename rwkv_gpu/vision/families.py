@@ -1,4 +1,4 @@
-"""The types of projectors: how each reads its tensors, prepares images, and places them in a text."""
+"""The types of projectors: how each reads its tensors, prepares images, and places them in a prompt."""
 
 from dataclasses import replace
 

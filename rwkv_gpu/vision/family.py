@@ -1,4 +1,4 @@
-"""A type of projectors: in what it differs from others."""
+"""The declaration of a type of projectors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .towers import Projector
 
 @dataclass(frozen=True)
 class Family:
-    """In what one type of projector differs from others."""
+    """The properties in which types of projectors differ."""
 
     read: Callable[[Any], Projector]  # from a `TowerFile`
     resampling: Filter

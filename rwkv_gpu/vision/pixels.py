@@ -1,6 +1,6 @@
-"""Pictures as pixels: decoding with bounds, resizing as a family wants it, and patches. Uses Pillow.
+"""Pictures as pixels: decoding within limits, resizing as a family requires, and patches. Uses Pillow.
 
-All of this is slow and runs on the caller's thread, never on that of an engine.
+All of this is slow, so it runs on the caller's thread, never on that of an engine.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
 
 
 def stretched(pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter) -> npt.NDArray[np.uint8]:
-    """The pixels at another size, whatever its shape. [H, W, 3]"""
+    """The pixels resized to another size without keeping the aspect ratio. [H, W, 3]"""
     image = _pillow()
     height, width = pixels.shape[:2]
     if target == (width, height):
@@ -64,7 +64,7 @@ def stretched(pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter) -
 def bordered(
     pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter, color: tuple[int, int, int] = (0, 0, 0)
 ) -> npt.NDArray[np.uint8]:
-    """The pixels at another size, with borders where its shape differs. [H, W, 3]"""
+    """The pixels resized to another size with the aspect ratio kept; borders fill the rest. [H, W, 3]"""
     size = Size(pixels.shape[1], pixels.shape[0])
     if size == target:
         return pixels

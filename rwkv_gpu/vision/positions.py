@@ -1,4 +1,4 @@
-"""Positions of patches: their order in blocks, learned tables, and angles of rotations in the plane."""
+"""Positions of patches: their order in blocks, learned tables, and angles of two-dimensional rotations."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ BASE_APART = 100.0
 
 
 def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
-    """The row and the column of each patch, in the order in which blocks of merge x merge patches are consecutive."""
+    """The row and column of each patch, in an order in which each block of merge x merge patches is consecutive."""
     rows, columns = np.indices((grid.height, grid.width))
     each = np.stack([rows, columns], axis=-1)
     blocks = each.reshape(grid.height // merge, merge, grid.width // merge, merge, 2)
@@ -25,7 +25,7 @@ def in_blocks(grid: Size, merge: int) -> npt.NDArray[np.int64]:
 
 
 def in_windows(blocks: Size, side: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Numbers of blocks in the order of windows of side x side blocks, and the bounds of the window of each, [B, 2]"""
+    """The order of blocks by windows of side x side blocks, and the bounds of the window of each block. [B, 2]"""
     row, column = np.divmod(np.arange(blocks.width * blocks.height), blocks.width)
     window = row // side * blocks.width + column // side
     order = np.argsort(window, kind="stable")
@@ -34,7 +34,7 @@ def in_windows(blocks: Size, side: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -> npt.NDArray[np.float32]:
-    """Rows of a square table of positions for patches; a table of another size is interpolated."""
+    """Position embeddings of patches from a square table, which is interpolated for other sizes."""
     side = round(len(table) ** 0.5)
     plane = table.reshape(side, side, -1)
     if grid != (side, side):
@@ -45,7 +45,7 @@ def learned(table: Array, grid: Size, places: Array, how: Between = "corners") -
 
 
 def by_axis(tables: Array, places: Array) -> npt.NDArray[np.float32]:
-    """Rows of a table of columns, plus rows of one of rows; tables [2, n, D]."""
+    """The sum of two learned embeddings per patch: one for its column and one for its row; tables [2, n, D]."""
     if places.max(initial=0) >= tables.shape[1]:
         raise BadInput(f"an image has more than {tables.shape[1]:,} patches on a side, the limit of this model; cut it")
     chosen: npt.NDArray[np.float32] = tables[0][places[:, 1]] + tables[1][places[:, 0]]
@@ -53,7 +53,7 @@ def by_axis(tables: Array, places: Array) -> npt.NDArray[np.float32]:
 
 
 def _between(rows: Array, count: int) -> Array:
-    """Rows interpolated linearly to another number of them; the first and the last stay."""
+    """Interpolates a table linearly to another number of rows; the first and the last row are unchanged."""
     if len(rows) == count:
         return rows
     scale = (count - 1) / (len(rows) - 1) if count > 1 and len(rows) > 1 else count / len(rows)
@@ -65,7 +65,7 @@ def _between(rows: Array, count: int) -> Array:
 
 
 def _smoothed(rows: Array, count: int) -> Array:
-    """Rows interpolated linearly to another number of them, between centres; fewer rows are means of those nearby."""
+    """Interpolates a table linearly between row centres; when it shrinks, each row is a mean of nearby rows."""
     scale = len(rows) / count
     reach = max(1.0, scale)
     centres = (np.arange(count) + 0.5) * scale
@@ -75,10 +75,11 @@ def _smoothed(rows: Array, count: int) -> Array:
 
 
 def plane_angles(places: Array, size: int, how: Plane) -> npt.NDArray[np.float32]:
-    """Angles of the pairs of a head: half of the pairs turn by the row, the others by the column. [T, size]
+    """The angles of all pairs of a head: half of the pairs rotate by the row, half by the column. [T, size]
 
-    In `halves` both use the same frequencies; in `alternate` rows have the even ones and columns the odd ones. In
-    `apart` the first half of a head turns by the column, the other by the row, each by angles of its own.
+    With `halves`, both use the same frequencies. With `alternate`, rows use the even frequencies and columns the odd
+    ones. With `apart`, the first half of a head rotates by the column and the second by the row, each with separate
+    frequencies.
     """
     pairs = size // 4
     if how == "apart":

@@ -1,4 +1,4 @@
-"""Projector files (mmproj-*.gguf, architecture `clip`): strict reading of sizes and tensors, by type."""
+"""Projector files (mmproj-*.gguf, architecture `clip`): reads sizes and tensors strictly, by type."""
 
 import hashlib
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SAMPLE = 4096  # bytes of each tensor that identify a file
 
 @dataclass(frozen=True, eq=False)
 class Vision:
-    """A projector file as read: the tower, and how images are prepared and placed in a text."""
+    """The contents of a projector file: the tower, and how images are prepared and placed in a prompt."""
 
     path: Path
     type: str
@@ -48,12 +48,12 @@ class Vision:
 
     @property
     def whole(self) -> Whole:
-        """Layers of the language model in which rows of an image see all of it."""
+        """Layers of the language model in which each row of an image attends to the whole image."""
         return "" if self.width in self.family.causal_widths else self.family.whole
 
     @property
     def least_rows(self) -> int:
-        """Rows that one step must hold: an image, if its rows see all of it."""
+        """The smallest number of rows per step: those of an image, if each of them attends to the whole image."""
         return self.preparation.most_patches // self.preparation.merge**2 if self.whole else 0
 
     @property
@@ -124,14 +124,14 @@ def _preparation(source: TowerFile) -> Preparation:
 
 
 def _tiles(source: TowerFile) -> tuple[int, int]:
-    """Fewest and most tiles of an image."""
+    """The minimum and maximum number of tiles of an image."""
     low, high = source.family.tiles
     fewest = source.file.int("clip.vision.preproc_min_tiles", low=1, high=MOST_TILES, default=low)
     return fewest, source.file.int("clip.vision.preproc_max_tiles", low=fewest, high=MOST_TILES, default=max(low, high))
 
 
 def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
-    """The shapes of tiles together that a file lists, in pixels."""
+    """The sizes in pixels, all tiles together, that a file lists."""
     key = "clip.vision.image_grid_pinpoints"
     if source.family.cut is not any_shape or key not in source.file.metadata:
         return ()
@@ -144,13 +144,13 @@ def _pinpoints(source: TowerFile, side: int) -> tuple[Size, ...]:
 
 
 def _longest(source: TowerFile, side: int) -> int:
-    """Pixels of the longer side of an image in tiles."""
+    """The pixels of the longer side of a tiled image."""
     key, most = "clip.vision.preproc_image_size", side * int(MOST_TILES**0.5)
     return source.file.int(key, low=1, high=most) if key in source.file.metadata else 0
 
 
 def _summary(source: TowerFile, position: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """What a row without pixels gets: its embedding and position, less the bias that every row gets."""
+    """The row that precedes the patches: its embedding and position, without the bias that every row gets."""
     bias = source.file.tensors.get("v.patch_embd.bias")
     source.tensors.take(SUMMARY, source.width)
     found: npt.NDArray[np.float32] = source.file.values(source.file.tensors[SUMMARY]).reshape(-1) + position
@@ -166,7 +166,7 @@ def _triple(file: GGUFFile, key: str) -> tuple[float, float, float]:
 
 
 def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
-    """The tower, and the width of the rows that it makes."""
+    """The tower, and the width of its rows."""
     tensors, width, pixels = source.tensors, source.width, 3 * source.patch**2
     patches = tuple(tensors.take(name, width, pixels) for name in source.patch_names)
     bias = tensors.find("v.patch_embd.bias", width)
@@ -186,7 +186,7 @@ def _tower(source: TowerFile, preparation: Preparation) -> tuple[Tower, int]:
 
 
 def _table(source: TowerFile, preparation: Preparation) -> npt.NDArray[np.float32] | None:
-    """Learned positions, for a square of patches."""
+    """The learned position table for a square of patches."""
     if POSITIONS not in source.tensors:
         return None
     if source.family.axes:

@@ -1,4 +1,4 @@
-"""Names of projector files: which files are projectors, and which of them suits a model best."""
+"""Names of projector files: recognises them, and ranks them for a model."""
 
 import re
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ FORMATS = "f16", "bf16", "q8_0", "f32"  # the first is preferred
 
 
 def is_projector(path: str) -> bool:
-    """True if a file has the name of a projector."""
+    """True if a file is named like a projector."""
     name = re.split(r"[/\\]", path)[-1].lower()
     return name.endswith(".gguf") and "mmproj" in name
 
 
 def ranked(names: Iterable[str], model: str) -> list[str]:
-    """Names of projectors, the most suitable one for the file name of a model first: they share most words."""
+    """Names of projectors, ordered by the number of words that they share with the model's file name."""
     own = _words(model)
 
     def rank(name: str) -> tuple[int, int, str]:
@@ -24,7 +24,7 @@ def ranked(names: Iterable[str], model: str) -> list[str]:
 
 
 def projector_in(files: Iterable[str], model: str) -> str | None:
-    """The projector of a model among the files of its repository: in the folder of the model, or else above it."""
+    """The projector of a model in its repository: in the model's folder, or in the nearest parent folder with one."""
     *folders, name = model.split("/")
     projectors = [file for file in files if is_projector(file)]
     for depth in range(len(folders), -1, -1):

@@ -1,4 +1,4 @@
-"""Sizes of images as a family prepares them. Arithmetic is in float32, so that sizes equal those of llama.cpp."""
+"""Sizes of prepared images by family. Arithmetic is in float32, so that sizes equal those of llama.cpp."""
 
 import math
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class Preparation:
 
     @property
     def step(self) -> int:
-        """Pixels of the side of a block."""
+        """The side of a block in pixels."""
         return self.patch * self.merge
 
     def target(self, image: Size) -> Size:
-        """The size of an image in one piece."""
+        """The size of an image that is not tiled."""
         if self.side:
             return Size(self.side, self.side)
         size = fitted(image, self.step, self.least, self.most)
@@ -53,9 +53,9 @@ class Preparation:
         return size
 
     def tiled(self, image: Size) -> Size:
-        """The size that tiles cut from an image; 0 x 0 if it has none.
+        """The size of all tiles of an image together; 0 x 0 if it has none.
 
-        Chooses the shape in which the image keeps most pixels; of equal ones the smallest, then the first.
+        Chooses the size that keeps most pixels of the image; among equals the smallest, then the first.
         """
         best, rank = Size(0, 0), (-1, 0)
         for shape in self.shapes if max(image) > self.side else ():
@@ -72,7 +72,7 @@ class Preparation:
 
     @property
     def most_patches(self) -> int:
-        """Maximum patches of an image. A long one can exceed the limit where its shorter side is one block."""
+        """The maximum patches of an image. A narrow image can exceed the limit if its shorter side is one block."""
         if self.side:
             return (self.side // self.patch) ** 2
         grown = (self.least * LONGEST) ** 0.5 / self.step  # blocks of the longer side of the longest small image
@@ -84,7 +84,7 @@ LONGEST = 1 << 14  # pixels of a side of an image, at most
 
 
 def fitted(image: Size, step: int, least: int, most: int) -> Size:
-    """A size in steps that has about the shape of an image, and from `least` to `most` pixels."""
+    """A size in multiples of a step, with about the aspect ratio of an image, and with `least` to `most` pixels."""
     size = [max(step, _rounded(F(length) / F(step)) * step) for length in image]
     area = F(image.height) * F(image.width)
     if size[0] * size[1] > most:
@@ -97,7 +97,7 @@ def fitted(image: Size, step: int, least: int, most: int) -> Size:
 
 
 def grids(side: int, fewest: int, most: int) -> tuple[Size, ...]:
-    """The sizes of all rectangles of `fewest` to `most` tiles, each side with at least `fewest` and at most `most`."""
+    """The sizes of all rectangles of `fewest` to `most` tiles."""
     return tuple(
         Size(columns * side, rows * side)
         for columns in range(fewest, most + 1)
@@ -106,13 +106,13 @@ def grids(side: int, fewest: int, most: int) -> tuple[Size, ...]:
 
 
 def should_tile(image: Size, how: Preparation) -> bool:
-    """True if an image, rounded to blocks, has more than twice the pixels that one piece may have."""
+    """True if an image, rounded to blocks, has more than twice the pixels of an untiled image."""
     width, height = (max(how.patch, round(length / how.step) * how.step) for length in image)
     return width * height > 2 * how.most
 
 
 def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
-    """Columns and rows of tiles in the shape closest to that of an image; of equal ones, the largest that it fills."""
+    """The columns and rows of tiles with the aspect ratio closest to an image's; of equals, the largest that it fills."""
     fewest, most = tiles
     shapes = [Size(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]
     best, least, area = Size(1, 1), F(np.inf), F(image.width * image.height)
@@ -125,7 +125,7 @@ def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
 
 
 def inside(image: Size, target: Size) -> Size:
-    """The largest size of the shape of an image within the target."""
+    """The largest size with the aspect ratio of an image that fits the target."""
     scale = min(F(target.width) / F(image.width), F(target.height) / F(image.height))
     return Size(*(min(math.ceil(F(length) * scale), most) for length, most in zip(image, target, strict=True)))
 

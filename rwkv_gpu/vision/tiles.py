@@ -1,4 +1,4 @@
-"""Ways to cut an image into tiles, which a tower reads one by one; by family.
+"""Ways to cut an image into tiles, which a tower encodes one by one; by family.
 
 Resampling is slow and runs on the caller's thread.
 """
@@ -19,7 +19,7 @@ MOST_TILES = 64  # of an image
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The images that a tower reads for one: tiles by row, and all of it."""
+    """The images that a tower encodes for one image: tiles by row, and the whole image."""
 
     whole: Pixels
     tiles: tuple[Pixels, ...] = ()  # none: the image is read as a whole
@@ -27,24 +27,24 @@ class Cut:
 
 
 def uncut(picture: Picture, how: Preparation) -> Cut:
-    """An image in one piece, with borders where its shape differs."""
+    """The image without tiles, with borders to fill the aspect ratio."""
     return Cut(bordered(picture.pixels, how.target(picture.size), how.resampling, how.border))
 
 
 def best_shape(picture: Picture, how: Preparation) -> Cut:
-    """InternVL: tiles in the shape that keeps most pixels; the whole image is stretched."""
+    """InternVL: tiles whose total size keeps most pixels; the whole image is stretched."""
     whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
     size = how.tiled(picture.size)
     return _squares(whole, bordered(picture.pixels, size, how.resampling), how.side) if size.width else Cut(whole)
 
 
 def any_shape(picture: Picture, how: Preparation) -> Cut:
-    """LLaVA: tiles where the file has shapes of these, else one piece."""
+    """LLaVA: tiles if the file lists sizes for them, otherwise the whole image only."""
     return best_shape(picture, how) if how.shapes else uncut(picture, how)
 
 
 def closest_shape(picture: Picture, how: Preparation) -> Cut:
-    """LFM2: tiles in the shape that is closest to that of the image, if it is large."""
+    """LFM2: for large images, tiles whose aspect ratio is closest to that of the image."""
     whole = stretched(picture.pixels, how.target(picture.size), how.resampling)
     if not should_tile(picture.size, how):
         return Cut(whole)
@@ -55,9 +55,9 @@ def closest_shape(picture: Picture, how: Preparation) -> Cut:
 
 
 def longest_side(picture: Picture, how: Preparation) -> Cut:
-    """Idefics 3, SmolVLM: the longer side has a given length, and both are then stretched to full tiles.
+    """Idefics 3 and SmolVLM: the longer side is scaled to a given length, then both are stretched to whole tiles.
 
-    Old files do not say the length. Sides are then rounded to tiles, with borders.
+    Old files do not state the length. For these, sides are rounded to tiles, with borders.
     """
     side, (width, height) = how.side, picture.size
     if not how.longest:

@@ -1,4 +1,4 @@
-"""A projector file while it is read: its sizes, and the tensors of the layers of its tower, by type of projector."""
+"""Reads a projector file: its sizes, and the tensors of its tower's layers, by type of projector."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,7 +23,7 @@ CACHE = "v.kv"  # of all layers: each is done with its keys before the next begi
 
 
 class TowerFile:
-    """A projector file while it is read."""
+    """A projector file that is being read."""
 
     def __init__(self, file: GGUFFile, family: Family) -> None:
         self.file, self.family = file, family
@@ -52,7 +52,7 @@ class TowerFile:
         return self.file.int(f"clip.vision.{key}", low=1, high=high)
 
     def _windows(self) -> tuple[int, int]:
-        """The side of a window in blocks, and the distance of layers that see all patches; 0 and 1 without windows."""
+        """The side of a window in blocks, and the period of layers with full attention; 0 and 1 without windows."""
         if not self.family.windows:
             return 0, 1
         pattern = self.file.int("clip.vision.n_wa_pattern", low=0, high=1 << 10)
@@ -64,7 +64,7 @@ class TowerFile:
         return self.merge**2
 
     def _as_matrices(self) -> None:
-        """Has the kernels of patches [D, 3, p, p] as matrices [D, 3 · p · p], whose numbers are in the same order."""
+        """Reads the patch kernels [D, 3, p, p] as matrices [D, 3 · p · p]; the order of numbers is the same."""
         tensors = dict(self.file.tensors)
         for name in self.patch_names:
             if name in tensors and len(tensors[name].shape) == 4:
@@ -76,7 +76,7 @@ class TowerFile:
 
     @property
     def patch_names(self) -> list[str]:
-        """Names of the matrices of patches."""
+        """Names of the matrices that embed patches."""
         return ["v.patch_embd.weight", "v.patch_embd.weight.1"][: self.family.frames]
 
     def norm(self, name: str, size: int = 0) -> AnyNorm:
@@ -90,7 +90,7 @@ class TowerFile:
         return self.norm(name) if f"{name}.weight" in self.tensors else None
 
     def mlp(self, first: str, second: str, width: int, out: int = 0, then: Activation = "gelu") -> Mlp:
-        """Two matrices that read `width` numbers; the second has as many rows as the file says, or `out`."""
+        """An MLP that reads `width` numbers. The file states the rows of its second matrix, or `out` does."""
         tensors = self.tensors
         inner = tensors.dimension(f"{first}.weight", 0)
         out = out or tensors.dimension(f"{second}.weight", 0)
@@ -178,7 +178,7 @@ class TowerFile:
         return FeedForward(self.norm(f"v.blk.{i}.ln2"), gates, self._activation(), branch, biases)
 
     def _activation(self) -> Activation:
-        """The activation of feed-forwards; "none" if it is the quick form of GELU, which is an op of its own."""
+        """The activation of feed-forwards; "none" for the fast approximation of GELU, which is a separate op."""
         for key, activation in (("clip.use_gelu", "gelu"), ("clip.use_silu", "silu")):
             if self.file.bool(key, default=False):
                 return activation  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""Vision towers: transformers over the patches of an image, and the projectors that make rows of a language model.
+"""Vision towers: transformers over the patches of an image, and projectors to rows of a language model.
 
-A tower is a model of the vocabulary, so numpy and GPUs run the same function. A step brings the patches, their learned
-positions and their angles as rows. Patches come in blocks, so that those which a projector merges are consecutive.
+A tower is written in the ops vocabulary, so numpy and GPUs run the same function. A step brings patches, learned
+positions and angles as rows. The patches that a projector merges form a block and are consecutive.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ def deepstack(number: int) -> str:
 
 @dataclass(frozen=True)
 class PatchAttention:
-    """Attention over all patches, or over those of a window."""
+    """Parameters of attention over all patches, or over those of a window."""
 
     norm: AnyNorm
     qkv: tuple[Weight, ...]
@@ -80,7 +80,7 @@ class Projector(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Numbers of a row that it makes."""
+        """The width of its rows."""
 
     @abstractmethod
     def project(self, g: Ops[Tensor], x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Tower:
 
     @property
     def vocabulary(self) -> int:
-        """Patches have no ids."""
+        """0, since patches have no ids."""
         return 1
 
     @property
@@ -147,7 +147,7 @@ class Tower:
 
 
 def patch_attention(g: Ops[Tensor], p: PatchAttention, x: Tensor, scale: Weight | None = None) -> Tensor:
-    """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x), over the patches that each sees"""
+    """x + scale · output(attention(W_q h, W_k h, W_v h)), h = norm(x); each patch attends to all, or to its window"""
     q, k, v = g.linears([x, x, x], p.qkv, bias=p.biases, norm=p.norm)
     heads, norms = p.how.heads, p.norms
     if norms is not None:
@@ -173,7 +173,7 @@ def mlp(g: Ops[Tensor], p: Mlp, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PooledProjector(Projector):
-    """Gemma 3: the mean of a block, normed, and one matrix."""
+    """Gemma 3: the mean of a block is normed and multiplied by one matrix."""
 
     count: int  # patches of a block
     norm: Rms
@@ -190,7 +190,7 @@ class PooledProjector(Projector):
 
 @dataclass(frozen=True)
 class JoinedProjector(Projector):
-    """Qwen and InternVL: the patches of a block side by side, perhaps normed, and an MLP."""
+    """Qwen and InternVL: the patches of a block are concatenated and optionally normed; an MLP follows."""
 
     count: int
     mlp: Mlp
@@ -206,7 +206,7 @@ class JoinedProjector(Projector):
 
 @dataclass(frozen=True)
 class MergedProjector(Projector):
-    """Pixtral and Mistral 3: each patch is normed, a matrix merges blocks, and an MLP follows."""
+    """Pixtral and Mistral 3: each patch is normed, one matrix merges the patches of a block, and an MLP follows."""
 
     count: int
     mlp: Mlp
@@ -224,7 +224,7 @@ class MergedProjector(Projector):
 
 @dataclass(frozen=True)
 class LinearProjector(Projector):
-    """Idefics 3: the patches of a block side by side, and one matrix."""
+    """Idefics 3: the patches of a block are concatenated and multiplied by one matrix."""
 
     count: int
     matrix: Weight  # [D, K · count]
@@ -239,7 +239,9 @@ class LinearProjector(Projector):
 
 @dataclass(frozen=True)
 class ScaledProjector(Projector):
-    """Gemma 4: the mean of a block times the root of its width, perhaps shifted and scaled, normed, and one matrix."""
+    """Gemma 4: the mean of a block times the root of its width, optionally shifted and scaled, is normed and
+    projected.
+    """
 
     count: int
     shift: Weight | None

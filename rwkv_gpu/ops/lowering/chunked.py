@@ -27,7 +27,7 @@ def chunked(
 ) -> None:
     """Emits three dispatches: all chunks in parallel, states from chunk to chunk, norms and gates row by row.
 
-    `inputs` says where r, w, k, v, a and b come from, `output` what becomes of S r; nothing where there is none.
+    `inputs` states where r, w, k, v, a and b come from, and `output` how S r is processed, if at all.
     """
     form, tokens = shape.form, shape.tokens
     heads, keys, values = form.heads, form.keys, form.values

@@ -133,7 +133,7 @@ def spread(to: Lowering, node: Node, op: Spread) -> None:
 
 
 def _column_of(columns: Columns) -> npt.NDArray[np.uint32]:
-    """The column in the small vocabulary of each in the large one, or a number behind all."""
+    """For each column of the large vocabulary, its column in the small one, or a number beyond all if it has none."""
     column = np.full(columns.count, len(columns.ids), np.uint32)
     column[columns.ids] = np.arange(len(columns.ids))
     return column

@@ -25,7 +25,7 @@ def keep_rows(to: Lowering, node: Node, op: KeepRows) -> None:
 
 
 def shift_rows(to: Lowering, node: Node, op: ShiftRows) -> None:
-    """If every row is a segment, rows of one sequence find each other in their slot, so they are kept first."""
+    """Emits the shift. If each row is a separate segment, rows are stored first: later rows read them from their slot."""
     if to.shape.row_each:
         _keep(to, node, op.rows, op.x)
         _before(to, node, op.rows, op.y, None)

@@ -60,7 +60,7 @@ class Adapted:
 
 @dataclass(frozen=True)
 class AdapterUp(Op):
-    """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already
+    """y_i = scale · then_i(x_i + B_i low_i) + add; if then_i is none, x_i is scaled already
 
     With `pairs`, y = then(g) · u, where gate g and up u alternate in the sum.
     """

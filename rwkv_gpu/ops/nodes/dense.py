@@ -124,7 +124,7 @@ class Spread(Op):
 
 @dataclass(frozen=True)
 class Turn(Op):
-    """y[t, h]: the first pairs of a head rotated by angles of row t"""
+    """y[t, h]: the first pairs of a head, rotated by the angles of row t"""
 
     x: Value
     angles: Value  # [T, parts · R]: cosines, then sines, of each part

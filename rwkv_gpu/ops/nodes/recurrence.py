@@ -49,7 +49,7 @@ class Lerp(Op):
 
     @property
     def rank(self) -> int:
-        """The rank R of U; 0 if there is no U."""
+        """The rank R of U; 0 without U."""
         return 0 if self.low is None else self.low.shape[1] // len(self.ys)
 
     @property

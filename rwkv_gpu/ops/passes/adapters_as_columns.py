@@ -56,9 +56,9 @@ Products = dict[Node, Gemm]
 
 
 def _in_batches(graph: Graph, node: Node, op: AdapterDown, products: Products) -> bool:
-    """A x of those products that read x in one unit, which they norm if A x would be of a normed x.
+    """Splits A x: the part for products that read x in one unit, which they norm if A x needs a normed x.
 
-    The others keep a node of their own, which waits for nothing of this one.
+    The other products keep a separate node, which does not wait for this one.
     """
     units = {reader: unit for reader, gemm in products.items() if (unit := _unit(gemm, normed=op.norm is not None))}
     if len(set(units.values())) != 1:

@@ -50,9 +50,8 @@ class Affinity(Generic[Name]):
 def beginnings_of(session: str, body: Mapping[str, Any], owner: bytes = b"") -> list[Beginning]:
     """Digests of the prefixes of a request, longest last. A session named by the client is its only prefix.
 
-    Requests of other keys (`owner`), or with another cache salt, have others.
-
-    A conversation has one for each message from the first question on; the system message alone is shared by many.
+    They depend on the API key (`owner`) and the cache salt. A conversation has one for each message from the first
+    question on; the system message alone is shared by many conversations.
     """
     if session:
         return [digest(b"", session.encode())]

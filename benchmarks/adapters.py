@@ -3,7 +3,7 @@
     python -m benchmarks.adapters llama-8b-q4_k_m --device 0 --adapters 4 --rank 16 --batch 16
 
 Factors are random and small. `attention` adapts q, k, v and the output, `all` every matrix that can be adapted. All
-run in turns, each with a model of its own on the device.
+variants are measured in turns, each with a separate model on the device.
 """
 
 import re

@@ -2,7 +2,7 @@
 
     VK_DRIVER_FILES=/usr/lib/chromium/vk_swiftshader_icd.json python -m benchmarks.browser [MODEL.gguf] [--tokens N]
 
-Prints tokens per second of decode, and what encoding one dispatch costs JavaScript.
+Prints tokens per second of decode, and the time that JavaScript takes to encode one dispatch.
 """
 
 import json

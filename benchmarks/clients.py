@@ -1,8 +1,8 @@
 """Clients of a server or of the library: streams that begin at once, or a steady load.
 
-    python -m benchmarks.clients PORT --streams 64 --tokens 128     prints what they saw as JSON
+    python -m benchmarks.clients PORT --streams 64 --tokens 128     prints measured times as JSON
 
-`benchmarks.serving` runs them in a process of their own, so that their work is not the server's.
+`benchmarks.serving` runs them in a separate process, so that their work does not slow the server.
 """
 
 import asyncio

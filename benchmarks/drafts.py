@@ -4,12 +4,14 @@
     python -m benchmarks.drafts qwen3.5-9b-mtp --heads --right 0.9,0.8,0.6
     python -m benchmarks.drafts MODEL.gguf --peer CUDA=python3:cuda --lookup --text FILE --draft SMALL.gguf
 
-A trained model answers a text. What a synthetic one answers means nothing: with `--right` drafts are its own answer
-with mistakes put in, so that acceptance is synthetic. A draft model then takes its steps all the same, and known tokens
-stand in for its own. Our drafts are as long as they pay. Those of llama.cpp have a fixed length: the table has the best
-of `--lengths`. `accepted` is the share of the drafted tokens that were right, which is lower than `--right`: those
-behind a wrong one are drafted, too. The first answer of each is not counted: kernels are made, and the rule learns.
-Rates are of whole answers from their first token on.
+A trained model answers the text of a file. The answers of a synthetic model are meaningless: with `--right`, its drafts
+are its own answer with random mistakes, so that the acceptance rate is synthetic. A draft model then runs its steps as
+usual, but known tokens replace its own.
+
+Our engine chooses the length of drafts. llama.cpp uses a fixed length; the table has the best of `--lengths`.
+`accepted` is the share of drafted tokens that were right. It is lower than `--right`, because tokens after a wrong one
+count as drafted, too. The first answer of each side is not counted, since it compiles kernels and measures step times.
+Rates are those of whole answers, from their first token on.
 """
 
 import statistics

@@ -2,8 +2,8 @@
 
     python -m benchmarks.host [rwkv7-2.9b-q4_k_m ...] [--device NAME] [--batches 1,16] [--rounds 3]
 
-Times are `time.thread_time`, which leaves sleep out; a driver that spins while it waits shows under `wait`. The figure
-of a part leaves out the parts within it.
+Times are `time.thread_time`, which excludes sleep. The time of a driver that spins while it waits counts as `wait`. The
+time of a part excludes the parts inside it.
 """
 
 import contextlib

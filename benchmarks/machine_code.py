@@ -3,10 +3,10 @@
     python -m benchmarks.machine_code FOLDER [--synthetic rwkv7-2.9b-q4_k_m] [--layers 4] [--rows 1] [--prompt]
         [--matrix-units]
 
-Each kernel is compiled by a process of its own with an empty shader cache, whose last program it then is. FOLDER gets,
-by kernel, NN.wgsl, NN.sass (the instructions) and NN.waits: in which order memory is asked for, and which instruction
-is the first to wait for it. Wants the package zstandard and, on the path, `nvdisasm`: it comes with CUDA, and as the
-package nvidia-cuda-nvdisasm.
+Each kernel is compiled by a separate process with an empty shader cache, so that its program is the last one in that
+cache. For each kernel, FOLDER gets NN.wgsl, NN.sass (the instructions) and NN.waits (the order of memory loads, and the
+first instruction that waits for each). Requires the package zstandard, and `nvdisasm` on the path. CUDA contains it,
+and so does the package nvidia-cuda-nvdisasm.
 """
 
 import os

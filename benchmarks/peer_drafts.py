@@ -1,9 +1,12 @@
-"""llama.cpp with drafts: greedy answers by its C API, as its own speculative example makes them.
+"""Measures llama.cpp with drafts: greedy answers by its C API, in the way of its speculative example.
 
-Run by `benchmarks.drafts` in any Python that has llama_cpp; imports nothing of ours. A draft is of a fixed length. One
-batch verifies it, rows are sampled until one differs, and what was wrong is removed from the memory. A recurrent memory
-that cannot be cut is copied before, put back, and reads the right tokens again with the next draft. Reads questions as
-JSON lines, answers each with its tokens, its seconds after the first of them, and how many were drafted and right.
+`benchmarks.drafts` runs this in any Python that has llama_cpp, so it imports nothing from this project. Drafts have a
+fixed length. One batch verifies a draft; rows are sampled until one differs, and wrong tokens are removed from the
+memory. A recurrent memory that cannot be cut is copied before and restored; the right tokens are then read again with
+the next draft.
+
+Reads questions as JSON lines. Answers each with its tokens, the seconds after its first token, and the numbers of
+drafted and right tokens.
 """
 
 import argparse

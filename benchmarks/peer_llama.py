@@ -1,9 +1,9 @@
 """Runs the same workloads in llama.cpp: reads them as JSON lines, answers each with its seconds.
 
-Run by `benchmarks.peers` in any Python that has llama_cpp; imports nothing of ours. Steps are those of llama-bench: a
-prompt in pieces of `chunk` tokens with the logits of the last one, or a token at a time for each sequence, waiting for
-each step. An encoder embeds texts, as many in a step as are `together`; llama.cpp pools them. Batches are laid out
-before the clock starts: what is timed is llama.cpp's alone.
+`benchmarks.peers` runs this in any Python that has llama_cpp, so it imports nothing from this project. Steps are those
+of llama-bench: a prompt in pieces of `chunk` tokens with the logits of the last one, or one token at a time for each
+sequence, waiting for each step. An encoder embeds `together` texts per step; llama.cpp pools them. Batches are prepared
+before the clock starts, so only llama.cpp is timed.
 """
 
 import argparse

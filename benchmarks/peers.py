@@ -5,12 +5,13 @@
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 --lora none --lora attention --lora all
     python -m benchmarks.peers bge-m3-f16 --peer python3 -t pp512 -t pp32x1,16
 
-A peer is a Python that can import llama_cpp, where need be with a folder that `benchmarks/build_peer.sh` made. A
-synthetic NAME in place of a file is written to a temporary one first. Rows are printed as they are measured; a peer
-that ends, or that takes too long, is left out of those that follow. With several `--lora` or `--kv` each has a row, and
-all are measured in turns. llama.cpp applies adapters to whole batches, so all sequences have the same one.
+A peer is a Python that can import llama_cpp, if necessary from a folder that `benchmarks/build_peer.sh` made. A
+synthetic model is first written to a temporary file. Rows are printed as they are measured. A peer that ends, or takes
+too long, is left out of later rows. With several `--lora` or `--kv`, each has a row, and all are measured in turns.
+llama.cpp applies adapters to whole batches, so all sequences have the same one.
 
-An encoder embeds: pp32x16 is 16 texts of 32 tokens, as many in a step as fit the chunk, pooled by both.
+An encoder embeds texts: pp32x16 is 16 texts of 32 tokens. A step has as many texts as fit the chunk, and both sides
+pool them.
 """
 
 import itertools
@@ -62,11 +63,12 @@ def asked(model: Model, given: Sequence[Test], chunks: list[int] | None) -> list
 
 
 def measure(sides: list[Ours | Peer], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
-    """Returns the tokens per second of each side, measured in turns. A peer whose process ends is removed from `sides`.
+    """Returns the tokens per second of each side, measured in turns. A peer whose process ends is removed from
+    `sides`.
 
-    First each compiles its kernels, in a pass that is not counted, and then all work for `settle` seconds more, because
-    clocks drop while only a compiler runs. Each side is warm when its pass begins: a device loses some milliseconds
-    when it switches processes, which matters more the faster it is.
+    First, each side compiles its kernels in a pass that is not counted. Then all sides run for `settle` seconds,
+    because clocks drop while only a compiler runs. Each side runs a short warm-up before its timed pass: a device
+    loses some milliseconds when it switches processes, which affects a fast side more.
     """
     lap(sides, work, prepare=True)
     spent = 0.0

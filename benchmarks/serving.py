@@ -5,11 +5,12 @@
 
 MODEL is a file, or the name of a synthetic model such as rwkv7-2.9b. The same loaded model answers in turns through the
 library (asyncio, in this process) and over HTTP (clients in another process). With `--peer`, our server and
-llama-server answer in turns, each started as its users start it, with as many sequences as streams. Debian has
+llama-server answer in turns. Each is started by its usual command, with as many sequences as streams. Debian has
 llama-server in the package llama.cpp (`debian_packages.sh FOLDER llama.cpp` unpacks it).
 
-All streams begin at once, unless `--steady SECONDS` has each ask again soon after its answer ends, for that time. Then
-answers have lengths from 1 token to twice `--tokens`, and requests arrive spread; the first of a stream is not timed.
+All streams begin at once. With `--steady SECONDS`, each stream sends its next request soon after an answer ends, until
+that time has passed. Answers then have lengths from 1 token to twice `--tokens`, and the first answer of a stream is
+not timed.
 """
 
 import asyncio

@@ -74,7 +74,7 @@ def table_of(ctx: click.Context, texts: Mapping[str, Any]) -> Preset:
 
 
 def preset_of(given: Mapping[str, Any]) -> Preset:
-    """Options as a preset."""
+    """Converts options to a preset."""
     rest = {**given}
     limit = rest.pop("reasoning_budget", None)
     thoughts = Thoughts(

@@ -12,7 +12,7 @@ MOST_BYTES = 64 << 20
 
 
 def message_part(name: str, text: str) -> str:
-    """A file as a part of a message: its name, then its text as a block of code that nothing in it can end."""
+    """A file as a part of a message: its name, then its text in a code block whose fence does not occur in the text."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -19,7 +19,7 @@ PATIENCE = 0.4  # seconds before a bar is shown; shorter work needs none
 class Bar:
     """A bar that appears after some time, and is erased at the end. Thread-safe; leaving a `with` closes it.
 
-    With `prints`, the work prints results meanwhile: on a terminal they show its progress, and no bar overdraws them.
+    With `prints`, the work prints results, which show its progress on a terminal; the bar then stays away.
     """
 
     def __init__(self, screen: Screen, label: str, *columns: ProgressColumn, prints: bool = False) -> None:

@@ -74,7 +74,7 @@ class Output:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: str, ids: Sequence[str]) -> Iterator["Output"]:
-        """Opens a pipe, standard output, or a file, which is locked: another batch would write to the same lines.
+        """Opens a pipe, standard output, or a file. A file is locked, so that no other batch writes to it.
 
         Results of `ids` with an error are removed: these lines are tried again.
         """

@@ -1,4 +1,4 @@
-"""The model of a chat, and how another one takes its place."""
+"""The model of a chat, and its replacement by another one."""
 
 import os
 import signal
@@ -64,10 +64,10 @@ class ChatModel:
         self.llm.close()
 
     def change(self, name: str, agree: Agree, *, own_template: bool) -> bool:
-        """Replaces the model by the one with this name; False if it is the same one. It may need its `own_template`.
+        """Replaces the model by the one with this name; False if it is the same one.
 
-        The old model is freed first, as both may not fit into memory. If the new one cannot be loaded, or the user
-        presses Ctrl-C, the old one is loaded again.
+        With `own_template`, refuses a model without a chat template. The old model is freed first, as both may not fit
+        into memory. If the new one cannot be loaded, or the user presses Ctrl-C, the old one is loaded again.
         """
         path = ModelName.path(name, agree)
         assert path is not None
@@ -124,7 +124,7 @@ def with_model(chat: Chat, model: ChatModel, before: Settings, system: str | Non
 
 
 def _check(path: Path, *, own_template: bool) -> None:
-    """Refuses a file that is no model for chats, before the model in use is freed."""
+    """Refuses a file that is not a chat model, before the model in use is freed."""
     if not path.is_file():
         raise BadInput(f"{path}: No such file")
     preset = read_preset(path) if is_preset(path) else None

@@ -1,4 +1,4 @@
-"""`/create` in the chat: its model, system prompt, settings and template under a name of their own."""
+"""`/create` in the chat: saves its model, system prompt, settings and template under a new name."""
 
 from pathlib import Path
 

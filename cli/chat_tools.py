@@ -1,4 +1,4 @@
-"""The tools of a chat: each call of a model is shown, and runs if the user agrees."""
+"""The tools of a chat: each call by the model is shown, and runs if the user agrees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class ChatTools:
         return [tool.as_dict() for tool in self._servers.tools]
 
     def greet(self) -> None:
-        """Says which servers are there, and what is wrong with the others."""
+        """Reports the connected servers, and the errors of the others."""
         count: dict[str, int] = {}
         for tool in self._servers.tools:
             count[tool.server] = count.get(tool.server, 0) + 1

@@ -1,4 +1,4 @@
-"""Models that are no GGUF files: converted once, into the cache."""
+"""Converts checkpoints that are not GGUF files, once, into the cache."""
 
 import hashlib
 import math
@@ -55,7 +55,7 @@ def _turn(target: Path, name: str) -> WriterLock:
 
 
 def _version(source: Path) -> str:
-    """Changes when a file of the checkpoint is replaced, weights or others."""
+    """A value that changes when any file of the checkpoint is replaced."""
     others = [path for pattern in OTHERS for path in source.glob(pattern)] if source.is_dir() else [source]
     files = sorted({*others, *(tensor.path for tensor in open_checkpoint(source).tensors.values())})
     stats = [(str(path.resolve()), os.stat(path)) for path in files if path.is_file()]

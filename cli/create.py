@@ -43,7 +43,7 @@ def command(name: str, path: str) -> None:
 
 
 def base_preset(name: str) -> Preset:
-    """The preset with a name, or that of a model alone."""
+    """The preset with a name; for a plain model, a preset with the model only."""
     path = ModelName.path(name)
     if path is None or not Path(path).exists():
         raise BadInput(f"{name}: No such file")
@@ -58,5 +58,5 @@ def _adapter(text: str, folder: Path) -> tuple[str, float]:
 
 
 def _near(name: str, folder: Path) -> str:
-    """A path as seen from the Modelfile's folder; other names stay."""
+    """A path relative to the Modelfile's folder; other names are unchanged."""
     return str(folder / name) if (folder / name).exists() else name

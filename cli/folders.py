@@ -25,7 +25,7 @@ def chosen(option: str) -> Any:
 
 
 def agreed(question: str, without_terminal: str, *, default: bool = True) -> bool:
-    """The answer to a question: yes with --yes. BadInput, with this text, if there is no terminal to ask on."""
+    """Asks the user a question; always True with --yes. Raises BadInput with this text if there is no terminal."""
     if chosen(YES):
         return True
     if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):

@@ -118,7 +118,7 @@ def needs_on(file: GGUFFile, choices: Sequence[Choice]) -> Need:
 
 
 def _verdict(line: str) -> str:
-    """The first line of `fit`, after a label that says what it is about."""
+    """The first line of `fit`, after a label that names its subject."""
     return line.removeprefix("yes: ").replace("no: ", "does not fit: ", 1)
 
 
@@ -153,7 +153,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
 
 
 def projector_facts(file: GGUFFile) -> dict[str, Any]:
-    """The facts of a projector file, or which projector lies next to a model."""
+    """The facts of a projector file, or the name of a projector next to a model."""
     try:
         if file.str("general.architecture") == ARCHITECTURE:
             vision = vision_of(file)

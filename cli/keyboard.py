@@ -37,7 +37,7 @@ class Source(Protocol):
         """Returns the next message; `default` is offered for editing."""
 
     def choose(self, question: str) -> str:
-        """Returns the answer to a question of the program, in lower case; it is no message."""
+        """Returns the user's answer to a question of the program, in lower case. It does not count as a message."""
 
     def discard(self) -> None:
         """Drops all input since the last message. Any thread may call it."""

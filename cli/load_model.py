@@ -22,10 +22,11 @@ WARM = 32  # tokens of a prompt whose kernels also serve longer ones
 def load_model(
     model: str, screen: Screen, *, warm: bool = False, on_progress: Callable[[], None] = lambda: None, **loading: Any
 ) -> "rwkv_gpu.LLM":
-    """Loads the model with the given options. With `warm`, a GPU compiles shaders now instead of at the first question.
+    """Loads the model with the given options.
 
-    So the first answer comes without delay, and its displayed speed does not include compilation. `on_progress` is
-    called again and again; what it raises ends the loading.
+    With `warm`, a GPU compiles shaders now instead of at the first question. So the first answer starts without delay,
+    and its displayed speed does not include compilation. `on_progress` is called repeatedly; an exception in it ends
+    the loading.
     """
     with loading_bar(screen) as bar:
 

@@ -39,7 +39,7 @@ def open_standard_files() -> None:
 def write_any_text(environment: Mapping[str, str], windows: bool) -> None:
     """Makes files and pipes accept all characters; code pages such as cp1252 would raise for most.
 
-    Input is UTF-8 everywhere, so output to a file or pipe on Windows is, too. An encoding set in the environment stays;
+    Output to a file or pipe is UTF-8 also on Windows, like all input. An encoding set in the environment is kept;
     characters that it lacks become question marks.
     """
     for stream in (sys.stdout, sys.stderr):

@@ -37,7 +37,7 @@ class FileName(click.ParamType[str]):
 
 
 class ModelName(FileName):
-    """The path of a model, its short name, that of a preset, of one that was pulled or is on the hub, or `builtin`."""
+    """The path of a model, a short name, the name of a preset, a pulled model or one on the hub, or `builtin`."""
 
     name = "model"
 
@@ -47,7 +47,7 @@ class ModelName(FileName):
 
     @staticmethod
     def file(name: str | None) -> str | None:
-        """The GGUF file with that name: of a preset, that of its model."""
+        """The GGUF file with that name; for a preset, the file of its model."""
         path = ModelName.path(name)
         return ModelName.path(read_preset(path).base) if path is not None and is_preset(path) else path
 
@@ -106,12 +106,12 @@ def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
 
 
 def _remembered(name: str, *flags: str, **more: Any) -> Callable[[Command], Command]:
-    """An option that commands do not get: `chosen` reads it."""
+    """Defines an option that is not passed to commands: `chosen` reads it."""
     return click.option(*flags, name, expose_value=False, callback=remember, **more)
 
 
 def remember(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Has `chosen` know the value of an option."""
+    """Stores the value of an option for `chosen`."""
     ctx.meta[f"rwkv_gpu.{option.name}"] = value
     return value
 
@@ -132,7 +132,7 @@ def naming_options(function: Command) -> Command:
 
 
 def could_be_model(argument: str) -> bool:
-    """True if an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file. Words do not."""
+    """True if an argument has the form of a model's name: llama3.2, qwen3:4b, owner/name, ./file."""
     if looks_like_model(argument) or is_short(argument) or NAME_FORM.fullmatch(argument):
         return True
     return argument.lower().endswith(OTHER_FILES) or hub().names.resembles(argument)

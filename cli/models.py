@@ -44,7 +44,7 @@ class Place:
         return self.free is None or self.needed(entry) <= self.free
 
     def tokens_per_second(self, entry: Entry) -> float | None:
-        """The limit that reading the weights sets; None for encoders, which read them once for a text."""
+        """The maximum speed if every token reads all weights; None for encoders, which read them once per text."""
         if entry.kind != "chat":
             return None
         read = (entry.active or entry.parameters) * FLOAT32 if self.numpy else entry.read_bytes
@@ -181,7 +181,7 @@ def recommended(entries: Sequence[Entry], place: Place) -> Iterator[str]:
 
 
 def details(entry: Entry, place: Place) -> Iterator[tuple[str, str]]:
-    """All about one model, as labels and values."""
+    """The properties of one model, as labels and values."""
     fits = "yes" if place.fits(entry) else "no"
     yield "name", entry.name
     yield "file", entry.hub_name

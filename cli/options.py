@@ -262,9 +262,9 @@ def model_arguments(
     """Adds [MODEL.gguf] and following arguments; the function gets `model`, and `arguments` if there are others.
 
     The model is the first argument or given by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
-    [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the arguments
-    are a question, and a first one in the form of a model's name is a model: an unknown name is an error. With `file`,
-    the model is a GGUF file, also where a preset names it.
+    [TEXT]... is any number. If the option `instead` is given, no argument follows the model. With `asks`, the
+    arguments are a question. A first argument in the form of a model's name is a model, and an unknown name is an
+    error. With `file`, the model is a GGUF file, also if a preset names it.
     """
 
     def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:

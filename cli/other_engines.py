@@ -1,4 +1,4 @@
-"""Options of other engines on our command line: they work, are not needed, or the error names the option to use."""
+"""Options of other engines: translated to ours, ignored if not needed, or refused with the option to use."""
 
 import re
 import tomllib
@@ -91,7 +91,7 @@ def note(text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """A cell of the table as a sentence without an end."""
+    """Converts a table cell to a sentence without a full stop."""
     return text.replace("`", "").rstrip(".")
 
 
@@ -100,7 +100,7 @@ def _other(name: str) -> Other | None:
 
 
 def owners(name: str | None, root: click.Context) -> list[str]:
-    """Our commands that have this option."""
+    """The commands that have this option."""
     group = root.command
     if not isinstance(group, click.Group):
         return []

@@ -1,4 +1,4 @@
-"""`rwkv-gpu plan`: the dispatches of a step, why each is there, and what each fusion saves."""
+"""`rwkv-gpu plan`: shows the dispatches of a step, the reason for each, and what each fusion saves."""
 
 import json
 from collections.abc import Sequence

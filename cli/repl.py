@@ -35,7 +35,7 @@ def grace(number: int, *, saves: bool) -> float:
 
 
 def without_calls(event: Event, calling: Calling) -> Event:
-    """An event with the text that is certainly no call of a tool."""
+    """An event without text that may belong to a tool call."""
     return event if event.thinking else replace(event, text=text_of(calling.feed(event.text)))
 
 
@@ -151,7 +151,7 @@ class Repl:
                 self.signals.on_signal = self.signals.leave
 
     def _run_tools(self, done: Completion) -> None:
-        """Runs the calls of an answer, and lets the model go on with their results, until it calls nothing more."""
+        """Runs the calls of an answer, and continues with their results until an answer has no calls."""
         conversation = self.conversation
         for _ in range(MOST_ROUNDS):
             calls = conversation.chat.calls

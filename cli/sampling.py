@@ -100,7 +100,7 @@ def sampling_options(
 
 
 def short_first(name: str, others: tuple[str, ...]) -> list[str]:
-    """The names of an option in the order of the help: -n, --max-tokens, --n-predict"""
+    """Sorts the names of an option for the help: -n, --max-tokens, --n-predict"""
     flags = [f"--{name.replace('_', '-')}", *others]
     return sorted(flags, key=lambda flag: flag.startswith("--"))
 
@@ -140,13 +140,13 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
 
 
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the user set, out of the values of all options."""
+    """The settings that the user set, from the values of all options."""
     default = click.core.ParameterSource.DEFAULT
     return with_mirostat({name: settings[name] for name in settings if ctx.get_parameter_source(name) is not default})
 
 
 def with_mirostat(picked: dict[str, Any]) -> dict[str, Any]:
-    """The settings, with the target of mirostat in place of its switch."""
+    """Returns the settings, with mirostat's switch replaced by its target."""
     mirostat = picked.pop("mirostat", None)
     if mirostat == "0":
         picked["mirostat_tau"] = 0.0
@@ -192,7 +192,7 @@ def checked(name: str, value: Any) -> Any:
 
 
 def described(span: Span) -> str:
-    """Describes the range, without a practically unreachable end."""
+    """Describes a range; an end that no value reaches in practice is left out."""
     if span.high < 1 << 31:
         return str(replace(span, optional=False))
     return f"a whole number of at least {span.low:g}"

@@ -35,7 +35,7 @@ STYLES = {
 
 
 class Terminal(Console):
-    """A console that leaves a closed pipe to the command, which handles it like all others; rich would exit with 1."""
+    """A console that leaves the handling of a closed pipe to the command; rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -236,7 +236,7 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
 
 
 def by_path(models: tuple[str, ...], aliases: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files of models, for the processes of replicas, and aliases with the short names that they were called by."""
+    """The files of models, for the processes of replicas, and as aliases the short names given on the command line."""
     paths, more = [], list(aliases)
     for name in models:
         paths.append(name if name == BUILTIN else ModelName.path(name) or name)

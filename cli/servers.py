@@ -46,7 +46,7 @@ def servers_folder() -> Path:
 
 @contextlib.contextmanager
 def announced(url: str, port: int, models: tuple[str, ...], device: str) -> Iterator[None]:
-    """Lists this process among the servers inside the context. If the folder cannot be written, it is not listed."""
+    """Lists this process among the servers inside the context, if the folder can be written."""
     server = Server(url, port, models, device, os.getpid(), time.time(), platform.node())
     path = servers_folder() / f"{secrets.token_hex(8)}.json"
     with contextlib.ExitStack() as stack:
@@ -80,7 +80,7 @@ def is_running(server: Server, path: Path) -> bool:
 
 
 def chosen(name: str | None) -> tuple[Server, Path]:
-    """The server with a port or a model; the only one without a name. BadInput with those that run otherwise."""
+    """The server with a port or a model; without a name, the only one. Otherwise raises BadInput with all servers."""
     found = running()
     those = [one for one in found if name is None or one[0].called(name)]
     if len(those) == 1:

@@ -1,4 +1,4 @@
-"""The session file of a chat: locked while the chat is open, and never written over another program's changes."""
+"""The session file of a chat: locked while the chat is open. It never overwrites changes by another program."""
 
 import errno
 import os

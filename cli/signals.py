@@ -30,7 +30,7 @@ class Signals:
         return self
 
     def interrupt(self) -> None:
-        """Handles Ctrl-C that came as a key."""
+        """Handles Ctrl-C that was received as a key."""
         self.on_signal(signal.SIGINT)
 
     def leave(self, number: int) -> None:

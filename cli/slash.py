@@ -154,7 +154,7 @@ def show(conversation: Conversation, _: str) -> None:
 
 
 def change_model(conversation: Conversation, name: str) -> None:
-    """Goes on with another model, and says what it will read."""
+    """Continues with another model, and reports what it must read again."""
     if not name:
         raise BadInput("name a model: /model qwen3.5:4b; `rwkv-gpu models` and `rwkv-gpu list` have names")
     images = len(conversation.images) + conversation.chat.images
@@ -170,7 +170,7 @@ def change_model(conversation: Conversation, name: str) -> None:
 
 
 def create(conversation: Conversation, name: str) -> None:
-    """Saves what this chat adds to its model."""
+    """Saves the settings that this chat adds to its model as a preset."""
     if not name:
         raise BadInput("give a name: /create my-model")
     if conversation.model is None:

@@ -20,9 +20,9 @@ WORDS = re.compile(r"\S*\s*")  # including the space after them
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below headings, which may be missing. A side is the share of a column's padding before its text.
+    """Rows of cells below optional headings. A side is the share of a column's padding that precedes its text.
 
-    A note belongs to a row, and follows it on lines of its own. Words of up to `longest` cells are never split.
+    A note belongs to a row, and follows it on separate lines. Words of up to `longest` cells are never split.
     """
 
     heads: list[Cell]
@@ -36,7 +36,7 @@ class Table:
         cls, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), notes: Sequence[str] = (),
         longest: int = LONGEST,
     ) -> "Table":  # fmt: skip
-        """A table of plain texts, without columns that are empty in all rows; `right` names those at the right."""
+        """A table of plain texts, without columns that are empty in all rows; columns in `right` are right-aligned."""
         used = [i for i in range(len(heads)) if any(row[i] for row in rows)]
         cells = [[[(row[i], "")] for i in used] for row in rows]
         sides = [1.0 if heads[i] in right else 0.0 for i in used]
@@ -118,7 +118,7 @@ class Table:
 
 
 def _indented(cell: Cell, width: int, indent: str, *, first: str | None = None) -> Iterator[Piece]:
-    """The lines of a cell behind an indent; the first line has another one if given."""
+    """The lines of a cell, indented; the first line may have a different indent."""
     for at, line in enumerate(wrapped(cell, width - len(indent), split=False)):
         yield (first if first is not None and at == 0 else indent), ""
         yield from line
@@ -132,7 +132,7 @@ def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
 
 
 def fitted(columns: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Widths of columns that fit the room: narrow ones keep theirs, wide ones share the rest, all get the least.
+    """Column widths for the room: narrow columns keep their width, wide ones share the rest; each has its minimum.
 
     None if there is no room.
     """
@@ -183,7 +183,7 @@ def _row(
 
 
 def side_of(rule: str) -> float:
-    """The share of a column's padding before the text, by its cell in the rule: --- is 0, --: is 1, :-: is half."""
+    """The share of padding before the text, by the column's cell in the rule: --- is 0, --: is 1, :-: is half."""
     return 0.0 if not rule.endswith(":") else 0.5 if rule.startswith(":") else 1.0
 
 

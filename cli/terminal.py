@@ -1,7 +1,7 @@
-"""Keyboard input between two prompts: it is read and kept, and pastes are recognised.
+"""Reads keyboard input also between two prompts, and recognises pastes.
 
 Lines that arrive together are a paste, which is one message. Terminals mark pastes with brackets on request. Without
-them, lines that follow each other faster than typing are taken for a paste.
+them, lines that follow each other faster than typing count as a paste.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ class Bursts:
     def next(self, interrupt: Callable[[], None] | None = None) -> str:
         """Returns the next input, with missing brackets added. Empty if `drop` was called meanwhile.
 
-        With `interrupt`, a Ctrl-C in the input drops what was typed before it, and calls that function. What follows
-        it is kept, however soon it follows.
+        With `interrupt`, a Ctrl-C in the input drops the text typed before it, and calls that function. Later text is
+        kept, even if it follows at once.
         """
         data, drops = self._gathered()
         if interrupt is not None and INTERRUPT in data:
@@ -66,7 +66,7 @@ class Bursts:
                 data, drops = "", self._drops
 
     def _may_go_on(self, data: str) -> bool:
-        """True if more input would change the interpretation.
+        """True if more input could change how this input is read.
 
         Without brackets, the end of a multi-line paste is unknown.
         """
@@ -145,7 +145,7 @@ class Background:
 def quiet() -> Iterator[None]:
     """Disables echo and line mode, keeps Enter and Ctrl-C as keys, and requests paste brackets.
 
-    Ctrl-C as a signal would say nothing about its place among the other keys, and the terminal would drop some of them.
+    As a signal, Ctrl-C would have no position among the other keys, and the terminal would drop some of them.
     """
     import termios
 

@@ -19,7 +19,7 @@ MOST_SETTING = 64 << 20  # bytes of a template, a grammar or another file of set
 
 
 def input_text(text: str | None, path: str | None, name: str) -> str:
-    """The text of an argument, which errors call `name`, or of a file; without either, standard input."""
+    """The text of an argument or of a file; without either, of standard input. Errors call the argument `name`."""
     if text is not None and path is not None:
         raise BadInput(f"give the text by {name} or by --file, not both")
     return read_text(path or "-") if text is None else as_text(text.encode("utf-8", "surrogateescape"), name)
@@ -53,7 +53,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def growing(path: str, mode: str = "w") -> Iterator[IO[str]]:
-    """Opens a file that is written line by line, locked meanwhile; a pipe or a device is opened as it is."""
+    """Opens and locks a file for writing line by line. A pipe or a device is opened without a lock."""
     with ExitStack() as opened:
         try:
             if seekable(path):

@@ -116,7 +116,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
 
 
 def _table(tuned: Tuned) -> str:
-    """Each choice with its gain."""
+    """Prints each choice with its gain."""
     fresh = "" if tuned.kernels == fingerprint() else ", for kernels of another version"
     lines = [f"{tuned.adapter} ({tuned.backend}, {tuned.driver}), tuned by {', '.join(tuned.models)}{fresh}", ""]
     lines += ["| what | chosen | instead of | less time | tried | wrong |", "|---|---|---|--:|--:|---|"]

@@ -48,7 +48,7 @@ class Wrap:
         self.column = cell_len(last) + (0 if ended else self.column)
 
     def end_line(self) -> None:
-        """Ends the line, whatever its width."""
+        """Ends the line at its current width."""
         self._place()
         self._gap, self.hang, self.column = "", "", 0
         self._write("\n", "")
@@ -71,7 +71,7 @@ class Wrap:
         return cell_len("".join(text for text, _ in self._word))
 
     def _joins(self, text: str) -> bool:
-        """True if a character joins the one before it: an accent, a skin tone, a part of a family."""
+        """True if a character combines with the one before it: an accent, a skin tone, a part of a family emoji."""
         if not self._word:
             return False
         return cell_len(text) == 0 or "\U0001f3fb" <= text <= "\U0001f3ff" or self._word[-1][0].endswith(JOINER)

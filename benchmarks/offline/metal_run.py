@@ -1,12 +1,13 @@
-"""The doctor's trials on Metal's shaders, run by the CPU and compared with numpy.
+"""Runs the doctor's trials on Metal's shaders with the CPU, and compares the results with numpy.
 
     python -m benchmarks.offline.metal_run FOLDER [--op OP]... [--few]
 
-It finds races between lanes, accesses out of bounds, barriers that some lanes never come to, and dispatches that do not
-end. As many trials run as have every kernel with each of its parts. FOLDER keeps the programs, for the next time.
+It finds races between lanes, accesses out of bounds, barriers that some lanes never reach, and dispatches that do not
+end. It runs enough trials to cover every kernel with each of its parts. FOLDER keeps the compiled programs for later
+runs.
 
-A trial is recorded for a device with the capabilities of an Apple GPU. Each of its dispatches is a program
-(metal_cpp.py) that runs over the memory of this device, which lies in files.
+A trial is recorded for a device with the capabilities of an Apple GPU. Each of its dispatches becomes a program
+(metal_cpp.py), which reads and writes the device's memory in files.
 """
 
 import itertools
@@ -146,7 +147,7 @@ def covering(
 ) -> list[tuple[Trial, frozenset[str]]]:
     """Returns trials that run every kernel with each of its parts, or once if `few`, and the shaders of each trial.
 
-    Only the kernels matter that are among `kernels`.
+    Only kernels in `kernels` need to be covered.
     """
     named = []
     for trial in every:

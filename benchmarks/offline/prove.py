@@ -7,9 +7,9 @@
     python -m benchmarks.offline.prove amd FOLDER --python python-sid [--gpus navi31] [--sizes] [--matrix-units]
     python -m benchmarks.offline.prove intel FOLDER --python python-sid [--gpus dg2]
 
-FOLDER is what `benchmarks.offline.variants` wrote; `make offline-tools` fetches the compilers. The first four say what
-a compiler has against a shader. For AMD and Intel a table shows what the machine code takes. The command ends with 1
-if any shader is refused.
+FOLDER was written by `benchmarks.offline.variants`; `make offline-tools` downloads the compilers. The first four report
+the errors of a compiler. For AMD and Intel, a table shows the resources of the machine code. The exit code is 1 if any
+shader is refused.
 """
 
 import atexit
@@ -31,8 +31,7 @@ from .vendors import VENDORS, files_of, remarks, table
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler that takes a shader or complains: its families by default, its programs, and the check, made of
-    the library and the mode."""
+    """A compiler that checks a shader: its default families, its programs, and the check for a library and a mode."""
 
     families: tuple[str, ...]
     programs: tuple[str, ...]
@@ -79,7 +78,7 @@ COMPILERS = {
 def prove_by_mesa(
     name: str, folder: Path, selection: Selection, python: Path, gpus: list[str], kinds: list[str]
 ) -> None:
-    """Prints the table of a vendor, ends with 1 if any shader is refused; `kinds` are parts of the family's name."""
+    """Prints the table of a vendor; exits with 1 if any shader is refused. `kinds` are parts of the family's name."""
     vendor, every = VENDORS[name], files_of(folder, "-".join([name, *kinds]), selection)
     with_f16 = {file for file in every if "enable f16;" in file.read_text("utf-8")}
     columns = {}

@@ -2,9 +2,9 @@
 
     python benchmarks/offline/strix_halo.py FOLDER
 
-Copies libamdgpu_noop_drm_shim.so of a folder to libgfx1151_noop_drm_shim.so. There the entry of strix1 (gfx1150), of
-the same family, has the device and the revision of Strix Halo, by which Mesa tells the two apart. The rest of the
-entry, as the number of compute units, stays that of strix1: Mesa's compiler does not ask for it.
+Copies libamdgpu_noop_drm_shim.so in a folder to libgfx1151_noop_drm_shim.so. In the copy, the entry of strix1
+(gfx1150), of the same family, has the device and revision numbers of Strix Halo, by which Mesa distinguishes them.
+Other values, such as the number of compute units, are still those of strix1; Mesa's compiler does not use them.
 """
 
 import struct

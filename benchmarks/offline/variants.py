@@ -5,9 +5,9 @@ dispatches that are merged from two shaders.
 
     python -m benchmarks.offline.variants FOLDER [FAMILY]... [--sizes]
 
-FOLDER gets a folder for each family with NNNN.wgsl in it, whose first line names the kernel and its parts. The other
-programs of this package read that folder. With --sizes it gets FAMILY-sizes instead: the dispatches of the well-known
-models of `measure/shapes.py` in their true sizes, of which the models of the tests have few.
+For each family, FOLDER gets a folder with files NNNN.wgsl, whose first line names the kernel and its parts. The other
+programs of this package read that folder. With --sizes, it is FAMILY-sizes, with the dispatches of well-known models
+(`measure/shapes.py`) in their true sizes. The models of the tests have only a few of these sizes.
 """
 
 from collections.abc import Iterator

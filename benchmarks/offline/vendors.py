@@ -1,8 +1,8 @@
 """Compiles for AMD's and Intel's GPUs with Mesa, and reports the resources of each kernel.
 
-RADV compiles compute shaders for waves of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on
-GPUs that have such; kernels on matrix units have waves of 64 always. ANV chooses for each shader whether a thread has
-8, 16 or 32 lanes: that is the size of its subgroups.
+RADV compiles compute shaders for waves of 64 lanes. With RADV_PERFTEST=cswave32, it uses waves of 32 on GPUs that
+support them, except for kernels on matrix units. ANV chooses 8, 16 or 32 lanes per thread for each shader; that is the
+size of its subgroups.
 """
 
 import re

@@ -178,7 +178,7 @@ class DenseFile:
         return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
 
     def clamps(self, name: str, how: ClampedSwiglu) -> list[Glu]:
-        """The gated activation `how` of each layer, with limits from the file, for all layers or for each; 0 is none."""
+        """The gated activation `how` of each layer, with limits from the file; 0 is none."""
         limits = self.floats(f"{self.arch}.{name}", *LIMIT, default=0.0)
         return [replace(how, limit=limit) if limit else "silu" for limit in limits]
 

@@ -710,7 +710,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def by_group(self, routing: Routing[Tensor], size: int, scale: float) -> Routing[Tensor]:
-        """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may get one expert twice"""
+        """Maps groups of `size` experts to one expert each: e // size, scale · shares; a row may get an expert twice"""
 
     def expert_glu(
         self,
@@ -777,8 +777,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing, parts: int = 1) -> Tensor:
-        """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest is
-        unchanged.
+        """y[t, h]: pair i of the first R numbers of a head becomes (a cos - b sin, a sin + b cos); the rest stays.
 
         Row t of angles [T, parts · R] has the cosines of R / 2 pairs, then their sines, for each part; head h uses
         part h mod parts.

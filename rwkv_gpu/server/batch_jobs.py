@@ -1,4 +1,4 @@
-"""Runs batches: each line becomes a low-priority request. Batches are limited in size and visible to their owner only."""
+"""Runs batches: each line becomes a low-priority request. Batches are limited, and visible to their owner only."""
 
 import asyncio
 import time

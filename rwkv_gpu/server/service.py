@@ -184,8 +184,7 @@ class Service:
         return running
 
     def _wake_soon(self, llm: LLM, tokens: int) -> None:
-        """Wakes an engine: at once if its first step is full, otherwise after the requests that arrived together are
-        read.
+        """Wakes an engine: at once if its first step is full, otherwise after all requests that arrived together.
 
         If woken too early, an idle engine would start with the first request alone, and the others would wait for that
         step.

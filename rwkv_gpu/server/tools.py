@@ -1,4 +1,4 @@
-"""Tools of MCP servers for the chat page. The page asks the user to confirm each call; credentials stay on the server."""
+"""Tools of MCP servers for the chat page. The page asks the user to confirm each call; credentials stay here."""
 
 import asyncio
 from functools import partial

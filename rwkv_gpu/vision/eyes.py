@@ -47,7 +47,7 @@ class ModelEyes:
 
 
 def check_vision(vision: Vision, file: GGUFFile, model: Contents) -> PlaneRope | None:
-    """Refuses a projector of another language model. Returns the two-dimensional rotation, if its positions need one."""
+    """Refuses a projector of another language model. Returns the two-dimensional rotation if positions need one."""
     arch = file.str("general.architecture")
     width = file.int(f"{arch}.embedding_length", default=0)
     if width != vision.width:

@@ -112,7 +112,7 @@ def should_tile(image: Size, how: Preparation) -> bool:
 
 
 def closest_grid(image: Size, side: int, tiles: tuple[int, int]) -> Size:
-    """The columns and rows of tiles with the aspect ratio closest to an image's; of equals, the largest that it fills."""
+    """Columns and rows of tiles with the aspect ratio closest to an image's; of equals, the largest that it fills."""
     fewest, most = tiles
     shapes = [Size(w, h) for w in range(1, most + 1) for h in range(1, most + 1) if fewest <= w * h <= most]
     best, least, area = Size(1, 1), F(np.inf), F(image.width * image.height)

@@ -239,8 +239,9 @@ class LinearProjector(Projector):
 
 @dataclass(frozen=True)
 class ScaledProjector(Projector):
-    """Gemma 4: the mean of a block times the root of its width, optionally shifted and scaled, is normed and
-    projected.
+    """Gemma 4: the mean of a block, scaled by the root of its width, is normed and projected.
+
+    Some files shift and scale it before the norm, too.
     """
 
     count: int

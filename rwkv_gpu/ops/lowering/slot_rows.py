@@ -25,7 +25,7 @@ def keep_rows(to: Lowering, node: Node, op: KeepRows) -> None:
 
 
 def shift_rows(to: Lowering, node: Node, op: ShiftRows) -> None:
-    """Emits the shift. If each row is a separate segment, rows are stored first: later rows read them from their slot."""
+    """Emits the shift. If each row is a separate segment, rows are stored first, so that later rows read them."""
     if to.shape.row_each:
         _keep(to, node, op.rows, op.x)
         _before(to, node, op.rows, op.y, None)

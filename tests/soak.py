@@ -1,9 +1,9 @@
-"""A soak: thousands of requests of all kinds from many threads, many of them broken off. Then all is as at the start.
+"""A soak: thousands of requests of all kinds from many threads, many of them broken off. No resource may be lost.
 
-    python -m tests.soak [--requests 10000] [--threads 50] [--device cpu] [--model FILE] [--seed 0]
+python -m tests.soak [--requests 10000] [--threads 50] [--device cpu] [--model FILE] [--seed 0]
 
-Prints what was asked and how it ended, and ends with 1 where a page, a slot, a state, a file descriptor, a thread or
-memory is missing, or where a request ended in a way that its kind does not know.
+Prints the requests and how they ended. Exits with 1 if a page, a slot, a state, a file descriptor, a thread or memory
+is missing, or if a request ended in an unexpected way.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The model that ships with the package: what it says, greedily, and how fast it comes."""
+"""The model that ships with the package: its greedy answers, and their speed."""
 
 import re
 import time
@@ -27,7 +27,7 @@ TALKS = [
 
 
 def conversations() -> Iterator[list[tuple[str, str]]]:
-    """The conversations of QUESTIONS: questions, and expressions that right answers hold."""
+    """Returns the conversations of QUESTIONS: questions, and patterns that right answers match."""
     for part in QUESTIONS.read_text(encoding="utf-8").split("\n\n"):
         lines = [line.split(" => ") for line in part.splitlines() if line and not line.startswith("#")]
         if lines:

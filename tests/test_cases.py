@@ -1,4 +1,4 @@
-"""Which cases of a test run by default."""
+"""Tests of which cases run by default."""
 
 import inspect
 import itertools
@@ -11,7 +11,7 @@ from tests.conftest import HERE, LONG, MODES, pytest_itemcollected, repeated, sa
 
 
 class Case(SimpleNamespace):
-    """Of a test as pytest collects it."""
+    """A test case with the attributes that pytest gives it."""
 
     __hash__ = object.__hash__
 
@@ -20,7 +20,7 @@ class Case(SimpleNamespace):
 
 
 def cases(count: int, **values: int) -> list[Case]:
-    """One for each combination of so many values of each parameter, in every mode."""
+    """Returns a case for each combination of this many values of each parameter, in every mode."""
     every = itertools.product(MODES, *(range(n) for n in values.values()))
     return [
         Case(

@@ -1,4 +1,4 @@
-"""What the docs show is what the source says."""
+"""The documentation agrees with the source."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def test_every_file_that_a_page_names_exists(page):
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them of its headings."""
+    """Returns the anchors of a page, as GitHub derives them from headings."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -83,7 +83,7 @@ def test_every_shader_and_part_that_a_page_names_exists(page):
 
 
 def lines_of(path: Path, names: str) -> int:
-    """Lines of the functions, classes and constants of a module that a row of docs/reading.md names."""
+    """Returns the number of lines of the functions, classes and constants that a row of docs/reading.md names."""
     text = path.read_text(encoding="utf-8")
     if names == "all":
         return len(text.splitlines())

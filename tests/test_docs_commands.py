@@ -1,6 +1,6 @@
-"""Every command of README and the pages for users: all are understood, and those that need no GPU run as written.
+"""Every command in README and user pages is understood. Commands that need no GPU run as written.
 
-A local server plays the hub. Short names are those of its model.
+A local server replaces the hub, and short names stand for its model.
 """
 
 import re
@@ -26,7 +26,7 @@ RUN = {"models", "create", "run", "chat", "info", "fit", "pull", "quantize", "ba
 
 
 def commands() -> list[tuple[str, list[str], str]]:
-    """The page, arguments and standard input of each command in a block of code."""
+    """Returns the page, arguments and standard input of each command in a block of code."""
     found = []
     for page in (page for page in PAGES if page.name != "cli.md"):
         fenced = False
@@ -66,7 +66,7 @@ def hub():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the files that pages name."""
+    """Returns a folder with the files that pages name."""
     folder = tmp_path_factory.mktemp("user")
     for name in ("model.gguf", "model-f16.gguf"):
         shutil.copyfile(rwkv_gpu.builtin_model(), folder / name)

@@ -1,4 +1,4 @@
-"""Imports go one way: a module may use what lies below it, never what lies above."""
+"""Imports follow the layers: a module may import lower layers, never higher ones."""
 
 import ast
 import functools
@@ -50,7 +50,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 @functools.cache
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, absolute and dotted, wherever the import stands."""
+    """Returns every module that a file imports, absolute and dotted, including imports inside functions."""
     package = [*path.relative_to(ROOT).parent.parts]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -105,14 +105,14 @@ ASKED_LATE = {
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package and of the command line by its name."""
+    """Returns every module of the package and of the command line by its name."""
     places = {path: path.relative_to(ROOT) for path in MODULES}
     places |= {path: "rwkv_gpu" / path.relative_to(ROOT) for path in (ROOT / "cli").rglob("*.py")}
     return {".".join(place.with_suffix("").parts): path for path, place in places.items()}
 
 
 def neighbours(name: str, path: Path, every: Set[str]) -> set[str]:
-    """The modules that one imports, for its types and within its functions as well."""
+    """Returns the modules that one imports, including imports for types and inside functions."""
     package, found = name.split(".")[:-1], set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):

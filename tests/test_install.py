@@ -1,4 +1,4 @@
-"""How to install: the pages and messages say the same, and what packagers need is consistent."""
+"""Installation: pages and messages agree, and the data for packagers is consistent."""
 
 import re
 import shutil

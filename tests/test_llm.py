@@ -1,4 +1,4 @@
-"""A loaded model: right to llama.cpp's records, the same in any chunks, and clear about what it refuses."""
+"""A loaded model: results equal llama.cpp's records for any chunks, and refusals are clear."""
 
 import os
 
@@ -125,7 +125,7 @@ def test_a_load_that_is_refused_names_the_value(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch) -> list[Device]:
-    """Every device that a load opens."""
+    """Records every device that a load opens."""
     devices = []
 
     class Watched(Device):

@@ -96,7 +96,7 @@ def ids_of(count: int, seed: int) -> list[int]:
 
 
 def alone(runner: Runner, ids: list[int]) -> np.ndarray:
-    """The logits after the last token, by a slot that is used for nothing else."""
+    """Returns the logits after the last token, from a slot that has no other use."""
     return prefill(runner, ids, slot=3)[-1]
 
 
@@ -128,7 +128,7 @@ def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
 
 
 def test_keys_and_values_never_pass_through_the_host(adapter, monkeypatch):
-    """Written, shared or copied: what is read back or uploaded is never a buffer of pages."""
+    """When pages are written, shared or copied, no buffer of pages is read back or uploaded."""
     moved = []
     for name in ("read", "write", "upload"):
         real = getattr(Device, name)

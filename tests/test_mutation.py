@@ -1,4 +1,4 @@
-"""The changes of mutation testing: each is another program, and those that are listed as without effect exist."""
+"""Mutation testing: each change yields a different program, and all changes listed as without effect exist."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small models of every architecture that travel with the project: a bare clone is held against llama.cpp, too."""
+"""Small models of every architecture, included in the repository, are compared with llama.cpp's records."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def rms(x: np.ndarray) -> float:
 
 
 def test_there_is_a_record_of_every_architecture():
-    """Of some there are several: tiny-deepseek2-lite."""
+    """Some architectures have several records, such as tiny-deepseek2-lite."""
     found = set()
     for name in TINY:
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
@@ -109,7 +109,7 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
 
 @pytest.mark.parametrize(("name", "opening"), EMBEDDING_RUNS + EMBEDDING_IN_EVERY_MODE, indirect=["opening"])
 def test_embeddings_of_texts_equal_those_of_llama_cpp(opening, name, rounding):
-    """Pooled as the file says; ours have the length one."""
+    """Vectors are pooled as the file states, and normalised to length one."""
     record = np.load(OWN / f"{name}.npz")
     texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
     lengths = np.linalg.norm(record["exact_pooled"], axis=1, keepdims=True)
@@ -122,7 +122,7 @@ def test_embeddings_of_texts_equal_those_of_llama_cpp(opening, name, rounding):
 
 @pytest.mark.parametrize("name", RANKING)
 def test_ranks_of_texts_equal_those_of_llama_cpp(name):
-    """What the classifier says of the first label."""
+    """The score is the classifier's first label."""
     record = np.load(OWN / f"{name}.npz")
     texts = [record["tokens"][first:last].tolist() for first, last in record["texts"]]
     with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, device="cpu") as llm:
@@ -149,7 +149,7 @@ def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding, name):
 
 
 def equals_its_record(name: str, bound: float, **opening: Any) -> None:
-    """At once and token by token."""
+    """Compares the logits of a whole prompt, and of its tokens one by one, with the record."""
     record = np.load(OWN / f"{name}.npz")
     with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, **opening) as llm:
         for chunk in (40, 1):
@@ -159,19 +159,19 @@ def equals_its_record(name: str, bound: float, **opening: Any) -> None:
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
-    """As in the smaller models of Granite Code, whose files are Llama's."""
+    """The smaller models of Granite Code have such biases; their files use Llama's architecture name."""
     equals_its_record("biased-llama", RMS + rounding, **opening)
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_matrices_may_have_scales(opening, rounding):
-    """As files in NVFP4 have them: of attention, of feed-forwards and shared experts, of each expert."""
+    """Files in NVFP4 have scales of attention, feed-forwards, shared experts, and each expert."""
     equals_its_record("scaled-hy_v3", RMS + rounding, **opening)
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_norms_of_chameleon_may_follow_branches(opening, rounding):
-    """As in the 34B model, by the publisher's formula in float64."""
+    """The 34B model has such norms. The record is computed by the publisher's formula in float64."""
     equals_its_record("swin-chameleon", RMS + rounding, **opening)
 
 
@@ -180,19 +180,19 @@ def test_granite_with_windows_may_have_experts():
 
 
 def test_smallthinker_may_have_no_windows():
-    """Then all its layers turn. The routers of its smaller model are a softmax."""
+    """All layers then use RoPE. The routers of the smaller model use a softmax."""
     equals_its_record("plain-smallthinker", RMS, device="cpu")
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_heads_may_have_layer_norms(opening, rounding):
-    """As in StableLM 2 12B, whose branches stand side by side, and in Command R+."""
+    """StableLM 2 12B, whose branches are parallel, and Command R+ have such norms."""
     equals_its_record("headed-stablelm", RMS + rounding, **opening)
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_experts_may_differ_in_width_and_number_by_layer(opening, rounding):
-    """As in Nemotron 3 Puzzle."""
+    """Nemotron 3 Puzzle has such layers."""
     record = np.load(OWN / "puzzle-nemotron_h_moe.npz")
     with rwkv_gpu.load(OWN / "puzzle-nemotron_h_moe.gguf", kv="f32", context=64, **opening) as llm:
         for chunk in (40, 7, 1):

@@ -1,4 +1,4 @@
-"""What a wheel holds, and that an installed copy works."""
+"""The contents of a wheel, and an installed copy that works."""
 
 import subprocess
 import sys

@@ -75,7 +75,7 @@ FIELDS = ("name", "shader text", "constants", "operands", "workgroups")
 
 
 def plans_of(model: str, devices: Sequence[str] = tuple(DEVICES), every: Sequence[int] = ROWS) -> Plans:
-    """The digests of a model's plans: all, or those of some devices and numbers of rows."""
+    """Returns the digests of a model's plans: all, or those for some devices and numbers of rows."""
     with _open(model) as file:
         return {
             f"{device}, {rows} rows": digests(dispatches, weights)
@@ -85,7 +85,9 @@ def plans_of(model: str, devices: Sequence[str] = tuple(DEVICES), every: Sequenc
 
 
 def _open(model: str) -> GGUFFile:
-    """A model that plans are recorded of. Synthetic ones lack tokens: a quarter million strings take a second."""
+    """Opens a model for recording plans. Synthetic models lack tokens, because a quarter million strings take a
+    second.
+    """
     if model in GOLDEN:
         return GGUFFile.open(GOLDEN[model])
     name = SYNTHETIC[model]
@@ -100,7 +102,7 @@ def _open(model: str) -> GGUFFile:
 def _recorded(
     file: GGUFFile, can: Capabilities, every: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[UnplacedDispatch], Weights]]:
-    """The dispatches of a step of each number of rows, over one set of weights."""
+    """Returns the dispatches of a step for each number of rows, over one set of weights."""
     device, model, tuning = VirtualDevice(can), load_model(file), default_tuning(can)
     weights = place_weights(device, parameters_of(file, model), lambda nbytes, _: device.buffer(nbytes, "weights"))
 
@@ -124,7 +126,7 @@ def _recorded(
 
 
 def digests(dispatches: Sequence[UnplacedDispatch], weights: Weights) -> list[Row]:
-    """A row for each dispatch."""
+    """Returns a row for each dispatch."""
     places = {
         (id(shard.slice.buffer), shard.slice.offset): f"{name}{f' {index}' if index else ''}"
         for name, weight in weights.items()
@@ -147,7 +149,7 @@ def digests(dispatches: Sequence[UnplacedDispatch], weights: Weights) -> list[Ro
 
 
 def _operand(operand: Operand, layer: int | None, places: Mapping[tuple[int, int], str], writers: Mapping[int, str]):
-    """What is bound, by its role."""
+    """Describes a binding by its role."""
     if isinstance(operand, Value):
         writer = operand.root.name or writers.get(id(operand.root), "new")
         return f"{_relative(writer, layer)} {operand.shape} {operand.offset} {operand.nbytes}"
@@ -163,7 +165,7 @@ def _operand(operand: Operand, layer: int | None, places: Mapping[tuple[int, int
 
 
 def _relative(text: str, layer: int | None) -> str:
-    """Names of layers by how far they are from the layer of a dispatch."""
+    """Replaces layer numbers in names by the distance from the layer of the dispatch."""
     return re.sub(
         r"\bblk\.(\d+)\b", lambda found: f"blk.{int(found[1]) - layer:+}" if layer is not None else "blk", text
     )
@@ -171,14 +173,14 @@ def _relative(text: str, layer: int | None) -> str:
 
 @lru_cache(20_000)
 def parts_of(linked: Linked) -> tuple[str, str]:
-    """The declarations of a shader in a fixed order, and its constants; without comments."""
+    """Returns the declarations of a shader in a fixed order, and its constants; without comments."""
     text = " ".join(COMMENT.sub("", linked.source).split())
     constants = sorted(re.findall(r"(?:const|alias) [A-Z]\w* = [^;]*;", text))
     return "\n".join(sorted(_declarations(text))), "\n".join(constants)
 
 
 def _declarations(text: str) -> Iterator[str]:
-    """Declarations at the top level, but constants that the host writes."""
+    """Returns the declarations at the top level, except constants that the host writes."""
     depth = start = 0
     for found in re.finditer(r"[{}();]", text):
         token = found[0]
@@ -197,7 +199,7 @@ def digest(text: str) -> str:
 
 
 def recorded() -> dict[str, Plans]:
-    """What the record holds, by model."""
+    """Reads the record, by model."""
     stored = json.loads(lzma.decompress(RECORD.read_bytes()))
     rows = [(*fields, groups) for *fields, groups in stored["rows"]]
     return {
@@ -218,7 +220,7 @@ def store(found: Mapping[str, Plans]) -> None:
 
 
 def differences(model: str, was: Plans, now: Plans) -> Iterator[str]:
-    """A line for each dispatch that is another one."""
+    """Returns a line for each dispatch that differs."""
     for key in was.keys() | now.keys():
         old, new = was.get(key, []), now.get(key, [])
         if len(old) != len(new):
@@ -243,7 +245,7 @@ def record() -> dict[str, Plans]:
 
 
 def changed(model: str, plans: Plans, record: Mapping[str, Plans]) -> str:
-    """Lines on what differs from the record of these plans; empty if nothing does."""
+    """Returns lines about the differences from the record of these plans; empty if there are none."""
     was = record.get(model, {})
     lines = sorted(differences(model, {key: was[key] for key in plans.keys() & was.keys()}, plans))
     return "\n".join([*lines[:20], f"... {len(lines)} dispatches in all"]) if lines else ""
@@ -251,7 +253,9 @@ def changed(model: str, plans: Plans, record: Mapping[str, Plans]) -> str:
 
 @each("model", MODELS)
 def test_plans_of_a_model_on_one_device_are_those_of_the_record(model, record):
-    """Each model on a device of its own, so that all devices have some. Intended changes: see the head of this file."""
+    """Each model is tested on one device, and each device with some models. For intended changes, see this file's
+    docstring.
+    """
     device = [*DEVICES][MODELS.index(model) % len(DEVICES)]
     assert not changed(model, plans_of(model, [device], FEW_ROWS), record)
 
@@ -259,7 +263,7 @@ def test_plans_of_a_model_on_one_device_are_those_of_the_record(model, record):
 @pytest.mark.long
 @pytest.mark.parametrize("model", MODELS)
 def test_the_dispatches_of_every_plan_are_those_of_the_record(model, record):
-    """Intended changes are recorded again: see the head of this file."""
+    """For intended changes, see this file's docstring."""
     plans = plans_of(model)
     assert plans.keys() == record[model].keys()
     assert not changed(model, plans, record)
@@ -275,7 +279,7 @@ def show(model: str, device: str, rows: int) -> None:
 
 
 def main() -> int:
-    """Compares with the record, or writes it."""
+    """Compares the plans with the record, or writes the record."""
     if "--show" in sys.argv:
         model, device, rows = sys.argv[sys.argv.index("--show") + 1 :]
         show(model, device, int(rows))

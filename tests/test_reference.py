@@ -1,4 +1,4 @@
-"""The API reference, which `make docs` makes of docstrings, explains every public name."""
+"""The API reference, which `make docs` generates from docstrings, explains every public name."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 
 
 def described(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """The public classes and functions of a module, and the public methods and properties of these classes."""
+    """Returns the public classes and functions of a module, and their public methods and properties."""
     for name in module.__all__:
         thing = getattr(module, name)
         if inspect.isclass(thing) or inspect.isfunction(thing):

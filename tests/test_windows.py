@@ -1,4 +1,4 @@
-"""The Python side where the system is Windows, as far as another system can tell."""
+"""The parts of the Python code that are specific to Windows, as far as another system can test them."""
 
 import errno
 import io
@@ -56,7 +56,7 @@ def test_every_module_and_every_file_of_tests_imports_without_what_windows_lacks
 
 
 def refuse_open_files(replace):
-    """os.replace as Windows has it: neither file may be open anywhere."""
+    """Simulates os.replace on Windows: neither file may be open in any process."""
 
     def replacing(source, target):
         opened = {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
@@ -85,7 +85,7 @@ def test_a_chat_is_saved_where_no_open_file_can_be_replaced(monkeypatch, tmp_pat
 
 @pytest.fixture
 def windows_files(monkeypatch):
-    """Files as Windows has them: no open one is replaced or deleted, and locks are of bytes."""
+    """Simulates files on Windows: open files cannot be replaced or deleted, and locks cover bytes."""
     monkeypatch.setattr(os, "replace", refuse_open_files(os.replace))
     unlink = os.unlink
     refusing = refuse_open_files(lambda path, _: unlink(path))
@@ -99,7 +99,7 @@ def windows_files(monkeypatch):
 
 
 class ByteLocks:
-    """The locks of `msvcrt`, for descriptors of this process."""
+    """Simulates the locks of `msvcrt` for descriptors of this process."""
 
     LK_NBLCK = 2
 
@@ -198,7 +198,7 @@ def test_a_store_keeps_a_value_that_somebody_reads_and_takes_one_that_is_replace
 @pytest.mark.usefixtures("windows_files")
 @pytest.mark.parametrize("store", [directory.DirectoryStore, lambda path: FilesystemStore(f"file://{path}")])
 def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_behind(tmp_path, store):
-    """The values of a key are as good as each other, and a store that refused one would be down."""
+    """All values of a key are equivalent, so a write that is refused must not count as a failure of the store."""
     store = store(tmp_path)
     store.put("a", b"1")
     with open(tmp_path / "a.state", "rb"):
@@ -210,7 +210,7 @@ def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_be
 
 
 def test_a_port_is_of_one_server_alone(monkeypatch):
-    """SO_REUSEADDR shares it there."""
+    """On Windows, SO_REUSEADDR would let two servers share a port."""
     options = []
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
     monkeypatch.setattr(socket.socket, "setsockopt", lambda _, *option: options.append(option))
@@ -226,7 +226,7 @@ def test_a_console_without_term_has_the_editor_on_windows():
 
 @pytest.fixture
 def only_sockets(monkeypatch):
-    """select, as Windows has it."""
+    """Simulates select on Windows, which supports sockets only."""
 
     def refuse(*_):
         raise OSError(10038, "An operation was attempted on something that is not a socket")

@@ -1,4 +1,4 @@
-"""The words that users read are the field's: pages, help texts, messages. Private words have to be learnt first."""
+"""Pages, help texts and messages use the field's terms, not private words, which readers would have to learn first."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ PRIVATE = re.compile(
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts in a module that can be shown: string constants with several words, but for docstrings."""
+    """Yields the texts in a module that can be shown: string constants of several words, except docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docs = {
         id(node.body[0].value)

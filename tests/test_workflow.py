@@ -1,4 +1,4 @@
-"""The workflow for macOS and Windows, which runs on another's machines: its commands are those that there are."""
+"""The workflow for macOS and Windows, which runs on other machines, contains only commands that exist."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_every_system_has_a_backend_that_wgpu_has_there():
 
 
 def test_windows_runs_kernels_with_the_documented_compiler():
-    """By FXC the tests would take longer than a run may."""
+    """With FXC, the tests would exceed the time limit of a run."""
     [least] = re.findall(
         r"`dxcompiler.dll` \((\d+)\.(\d+)\.(\d+) or later\)", (ROOT / "docs" / "devices.md").read_text("utf-8")
     )
@@ -41,7 +41,7 @@ def test_windows_runs_kernels_with_the_documented_compiler():
 
 
 def test_tests_run_as_make_runs_them():
-    """The same options, and Mesa compiles without optimising: else a run would take hours."""
+    """The options are equal, and Mesa compiles without optimisation; otherwise a run would take hours."""
     [line] = re.findall(r"GALLIVM_PERF=nopt (?:\w+= )?\$\(BIN\)/pytest (.*)\n", (ROOT / "Makefile").read_text("utf-8"))
     assert f"python -m pytest {line} --device " in WORKFLOW
     assert "GALLIVM_PERF: nopt" in WORKFLOW

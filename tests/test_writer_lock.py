@@ -1,4 +1,4 @@
-"""One process at a time writes an output file. A second one is refused with the first one's id, and harms nothing."""
+"""One process at a time writes an output file. A second one is refused with the first one's id, and changes nothing."""
 
 import json
 import os
@@ -36,7 +36,7 @@ COMMANDS = {
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that has locked the file `out`."""
+    """Starts a process that locks the file `out`."""
     (tmp_path / "program").write_text(HOLDER)
     command = [sys.executable, str(tmp_path / "program"), "quantize", str(tmp_path / "out")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -117,7 +117,7 @@ def test_a_writer_without_patience_is_refused_at_once_and_writes_nothing(tmp_pat
 
 @posix
 def test_a_lock_is_not_taken_through_a_link(tmp_path):
-    """Whoever puts a link in the place of a lock's file has no other file overwritten."""
+    """A link in the place of a lock file must not cause another file to be overwritten."""
     (tmp_path / "precious").write_text("all of it")
     (tmp_path / f".out{SUFFIX}").symlink_to("precious")
     with pytest.raises(BadInput, match="cannot be written"):

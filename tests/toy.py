@@ -1,4 +1,4 @@
-"""A two-layer model that says every op of the vocabulary, for tests of the whole path."""
+"""A two-layer model for tests of the whole path, from ops to kernels."""
 
 from typing import Any
 

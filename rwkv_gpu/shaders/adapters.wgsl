@@ -1,6 +1,6 @@
 // Parts for LoRA adapters.
 
-//# alone: Products read x unquantised: the dispatch of A x does nothing else.
+//# alone: Products read x unquantised, so the dispatch of A x does not also quantise x.
 const BESIDE = 0u;
 const PADDED = 0u;
 
@@ -33,7 +33,7 @@ fn output_of(i: u32) -> AdapterOutput {
     return own;
 }
 
-//# low/in_unit: low in units of an x that is not normed here: products on matrix units need it so, and norm their sums.
+//# low/in_unit: low in units of x before its norm: products on matrix units read it in this form, and norm their sums.
 const FINDS_COLUMNS = 0u;
 const ROOTED = false;
 
@@ -42,7 +42,7 @@ fn low_scale(_squares: f32) -> f32 { return 1.0 / LOW_UNIT; }
 fn put_columns(_t: u32, _first: f32, _end: f32) {}
 
 //# low/normed
-// low of x with an optional norm, and the range of nonzero columns of s of each row, so that B low skips all others.
+// low of x, after an optional norm, and the range of nonzero columns of s for each row: B low skips all others.
 // needs norm: root
 const FINDS_COLUMNS = 1u;
 const ROOTED = NORMED;

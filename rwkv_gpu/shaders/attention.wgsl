@@ -41,11 +41,11 @@ struct Eight {
 }
 
 //# every_run
-// All runs have results, as the context is split in the same way for all rows of a workgroup, whatever each row sees.
+// All runs have results, because the context is split in the same way for all rows of a workgroup.
 fn runs_of(_position: u32) -> u32 { return RUNS; }
 
 //# partition
-// The context of a row, split into equal runs of a multiple of GRAIN positions. Up to ONE_RUN positions are a single run.
+// Splits the context of a row into equal runs of a multiple of GRAIN positions. Up to ONE_RUN positions form a single run.
 // needs reach: first_seen; run count: most_runs
 struct Cut {
     start: u32,
@@ -173,7 +173,7 @@ fn value_scale(_start: u32) -> f32 { return 1.0; }
 // needs attention/heads: squares_from
 fn value_scale(start: u32) -> f32 { return inverseSqrt(squares_from(start) / f32(HEAD) + EPS); }
 
-//# soften: The running softmax of Q queries, whose scores with KEYS positions are in workgroup memory, by lanes for each 4.
+//# soften: The running softmax of Q queries. Their scores with KEYS positions are in workgroup memory; lanes have 4 scores each.
 // needs kernel: put_top, put_total, top_at, total_at
 const LOWEST = -1e38;                       // the score of what is not seen
 

@@ -218,7 +218,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# resize_heads: y[t, h] = x[t, h], cut to TO numbers or with zeros behind its FROM      one lane per element of y
+//# resize_heads: y[t, h] = x[t, h], cut to TO numbers, or padded with zeros after its FROM       one lane per element of y
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, H, FROM]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, H, TO]
 
@@ -469,7 +469,7 @@ fn shift_at(d: u32) -> vec4f { return bias[d]; }
 // needs lib/activation: activation
 fn unary(x: f32) -> f32 { return activation(THEN, x); }
 
-//# unary/clamp: x within NUMBER on either side.
+//# unary/clamp: Limits x to -NUMBER .. NUMBER.
 fn unary(x: f32) -> f32 { return clamp(x, -NUMBER, NUMBER); }
 
 //# unary/clip
@@ -484,7 +484,7 @@ fn unary(x: f32) -> f32 { return NUMBER * tanh(clamp(x / NUMBER, -10.0, 10.0)); 
 //# unary/swish
 fn unary(x: f32) -> f32 { return x / (1.0 + exp(-NUMBER * x)); }
 
-//# unary/xielu: xIELU: a parabola above 0, and below what an exponential leaves of a line.
+//# unary/xielu: xIELU: a parabola above 0, and an exponential minus a line below.
 fn unary(x: f32) -> f32 {
     let below = NEGATIVE * (exp(min(x, LEAST)) - 1.0 - x);
     return select(below, POSITIVE * x * x, x > 0.0) + BETA * x;

@@ -9,7 +9,7 @@ fn floats(four: Four) -> vec4f {
     return bitcast<vec4f>(vec4u(first.x, second.x, first.y, second.y));
 }
 
-//# codebook: Entries of a codebook, 16 bits each in a plane of their own, and what their codes become.
+//# codebook: Entries of a codebook, 16 bits each in a separate plane, and the conversion of their codes to weights.
 // needs words: word_at
 fn entry(table: u32, n: u32) -> u32 { return (word_at(table, n / 2u) >> (16u * (n % 2u))) & 0xffffu; }
 
@@ -102,7 +102,7 @@ fn low_fifths(h: u32) -> vec4u { return vec4u(h << 4u, h << 3u, h << 2u, h << 1u
 
 fn high_fifths(h: u32) -> vec4u { return vec4u(h, h >> 1u, h >> 2u, h >> 3u) & vec4u(0x10101010u); }
 
-//# halves: What formats of two bytes share: no scale, and four weights are two words of a run's vec4s.
+//# halves: Common functions of formats with two bytes per weight: no scale; four weights are two words of a run's vec4s.
 struct Raw {
     x: array<vec4u, 4>,
 }
@@ -127,7 +127,7 @@ fn low_nibbles(v: vec4u) -> vec4u { return v & vec4u(0x0f0f0f0fu); }        // n
 fn high_nibbles(v: vec4u) -> vec4u { return (v >> vec4u(4u)) & vec4u(0x0f0f0f0fu); }    // n[16] .. n[31]
 
 //# packed
-// What quantised formats share: the q of a run as bytes, four to a word, and small pieces of a plane by their number in it.
+// Common functions of quantised formats: the q of a run as bytes, four per word, and small pieces of a plane by number.
 // needs format: packed_of, run_raw
 alias Four = u32;
 
@@ -212,18 +212,18 @@ fn of_two(bit: vec4u, zero: u32, one: u32) -> vec4u {
 fn bitwise(bit: vec4u, zero: vec4u, one: vec4u) -> vec4u { return zero ^ (bit & (zero ^ one)); }
 
 //# unsigned
-// Bytes that have no sign to floats: one conversion each, where a GPU picks a byte of a word by itself. What is counted
-// from a middle, d · (n - middle), is d · n + m with an m that is exact.
+// Converts unsigned bytes to floats: one instruction each on GPUs that can select a byte of a word. A value with an
+// offset, d · (n - middle), becomes d · n + m with an exact m.
 fn centred(d: f32, middle: f32) -> vec2f { return vec2f(d, -middle * d); }
 
 fn floats(four: Four) -> vec4f {
     return vec4f(f32(four & 255u), f32((four >> 8u) & 255u), f32((four >> 16u) & 255u), f32(four >> 24u));
 }
 
-//# vec4s: Word n of a plane, out of the vec4 that it lies in.
+//# vec4s: Word n of a plane, selected from its vec4.
 fn word_at(start: u32, n: u32) -> u32 { return w[start + n / 4u][n % 4u]; }
 
-//# words: Word n of a plane, from what w binds, bound as words as well: nothing is picked out of a vec4.
+//# words: Word n of a plane, from the binding of W as words, without a selection from a vec4.
 @group(0) @binding(15) var<storage, read> words: array<u32>;
 
 fn word_at(start: u32, n: u32) -> u32 { return words[4u * start + n]; }

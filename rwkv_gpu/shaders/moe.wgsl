@@ -14,7 +14,7 @@ fn run(group: u32, lane: u32) {
     }
 }
 
-//# shares: From the logits of the chosen experts to their shares.
+//# shares: Converts the logits of the chosen experts to their shares.
 // needs gating: whole
 // The factor of a chosen expert's weight. The sums are over the weights of all experts, and of the chosen ones.
 fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
@@ -22,7 +22,7 @@ fn share_scale(of_all: f32, of_chosen: f32) -> f32 {
     return SHARE_SCALE * select(scale, scale / max(scale * of_chosen, LEAST_SUM), NORMALISE == 1u);
 }
 
-//# tiles: What a workgroup takes of the choices that rows made.
+//# tiles: The tile of choices that a workgroup computes.
 // Choices n = t * USED + j of one expert.
 // needs choices: choice_at
 struct Tile {
@@ -54,7 +54,7 @@ fn weights_of(raw: Raw, i: u32, scale: vec2f) -> array<vec4<f16>, RUN / 4u> {
     return found;
 }
 
-//# write: What becomes of the sums of a choice.
+//# write: Writes the sums of a choice.
 // needs bias: bias_of; choices: choice_at; input scale: input_scale; result: result; sums: sum_scale
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
@@ -74,12 +74,12 @@ fn write(tile: Tile, place: u32, m: u32, first: f32, second: f32) -> f32 {
 //# answer/plain
 fn answer_scale(_e: u32) -> f32 { return 1.0; }
 
-//# answer/scaled: What the answer of an expert is multiplied by, as part of its share.
+//# answer/scaled: The scale of an expert's result, as part of its share.
 @group(0) @binding(13) var<storage, read> answer_scales: array<f32>;    // [E]
 
 fn answer_scale(e: u32) -> f32 { return answer_scales[e]; }
 
-//# bias/each: Of the rows of all experts, matrix by matrix.
+//# bias/each: Biases of the rows of all experts, matrix by matrix.
 @group(0) @binding(10) var<storage, read> biases: array<f32>;   // [MATRICES, EXPERTS, M]
 
 const BIASED = true;
@@ -91,14 +91,14 @@ const BIASED = false;
 
 fn bias_of(_matrix: u32, _row: u32) -> f32 { return 0.0; }
 
-//# block_next/none: What becomes of the sums of a workgroup is floats and nothing else.
+//# block_next/none: The results of a workgroup are written as floats only.
 fn collect(_n: u32, _value: f32) {}
 
 fn keep_block(_t: u32, _first: u32, _lane: u32) {}
 
 //# block_next/norm
-// What becomes of the sums of a workgroup is normed next: it is written as float16, too, by lanes that are neighbours as
-// the sums are.
+// The results of a workgroup are normed next, so they are also written as float16. Neighbouring lanes have neighbouring
+// sums.
 // needs lib/matrix_units/to_norm: keep_to_norm
 @group(0) @binding(13) var<storage, read> next_gain: array<f32>;    // [M]
 
@@ -114,7 +114,7 @@ fn keep_block(t: u32, first: u32, lane: u32) {
     keep_to_norm(collected[lane % OWNED], next_gain[(first + lane) % M], t, first + lane, M, there);
 }
 
-//# choosing/biased: Experts are chosen by their scores and a bias, which their shares do not have.
+//# choosing/biased: Experts are chosen by their scores plus a bias, which does not affect their shares.
 @group(0) @binding(12) var<storage, read> selection_bias: array<f32>;   // [E]
 
 const BY_SCORE = true;
@@ -126,7 +126,7 @@ const BY_SCORE = false;
 
 fn chosen_by(_score: f32, logit: f32, _e: u32) -> f32 { return logit; }
 
-//# choosing/scores: Experts are chosen by their scores: groups add them.
+//# choosing/scores: Experts are chosen by their scores, which groups add up.
 const BY_SCORE = true;
 
 fn chosen_by(score: f32, _logit: f32, _e: u32) -> f32 { return score; }
@@ -163,17 +163,17 @@ fn glu(gate: f32, up: f32) -> f32 {
 //# input/plain
 fn input_scale(_n: u32) -> f32 { return 1.0; }
 
-//# input/scaled: The input of an expert is multiplied by its share: what a matrix makes of it is, too.
+//# input/scaled: The input of an expert is multiplied by its share, and with it the product of each matrix.
 @group(0) @binding(11) var<storage, read> input_scales: array<f32>;     // [T * USED]
 
 fn input_scale(n: u32) -> f32 { return input_scales[n]; }
 
-//# kept/none: What has become of sums is not written otherwise.
+//# kept/none: The results are not also written as float16.
 fn keep(_n: u32, _m: u32, _value: f32, _there: bool) {}
 
 //# kept/rounded
-// y is also written as float16: as many neighbouring choices as SIDE_BY_SIDE, such as all heads of a row, are a row there. Four
-// neighbouring lanes have four columns, of which the first two write two each.
+// y is also written as float16, where SIDE_BY_SIDE neighbouring choices, such as all heads of a row, form a row. Four
+// neighbouring lanes have four columns; the first two lanes write two each.
 // needs lib/matrix_units/in_units: word_of_two; lib/matrix_units/rounded: place_of_four
 @group(0) @binding(12) var<storage, read_write> rounded: array<u32>;     // as round_rows writes it, without exponents
 
@@ -187,10 +187,10 @@ fn keep(n: u32, m: u32, value: f32, there: bool) {
     }
 }
 
-//# next/none: What becomes of sums is floats and nothing else.
+//# next/none: Results are written as floats only.
 fn keep(_i: u32, _value: f32) {}
 
-//# next/norm: What becomes of sums is normed next: it is written as float16, too.
+//# next/norm: Results are normed next, so they are also written as float16.
 // needs lib/matrix_units/to_norm: keep_to_norm
 @group(0) @binding(13) var<storage, read> next_gain: array<f32>;    // [M]
 
@@ -198,7 +198,7 @@ const_assert M % 64u == 0u && WG % S == 0u;
 
 fn keep(i: u32, value: f32) { keep_to_norm(value, next_gain[i % M], i / M, i % M, M, i < step.rows * M); }
 
-//# residual/shared: What is added, and the answer of a shared expert times its gate.
+//# residual/shared: The residual, plus the result of a shared expert times its gate.
 @group(0) @binding(5) var<storage, read> residual: array<f32>;      // [T, M]
 @group(0) @binding(8) var<storage, read> shared_rows: array<f32>;   // [T, M]
 @group(0) @binding(9) var<storage, read> shared_gates: array<f32>;  // [T]
@@ -230,7 +230,7 @@ fn result(dot: f32, _second: f32, i: u32) -> f32 { return activation(THEN, dot);
 
 fn share_at(n: u32) -> f32 { return shares[n]; }
 
-//# share/one: Answers are added as they are.
+//# share/one: Results are added without weights.
 fn share_at(_n: u32) -> f32 { return 1.0; }
 
 //# sort/chosen: Another dispatch has chosen experts.
@@ -255,7 +255,7 @@ fn choose(lane: u32) {
 //# sums/plain
 fn sum_scale(_matrix: u32, _expert: u32) -> f32 { return 1.0; }
 
-//# sums/scaled: Of all experts, matrix by matrix.
+//# sums/scaled: Scales of all experts, matrix by matrix.
 @group(0) @binding(14) var<storage, read> sum_scales: array<f32>;   // [MATRICES, EXPERTS]
 
 fn sum_scale(matrix: u32, expert: u32) -> f32 { return sum_scales[matrix * EXPERTS + expert]; }
@@ -263,5 +263,5 @@ fn sum_scale(matrix: u32, expert: u32) -> f32 { return sum_scales[matrix * EXPER
 //# unit/all: All rows of x are multiples of one unit.
 fn scale_at(_t: u32) -> f32 { return X_UNIT / W_SCALE; }
 
-//# unit/row: Each row of x has a power of two, which lies behind the rows.
+//# unit/row: Each row of x has a power of two, stored after the rows.
 fn scale_at(t: u32) -> f32 { return ldexp(1.0, i32(unpack2x16float(x[X_ROWS * PADDED4 + t].x).x) - i32(W_EXPONENT)); }

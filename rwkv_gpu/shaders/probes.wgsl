@@ -1,7 +1,7 @@
 // Small shaders that examine a device.
 
 //# busy_loop
-// state[1] = the state[0]-th number of a chain from state[1] on: one lane that works for a while      one workgroup
+// state[1] = the state[0]-th number of a chain that starts at state[1]: keeps one lane busy for a while       one workgroup
 @group(0) @binding(0) var<storage, read_write> state: array<u32>;
 
 @compute @workgroup_size(1)

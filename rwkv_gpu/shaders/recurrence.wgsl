@@ -1,6 +1,6 @@
 // Parts of recurrences over a matrix of state.
 
-//# gain: What the normed y of a head is multiplied by: weight · then(gate)
+//# gain: The factor of the normed y of a head: weight · then(gate)
 // needs recurrence/delta_tensors or extra: parameter_at; kernel: item_place; lib/activation: activation
 @group(0) @binding(8) var<storage, read> gate: array<vec4f>;            // [T, H, N / 4]
 
@@ -23,7 +23,7 @@ fn prepare(block: Block, lane: u32) {
 }
 
 //# sums
-// Two sums over the head of each token of a block: lanes leave a part for each vec4, then one lane adds those of a token.
+// Two sums over the head for each token of a block: lanes store a part for each vec4, then one lane adds those of a token.
 var<workgroup> sums: array<f32, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS>;
 
@@ -43,7 +43,7 @@ fn token_sum_of_squares(token: u32) -> f32 {
     return sum;
 }
 
-//# bonus/first: The present token counts by its channels' bonus. Vectors are first, norm weight and bias [3, H, N / 4].
+//# bonus/first: The present token is weighted by the bonus of its channels. Vectors are first, norm weight and bias [3, H, N / 4].
 const GAIN = 1u;
 
 fn first_of(d: u32) -> vec4f { return vectors[d]; }
@@ -64,8 +64,8 @@ const_assert SPLIT == 1u;
 fn row_add(v: Rows) -> Rows { return v; }
 
 //# row_sum/subgroup
-// The sum over the lanes of a row of S. WGSL does not promise it, but every driver puts neighbours of a workgroup of
-// one dimension side by side in its subgroups, and those are no smaller than SPLIT.
+// The sum over the lanes of a row of S. WGSL does not guarantee it, but every driver puts neighbouring lanes of a
+// one-dimensional workgroup next to each other in a subgroup, and subgroups have at least SPLIT lanes.
 const_assert ((SPLIT & (SPLIT - 1u)) == 0u);
 
 fn row_add(v: Rows) -> Rows {

@@ -1,11 +1,11 @@
 // Parts of RWKV-7's kernels.
 
-//# before/row: The row before, as an op has made it.
+//# before/row: The previous row, computed by an op.
 @group(0) @binding(2) var<storage, read> before: array<f32>;    // [T, D]
 
 fn before_at(t: u32, d: u32) -> f32 { return before[t * D + d]; }
 
-//# before/state: The row before, as the state of the sequence holds it; nothing for a fresh one. Row t is of segment t.
+//# before/state: The previous row from the state of the sequence, or zeros for a new one. Row t is of segment t.
 @group(0) @binding(2) var<storage, read> shift_state: array<f32>;       // [states, D]
 @group(0) @binding(7) var<storage, read> segments: array<Segment>;      // [T]
 

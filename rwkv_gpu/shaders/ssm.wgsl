@@ -1,7 +1,7 @@
 // Parts of state space models.
 
 //# ssd_slots
-// The chunks of all segments for matrix units: LENGTH tokens each, in slots of what `ssd_scores` writes for `ssd_matrix`
+// The chunks of all segments for matrix units: LENGTH tokens each, in slots that `ssd_scores` writes and `ssd_matrix` reads
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [SEGMENTS]
 
 const N4 = N / 4u;

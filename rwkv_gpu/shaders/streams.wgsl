@@ -1,4 +1,4 @@
-// Hyper-connections: several residual streams.
+// Ops over several residual streams (AltUp).
 
 //# correct
 // y_s[t] = x_s[t] + (1 + coefs[t, s]) · (found[t] - x_0[t]) + residual[t], y_0 without it      one lane for a column of a row, of all streams

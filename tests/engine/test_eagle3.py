@@ -64,7 +64,7 @@ def close(found: np.ndarray, expected: np.ndarray, bound: float) -> bool:
     slow_unless(lambda name, where: where == "cpu" or name == "llama", itertools.product(EAGLES, ("cpu", "gpu"))),
 )
 def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
-    """The head runs after prompts of several lengths, and after tokens that it drafted."""
+    """Logits are compared after prompts of several lengths, and after tokens that the head drafted."""
     record = np.load(OWN / f"eagle-{name}.npz")
     tokens = record["tokens"].tolist()
     runner = loaded(files, name, request.getfixturevalue("adapter") if where == "gpu" else None)

@@ -1,5 +1,8 @@
-"""The engine over a model that is a hash of what it has seen: whatever is asked and whenever, tokens are those of a run
-alone, no page leaks, nothing shared is written, and every request ends."""
+"""Tests the engine with a model whose state is a hash of its input.
+
+For random requests at random times, each gets the same tokens as alone, and each ends. No page leaks, and no shared
+page is written.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,7 +146,7 @@ class Fake:
             assert found == whole[first : position + 1]
 
     def read_state(self, slot: int) -> dict[str, np.ndarray]:
-        """All tokens of a sequence, as its pages or its state have them."""
+        """Returns all tokens of a sequence, as stored in its pages or its state."""
         length = self.store.length(slot)
         if self.stated is not None:
             return {"tokens": np.array(self.states[self.store.state(slot)])}
@@ -154,7 +157,7 @@ class Fake:
         return arrays if len(arrays["tokens"]) == length else None
 
     def write_state(self, slot: int, length: int, arrays: dict[str, np.ndarray]) -> None:
-        """As runners do: of layers with a window only what the next row sees."""
+        """Like real runners, restores only the positions that the next row of a window layer sees."""
         self.store.begin(slot, length, length if 0 < self.window <= length else 0)
         tokens = arrays["tokens"].tolist()
         if self.stated is not None:
@@ -371,7 +374,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), length=st.integers(1, CONTEXT))
     def export(self, which, length):
-        """What is stored of a text is read, as for a file or another process."""
+        """Exports the stored prefix of a text, as if for a file or another process."""
         if self.done:
             ids = self.done[which % len(self.done)][:length]
             found = self.engine.export(ids)
@@ -381,7 +384,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3))
     def restore(self, which):
-        """It comes back, unless there is no room."""
+        """Restores an exported prefix, unless there is no room."""
         if self.saved:
             ids, arrays = self.saved[which % len(self.saved)]
             with suppress(CacheFull):
@@ -418,7 +421,7 @@ class Requests(RuleBasedStateMachine):
     def a_step_fails(self, error):
         """Fails a step. The requests in it must end, and no state stored earlier may be used again.
 
-        A step before it may still end a request, whose prefix is kept then.
+        An earlier step may still end a request, whose prefix is then kept.
         """
         before = self.engine.prefixes.entries
         self.runner.breaks = error
@@ -452,7 +455,7 @@ class Requests(RuleBasedStateMachine):
         del self.asked[update.id]
 
     def kept(self, request) -> int | None:
-        """The tokens that stay at the beginning when the middle of a text is cut."""
+        """The number of first tokens that are kept when the middle of a text is cut."""
         return None if self.shift is None else min(max(self.shift, *request.marks[:1], 0), CONTEXT // 2)
 
     @invariant()

@@ -72,7 +72,7 @@ def drafted(runner: Runner, start: int, token: int, number: int = 0) -> np.ndarr
     slow_unless(lambda name, where: where == "cpu" or name in ON_GPU, itertools.product(HEADED, ("cpu", "gpu"))),
 )
 def test_a_head_says_what_llama_cpp_says(files, name, where, request, rounding):
-    """The head runs after prompts of several lengths, and after tokens that it drafted."""
+    """Logits are compared after prompts of several lengths, and after tokens that the head drafted."""
     record = np.load(OWN / f"head-{name}.npz")
     tokens = record["tokens"].tolist()
     runner = headed(files / f"{name}.gguf", request.getfixturevalue("adapter") if where == "gpu" else None)

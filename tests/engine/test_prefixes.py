@@ -51,7 +51,7 @@ def lengths(prefixes: PrefixCache) -> list[int]:
 
 @pytest.mark.parametrize("states", [4, 8, 16])
 def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
-    """So only a part is computed after an edit, although few states fit; after a late edit only a little."""
+    """Few states fit, but after an edit only a part of the text is computed again; after a late edit only a little."""
     store, prefixes = stored(states)
     total = 40 * INTERVAL
     feed(store, prefixes, list(range(total)))
@@ -63,7 +63,7 @@ def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
 
 
 def test_token_ids_of_an_endless_chat_take_bounded_memory():
-    """All earlier ids identify a state: 1,000,000 ids take 8 MB, more than many a state."""
+    """A state is identified by all earlier ids: 1,000,000 ids take 8 MB, which is more than many states."""
     store, prefixes = stored(states=64)
     prefixes._most_key_bytes = 8 * 10 * INTERVAL
     text = list(range(40 * INTERVAL))

@@ -23,7 +23,8 @@ slots = st.integers(0, 3)
 class Kinds(RuleBasedStateMachine):
     """Random sequences, and a simulated memory: states contain all tokens, and pages one token per position.
 
-    With a window there are two memories of pages: one keeps all, the other what the next row sees.
+    With a window there are two memories of pages: one keeps all positions, the other only those that the next row
+    sees.
     """
 
     pages = states = True

@@ -1,4 +1,4 @@
-"""Diffusion models: answers are those of llama.cpp's logits, block by block, and requests do not disturb each other."""
+"""Diffusion models: answers agree with llama.cpp's logits, block by block, and requests do not affect each other."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def check_record(llm: rwkv_gpu.LLM, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_answer_is_that_of_llama_cpp(name):
-    """Two blocks, the second of 8 tokens."""
+    """The answer has two blocks, the second of 8 tokens."""
     with opened(name) as llm:
         assert llm.info.diffusion and not llm.info.encoder
         check_record(llm, name)

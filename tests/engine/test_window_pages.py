@@ -107,7 +107,7 @@ def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the
 
 @pytest.mark.parametrize("context", [1024, 256])  # with pages of the window, and with all
 def test_a_restored_state_is_not_gone_back_behind(path, context):
-    """A saved state has only what the next row of a window layer sees."""
+    """A saved state has only the positions that the next row of a window layer sees."""
     length, least = 220, 192
     ids = ids_of(length, 1)
     runner = made(path, context=context)

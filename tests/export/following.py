@@ -1,4 +1,4 @@
-"""What Python computes, for comparison with exported models."""
+"""Computes the expected results of exported models with Python."""
 
 import numpy as np
 

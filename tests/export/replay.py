@@ -88,7 +88,7 @@ class Replayer:
         return int(token)
 
     def read(self, name: str, nbytes: int | None = None) -> bytes:
-        """The bytes of an output of the last step."""
+        """Returns the bytes of an output of the last step."""
         one = self.outputs[name]
         return bytes(self.device.queue.read_buffer(self.buffers[one["buffer"]], one["offset"], nbytes or one["row"]))
 
@@ -113,7 +113,7 @@ class Replayer:
         return bytes(data)
 
     def draw(self, number: int, temperature: float = 0, seed: int = 0) -> bytes:
-        """The words of a draw without top-k, top-p and min-p."""
+        """Returns the words of a draw without top-k, top-p and min-p."""
         flags = (0 if temperature else GREEDY) | (BIASED if self.manifest["sampler"]["biased"] else 0)
         divisor = 1 / temperature if temperature else 1e30
         words = flags, seed & 0xFFFFFFFF, seed >> 32, number, self.length, divisor, 0xFFFFFFFF, 1.0, -3.4e38, 1.0
@@ -137,7 +137,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def adapted(source: str) -> str:
-    """WGSL as this wgpu reads it: its naga knows subgroups without the directive."""
+    """Returns WGSL in the form that this wgpu accepts: its naga needs no directive for subgroups."""
     return source.replace("enable subgroups;\n", "")
 
 

@@ -1,4 +1,4 @@
-"""Exported plans keep WebGPU's rules, of which wgpu checks few: every family and every variant, without a browser."""
+"""Exported plans obey WebGPU's rules, of which wgpu checks only some: every family and variant, without a browser."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What a server reads and writes besides JSON: forms (multipart), streams of events, responses of replicas, stores."""
+"""Network and store data other than JSON: forms (multipart), event streams, responses of replicas, stores."""
 
 import asyncio
 import json
@@ -154,7 +154,7 @@ class _Writer:
 
 
 def check_response(given: tuple[Any, list[int]]) -> None:
-    """Checks that a response of a replica is passed on, or ends as that of a lost replica."""
+    """Checks that the response of a replica is passed on, or is treated as that of a lost replica."""
     edits, sizes = given
     data = WHOLE
     for where, more, size in edits:
@@ -204,7 +204,7 @@ def _put(path: Path, kind: str, size: int) -> None:
 
 
 def check_store(given: tuple[str, list[tuple[str, str]]]) -> None:
-    """Checks that whatever lies in a folder, a store there works, or says in one line that it does not."""
+    """Checks that a store in a folder with arbitrary contents works, or reports in one line that it does not."""
     key, values = given
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

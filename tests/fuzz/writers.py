@@ -1,7 +1,7 @@
 """Two processes write one file or folder: each is halted at one of its file operations, and continues or dies.
 
-Each command has two sets of arguments with different results. Whatever happens, the files are then those of one of the
-two processes, whole and without leftovers, and a process that did not write says in one line why.
+Each command has two sets of arguments with different results. In all cases, the files must then be the complete result
+of one of the two processes, without leftovers. A process that did not write must state the reason in one line.
 """
 
 import json
@@ -105,7 +105,7 @@ def chatted(files: Files, _: list[str]) -> bool:
 
 
 def keyed(files: Files, secrets: list[str]) -> bool:
-    """True if a store has one secret, whole values, and what a killed writer may leave for an hour."""
+    """True if a store has one secret, complete values, and only files that a killed writer may leave for an hour."""
     values = [data for path, data in files.items() if path.endswith(".state")]
     known = {"key", "a.state", "b.state"}
     return (
@@ -153,7 +153,7 @@ COMMANDS = {
 
 @cache
 def inputs() -> tempfile.TemporaryDirectory[str]:
-    """Returns a folder with what the commands read."""
+    """Returns a folder with the input files of the commands."""
     place = tempfile.TemporaryDirectory(prefix="inputs")
     folder = Path(place.name)
     (folder / "lines").write_text("".join(json.dumps(line) + "\n" for line in LINES))

@@ -1,7 +1,7 @@
 """Invalid files with one error each: a name, the file, and the words that its refusal must contain.
 
-A row is bytes, or a function that makes something in a folder and returns what to open. A new row joins the tests by
-itself.
+A row is bytes, or a function that creates files in a folder and returns the path to open. New rows are tested
+automatically.
 """
 
 import os
@@ -76,7 +76,7 @@ def with_key(row: bytes) -> bytes:
 
 
 def with_tensor(row: bytes, data: bytes = bytes(4096)) -> bytes:
-    """The row under test is the only tensor. The file has enough data for any size that the row claims."""
+    """Returns a file with one tensor, described by the row under test. It has enough data for any size in that row."""
     return gguf(KEYS, [row], data)
 
 

@@ -1,6 +1,6 @@
 """EAGLE-3 files for golden models: a layer of random weights, whose results llama.cpp recorded (`eagle-*.npz`).
 
-The three differ in what is optional: own embedding, own vocabulary, divisors of frequencies, and norms.
+The three files differ in optional parts: own embedding, own vocabulary, frequency divisors, and norms.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tests.golden.heads import HERE, add_tensors
 
 @dataclass(frozen=True)
 class Eagle:
-    """A tiny model, and what its EAGLE-3 file has."""
+    """A tiny model, and the optional parts of its EAGLE-3 file."""
 
     base: str
     layers: tuple[int, int, int]  # whose input is read

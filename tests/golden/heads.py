@@ -1,6 +1,6 @@
-"""Golden models with heads that predict further tokens: a tiny model with one more block of random weights.
+"""Golden models with heads that predict further tokens: a tiny model with an additional block of random weights.
 
-Only what llama.cpp says of them is kept (`head-*.npz`, by record_heads.py); the files are made anew from a seed.
+Only llama.cpp's results are stored (`head-*.npz`, by record_heads.py); the files are generated from a seed.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""The head of Ling 2 in float64. llama.cpp loads it, but has no graph of it.
+"""Computes the draft head of Ling 2 in float64. llama.cpp loads the head, but cannot compute it.
 
-    python -m tests.golden.ling2
+python -m tests.golden.ling2
 
-It reads rows of the model behind the last norm, and its own rows behind its last norm take their place.
+The head reads rows of the model after the last norm. For later tokens, its own rows after its last norm replace them.
 """
 
 import tempfile

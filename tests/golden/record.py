@@ -96,7 +96,7 @@ def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tupl
 
 
 def deep_rwkv7(seed: int, *, attends: bool) -> tuple[Tensors, Keys]:
-    """RWKV-7a, whose matrix per token scales the input of the channel mix; or RWKV-7b, with a small attention."""
+    """RWKV-7a, with a matrix per token that scales the input of the channel mix; or RWKV-7b, with a small attention."""
     width, inner, rank, size, vocabulary = 64, 96, 8, 32, 288
     tensors, keys = rwkv7(seed, width, inner, rank)
     g = Source(seed + 1)
@@ -505,7 +505,7 @@ def indexed(seed: int, layers: int, owners: tuple[int, ...], keys: Keys) -> Made
 
 
 def unmasking(made: Made, *, shifted: bool) -> Made:
-    """The same as a diffusion model, whose mask is an unused token."""
+    """Turns the model into a diffusion model, whose mask is an unused token."""
     keys: Keys = {"tokenizer.ggml.mask_token_id": 280, "attention.causal": False}
     return made[0], made[1] | keys | ({} if shifted else {"diffusion.shift_logits": False})
 
@@ -846,7 +846,7 @@ def halved(made: Made) -> Made:
 
 
 def around(made: Made, pooling: int = MEAN) -> Made:
-    """Makes a model an encoder: tokens also see later ones, and a text is pooled to one vector."""
+    """Turns a model into an encoder: attention is bidirectional, and the vectors of a text are pooled to one."""
     return made[0], made[1] | {"attention.causal": False, "pooling_type": pooling}
 
 
@@ -1543,9 +1543,10 @@ def said(model: Any, tokens: np.ndarray) -> np.ndarray:
 
 
 def unmasked(model: Any, tokens: np.ndarray, keys: Keys) -> np.ndarray:
-    """The answer of a diffusion model: 40 masks in blocks of 32, of which 16 steps each decide the most certain.
+    """Returns the answer of a diffusion model: 40 masks in blocks of 32.
 
-    As llama.cpp's example does it, with the likeliest token each time, and its probability as the certainty.
+    Each block takes 16 steps, which decide the most certain tokens. As in llama.cpp's example, a step takes the
+    likeliest token for each mask, with its probability as the certainty.
     """
     mask, count = int(str(keys["tokenizer.ggml.mask_token_id"])), len(tokens)
     canvas = np.concatenate([tokens, np.full(UNMASKED, mask)])

@@ -33,12 +33,12 @@ class Eagle(Llama):
         self.lib.llama_encode.argtypes = [AT, Rows]
 
     def layer(self, context: Any, layer: int, shape: tuple[int, int]) -> np.ndarray:
-        """The rows before a layer in the last step, or after the last layer."""
+        """Returns the rows before a layer in the last step, or after the last layer."""
         found = self.all_rows(context) if layer == self.layers else self.rows_of_layer(context, layer)
         return np.ctypeslib.as_array(found, shape).copy()
 
     def encode(self, context: Any, rows: np.ndarray, width: int) -> np.ndarray:
-        """The rows that the head makes of those of three layers."""
+        """Returns the rows that the head computes from rows of three layers."""
         given, batch = np.ascontiguousarray(rows, np.float32), Rows()
         batch.count, batch.embd = len(rows), given.ctypes.data_as(c.POINTER(F32))
         assert self.lib.llama_encode(context, batch) == 0
@@ -46,7 +46,7 @@ class Eagle(Llama):
 
 
 def record(name: str, folder: Path) -> None:
-    """Writes a head's logits of the token after each but the first, and the tokens that it drafts after the last."""
+    """Records a head's logits after each token except the first, and the tokens that it drafts after the last."""
     how = EAGLES[name]
     with tempfile.TemporaryDirectory() as place:
         model = Eagle(folder, write_twin(Path(place) / "model.gguf", name))

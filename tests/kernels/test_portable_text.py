@@ -36,9 +36,10 @@ def test_no_alias_of_a_vector_is_made_from_nothing(part):
 
 
 def shared_vectors(part: str) -> Iterator[tuple[str, str, int]]:
-    """Vectors, matrices and arrays of them in workgroup memory that a part declares: name, type, steps to one of them.
+    """Returns vectors, matrices and arrays of these in workgroup memory: name, type, and number of indices to an
+    element.
 
-    A type with a name of its own is taken for one of them, unless it is a structure.
+    A named type counts as one of them, unless it is a structure.
     """
     folder = part.partition("/")[0]
     for name, arrays, kind in SHARED.findall(CODE[part]):
@@ -63,7 +64,7 @@ def steps(place: str) -> int:
 
 @each("part", CODE)
 def test_lanes_write_whole_vectors_of_workgroup_memory(part):
-    """In WGSL, a write to a component may write the whole vector, and so overwrite what a neighbour writes."""
+    """In WGSL, a write to a component may write the whole vector, and thus overwrite a component of another lane."""
     folder = part.partition("/")[0]
     others = {
         name: steps for other in CODE if other.startswith(f"{folder}/") for name, _, steps in shared_vectors(other)
@@ -108,7 +109,9 @@ RANKED = "moe/choices/ranked"  # wants subgroups, which FXC has not
 
 @each("part", [part for part in CODE if part != RANKED])
 def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(part):
-    """FXC does not treat values of other lanes as uniform, and refuses barriers that depend on them."""
+    """FXC does not treat the result of a function with several returns as uniform, and refuses barriers that depend on
+    it.
+    """
     for name, kind, start in functions(CODE[part]):
         if kind in DECIDES:
             assert len(re.findall(r"\breturn\b", inside(CODE[part], start))) == 1, name

@@ -1,4 +1,4 @@
-"""Everything that changes an answer or keeps its state works with heads: answers are those without drafts, in numpy."""
+"""Draft heads with all features that change answers or store state: answers equal those without drafts, in numpy."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ PROMPT = [5, 6, 7, 9, 11, 13, 17, 19, 23]
 
 
 class Headed(NamedTuple):
-    """A model whose head drafts, and the name of the golden model that it is like."""
+    """A model whose head drafts, and the name of its golden model."""
 
     path: Path
     base: str
@@ -32,7 +32,7 @@ class Headed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Headed]:
-    """A transformer with EAGLE-3, one with windows and MTP, and a hybrid with MTP."""
+    """Returns a transformer with EAGLE-3, one with windows and MTP, and a hybrid with MTP."""
     folder = tmp_path_factory.mktemp("features")
     eagle = Headed(golden("tiny-llama.gguf"), "llama", write_eagle(folder / "eagle.gguf", "llama"))
     names = "mimo2", "qwen35"
@@ -56,7 +56,7 @@ def opened(model: Headed, *, drafting: bool, **how: Any) -> Iterator[rwkv_gpu.LL
 
 
 def answered(llm: rwkv_gpu.LLM, prompt: list[int] = PROMPT, **settings: Any) -> Any:
-    """Generates; returns all that should not depend on drafts."""
+    """Generates an answer. Returns all values that must not depend on drafts."""
     events = list(generation := llm.stream(prompt, **{"max_tokens": LENGTH, "temperature": 0.0, **settings}))
     done = generation.completion
     logprobs = [event.logprob for event in events if event.token is not None]

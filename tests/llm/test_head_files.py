@@ -1,4 +1,4 @@
-"""Draft heads in a file of their own (`--draft mtp-MODEL.gguf`): used like those of a whole file, counted, refused."""
+"""Draft heads in a separate file (`--draft mtp-MODEL.gguf`): they work like those in the model's file, or are refused."""
 
 import json
 from functools import partial

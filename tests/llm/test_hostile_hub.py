@@ -17,7 +17,7 @@ DATA = b"a model"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the list of files and any file as the test wants."""
+    """Serves the file list and the files that a test sets."""
 
     listed = b"[]"
     body = DATA

@@ -56,7 +56,7 @@ def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_dev
 def test_every_registered_kernel_translates(request, linked, tmp_path, valid):
     """Checks all shaders of the doctor's trials with every part of every hole, because plans of models may lack some.
 
-    Kernels on matrix units are for Vulkan alone, so those are valid.
+    Kernels on matrix units are for Vulkan only, so they are only validated.
     """
     claims, every = linked
     sources = {one.source for one in every} if of_each_size(request) else one_of_each(every)

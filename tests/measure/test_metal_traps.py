@@ -1,7 +1,7 @@
-"""What Metal does otherwise than Vulkan, read off the shaders' texts: nothing is compiled, no GPU is needed.
+"""Differences between Metal and Vulkan, checked in the text of shaders. Nothing is compiled, and no GPU is needed.
 
-wgpu has Metal compile with fast maths and without naga's bounding of loops. An Apple GPU has 32 KiB of threadgroup
-memory, 31 buffers a stage, SIMD groups of 32 lanes, and argument buffers whose limits depend on a tier.
+wgpu makes Metal compile with fast maths and without naga's bounds on loops. An Apple GPU has 32 KiB of threadgroup
+memory, 31 buffers per stage, SIMD groups of 32 lanes, and argument buffers with limits that depend on a tier.
 """
 
 import re
@@ -81,9 +81,9 @@ def test_no_shader_compares_a_number_with_itself(name):
 
 @each("name", [name for name, text in TEXTS.items() if LOOP.search(text)])
 def test_every_loop_counts_up_or_down_to_a_bound(name):
-    """A loop without end and without effects means nothing in C++, and wgpu asks naga for no bound of its own.
+    """In C++, an endless loop without effects is undefined behaviour, and wgpu disables naga's loop bounds.
 
-    Kernels on matrix units are for Vulkan alone.
+    Kernels on matrix units are for Vulkan only.
     """
     text = TEXTS[name]
     for found in LOOP.finditer(text):

@@ -24,9 +24,12 @@ def recorded(name: str, limits: str, step: Step, without: tuple[str, ...] = ()) 
     ("name", "most"), [("mamba2-2.7b", 3), ("nemotron3-nano-32b", 4), ("falcon-h1-3.1b", 5), ("lfm2-1.2b", 4)]
 )
 def test_a_recurrent_layer_is_few_dispatches_in_decode_on_an_h200(name, most):
-    """Its input product with the norm, recurrence, norm by groups, and output product; in Falcon-H1 attention shares
-    the dispatch of the recurrence, one product reads both, and two are of the feed-forward; in LFM2 two products, of
-    which the second convolves, and two of the feed-forward."""
+    """Mamba-2 layers take four: the input product with the norm, the recurrence, the norm by groups, and the output
+    product.
+
+    In Falcon-H1, attention shares the dispatch of the recurrence, one product reads both, and the feed-forward takes
+    two. LFM2 takes two products, the second of which convolves, and two for the feed-forward.
+    """
     with open_synthetic(name) as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
     recurrent = {row.layer for row in step.dispatches if "ssd" in row.kernel or "conv1d" in row.op}

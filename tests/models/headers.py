@@ -25,7 +25,9 @@ OWN = "general.", "tokenizer."  # keys that say nothing about the shape of a mod
 
 @dataclass(frozen=True)
 class Header:
-    """What a converter writes for one class of models. Tensors are unknown where nobody published the class."""
+    """The keys and tensors that a converter writes for one class of models. Tensors are unknown for unpublished
+    classes.
+    """
 
     name: str
     arch: str
@@ -54,7 +56,7 @@ def header_of(parts: Parts, arch: str) -> Header | None:
 
 
 def with_keys(parts: Parts, header: Header | None) -> None:
-    """Gives a small model the keys of a published header: those that it lacks, and lists where it has one number."""
+    """Gives a small model the keys of a published header that it lacks, and lists in place of single numbers."""
     if header is None:
         return
     arch = header.arch

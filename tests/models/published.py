@@ -1,7 +1,8 @@
 """The form of published files: the tokenizer that llama.cpp's converter writes for a family's reference model.
 
-A line names the architecture, the golden model that lends its weights, the reference model, the kind of tokenizer and
-its pre-tokenizer, the special tokens by role, and what is added to a text (b, e, s; capitals say that it is not).
+A line names the architecture, the golden model with its weights, the reference model, the kind of tokenizer and its
+pre-tokenizer, and the special tokens by role. The last column lists tokens that are added to a text (b, e, s); a
+capital letter states that one is not added.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The result of a row does not depend on other rows of its step, except for the order of sums.
 
-A matrix product adds in another order for another number of rows, so a row differs by rounding. Where a mixture's
-router is near a tie, that is enough to choose another expert. With products that take each row by itself, all of a
-model is bit for bit the same in every batch.
+The order of sums in a matrix product depends on the number of rows, so results differ by rounding. If a router's
+scores nearly tie, this can change the choice of experts. With products that compute each row separately, the whole
+model gives identical bits in every batch.
 """
 
 import numpy as np

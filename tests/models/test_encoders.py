@@ -114,7 +114,7 @@ def test_encoders_are_known():
 
 @pytest.mark.parametrize("name", ["tiny-bert", "tiny-modern-bert", "around-qwen2"])
 def test_a_file_that_does_not_say_so_sees_back_only(name, tmp_path):
-    """As in llama.cpp, such a model is causal: an embedding does not depend on later tokens."""
+    """Like llama.cpp, the loader assumes causal attention: an embedding does not depend on later tokens."""
     (ids, expected), whole = record_of(name), parts(name)
     without(whole, KEY)
     head, alone = changed(tmp_path, whole, ids)[:20], changed(tmp_path, whole, ids[:20])

@@ -140,8 +140,9 @@ def test_scores_of_grok_grow_beyond_the_length_of_its_file(tmp_path):
 
 
 def test_neighbouring_experts_of_grovemoe_share_a_smaller_one_that_has_their_shares():
-    """As its publisher computes it, in float64. Its record says nothing of them: llama.cpp gives them what the others
-    answer, and other shares."""
+    """Compared with the publisher's formula in float64. llama.cpp uses other inputs and shares for the smaller
+    experts.
+    """
     with GGUFFile.open(golden("tiny-grovemoe.gguf")) as file:
         model = load_model(file)
         weights = float_weights(file, model)

@@ -139,7 +139,7 @@ def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
 
 
 def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
-    """A binding holds 5 of the 8 experts, so gate and up are separate, too."""
+    """A binding holds only 5 of the 8 experts, so gate and up are separate, too."""
     path = golden(OWN)
     answers = recorded(path)
     small = replace(fast_device.capabilities, max_binding=200_000)

@@ -218,9 +218,9 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
 
 @pytest.mark.parametrize(("name", "count"), [("tiny-rwkv7.gguf", 9), ("rwkv7-mini-Q4_K_M.gguf", 8)])
 def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(fast_device, name, count):
-    """In decode by several, where r, k and v are quantised and the first halves of LoRAs are not.
+    """In decode with several sequences, r, k and v are quantised, and the first halves of LoRAs are not.
 
-    One more where v is of another format than r and k.
+    A layer takes one more dispatch if v has another format than r and k.
     """
     can = fast_device.capabilities
     if not can.subgroup or can.max_storage_buffers < 9:

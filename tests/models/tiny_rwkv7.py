@@ -20,7 +20,9 @@ KEYS = {
 
 
 def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4, layers: int = LAYERS) -> Tensors:
-    """Parameters of a sensible size; receptance resembles the key, without which a first token is all rounding."""
+    """Returns parameters of a realistic size. Receptance resembles the key, as otherwise a first token is all
+    rounding.
+    """
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray:
@@ -51,7 +53,7 @@ def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4, layers: int 
 
 
 def write(folder: Path, tensors: Mapping[str, np.ndarray], **keys: int) -> Path:
-    """The file; `keys` replace those of KEYS, dots written as two underscores."""
+    """Writes the file. `keys` replace those of KEYS, with dots written as two underscores."""
     numbers = KEYS | {f"rwkv7.{name.replace('__', '.')}": value for name, value in keys.items()}
     rows = [text_key("general.architecture", "rwkv7"), number_key("rwkv7.attention.layer_norm_epsilon", F32, 1e-5)]
     rows += [number_key(name, U32, value) for name, value in numbers.items()]

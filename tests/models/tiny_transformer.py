@@ -27,7 +27,7 @@ KINDS = {np.dtype(np.float32): 0, np.dtype(np.float16): 1}  # as GGUF numbers ty
 
 
 def tiny_tensors(arch: str, seed: int = 0) -> Tensors:
-    """Parameters of a sensible size, under the names that llama.cpp gives them."""
+    """Returns parameters of a realistic size, under llama.cpp's names."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def tiny_tensors(arch: str, seed: int = 0) -> Tensors:
 
 
 def write(folder: Path, arch: str, tensors: Mapping[str, np.ndarray], **keys: float | str) -> Path:
-    """The file; `keys` replace those of KEYS, dots written as two underscores."""
+    """Writes the file. `keys` replace those of KEYS, with dots written as two underscores."""
     rows = [text_key("general.architecture", arch)]
     for name, value in (KEYS | {name.replace("__", "."): value for name, value in keys.items()}).items():
         full = f"{arch}.{name}"

@@ -1,6 +1,7 @@
 """Runs the tests of changes: pytest collects once, and each change runs in a fork of that process.
 
-A change of a function takes its place in the fork. What an import computes needs a new process, which is slower.
+In the fork, a changed function replaces the original. A change of code that runs at import needs a new process, which
+is slower.
 """
 
 import contextlib

@@ -172,7 +172,7 @@ def assert_same(
 ) -> None:
     """Checks that both interpreters give the same results and pages. Unowned pages must not change.
 
-    What steps of the `past` left behind the GPU is given: it compiles nothing for them.
+    The GPU gets the pages of earlier steps (`past`) from the reference, which avoids compiling plans for them.
     """
     expected, pages = case.on_cpu(steps)
     gpu = OnGpu(case, device, case.on_cpu(steps[:past])[1], **tuning)
@@ -281,7 +281,9 @@ def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_rows_see_what_their_bounds_say(fast_device, kind):
-    """Blocks of a text that lie across pages and across the rows of a workgroup, single rows, and one row in all."""
+    """Blocks of a text extend over several pages and over rows of several workgroups; also single rows, and one whole
+    text.
+    """
     case = Case(heads=2, kv_heads=2, option="bounded", kind=kind)
     for lengths in ((1, 70, 3, 64, 9), (200,), (1,) * 5, (1,)):
         bounds = blocks_of(lengths)

@@ -1,4 +1,6 @@
-"""Convolutions over the rows of a sequence: GPU equals the reference, sequences stay apart, and chunks do not show."""
+"""Convolutions over the rows of a sequence: the GPU equals the reference for any chunks, and sequences are
+independent.
+"""
 
 from typing import Any
 
@@ -180,7 +182,7 @@ def test_a_convolution_in_a_product_keeps_nan_out_of_other_sequences(fast_device
     ids=lambda change: next(iter(change)),
 )
 def test_a_product_leaves_a_convolution_alone_that_it_cannot_compute(fast_device: Device, change):
-    """The convolution has no gates, an activation or a bias, or other readers; or the product has gate and up."""
+    """The convolution has no gates, or has an activation, a bias or other readers; or the product has gate and up."""
     how = {"gated": True} | change
     width = 64
     twice, pairs, output, bias = (how.pop(name, False) for name in ("twice", "pairs", "output", "bias"))

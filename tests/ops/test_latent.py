@@ -1,4 +1,4 @@
-"""Attention over latents, and products by head: GPU equals the reference, numpy equals attention over heads."""
+"""Latent attention and per-head products: the GPU equals the reference, and numpy equals attention over heads."""
 
 import itertools
 from dataclasses import dataclass, replace

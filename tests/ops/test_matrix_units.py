@@ -148,7 +148,7 @@ def layer_of_a_batch(name: str, rows: int = 16) -> list[str]:
 
 @pytest.mark.parametrize(("name", "rows"), [("llama-8b-q4_k_m", 16), ("llama-8b-q4_k_m", 5), ("phi4-14.7b-q4_k_m", 16)])
 def test_a_layer_takes_five_dispatches_in_a_batch(name, rows):
-    """As in a step of one row, the producer of an input also rounds it, even the widest."""
+    """As in a step of one row, each input is rounded by its producer, including the widest input."""
     line = "linear/line_gemm"
     assert layer_of_a_batch(name, rows) == [line, "attention/attention_decode", line, line, line]
 
@@ -169,9 +169,9 @@ def test_experts_in_a_batch_round_their_input_once():
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "deepseek-v2-lite-16b-q4_k_m"])
 def test_head_products_in_a_batch_round_their_input_and_output(name):
-    """All rows of a head at once: nothing is rounded between the attention and its last product.
+    """One kernel computes all rows of a head, so no rounding is needed between attention and its last product.
 
-    Latents are written beside the first.
+    Latents are written in the dispatch of the first product.
     """
     layer = layer_of_a_batch(name)
     attention = layer.index("attention/latent_attention_matrix")
@@ -204,6 +204,6 @@ def test_short_rows_go_to_matrix_units_where_rounding_them_is_free():
 
 @pytest.mark.parametrize("name", ["glm-4.7-flash-30b-q4_k_m", "qwen3-30b-a3b-q4_k_m"])
 def test_experts_summed_where_they_are_multiplied_round_what_the_next_layer_reads(name):
-    """So the first products use matrix units without an earlier dispatch."""
+    """The sum also writes float16, so the next products use matrix units without an additional dispatch."""
     layer = layer_of_a_batch(name)
     assert (layer[0], layer[-1]) == ("linear/subgroup_gemm", "moe/expert_sum_gemv_int")

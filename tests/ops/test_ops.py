@@ -72,7 +72,7 @@ def test_norms_of_a_zero_row_are_finite(device):
 
 
 def test_a_matrix_may_have_a_scale(device):
-    """Each of several products in one dispatch may have its own."""
+    """Several products in one dispatch may have different scales."""
     arrays = {"w": normal(66, 64), "u": normal(66, 64, seed=1), "b": normal(66)}
     x = {"x": normal(3, 64, seed=1)}
 

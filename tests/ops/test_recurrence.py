@@ -1,4 +1,4 @@
-"""RWKV-6's recurrence, the gated delta rule and what mixes rows: GPU equals the reference, sequences stay apart."""
+"""RWKV-6, the gated delta rule and token mixing: the GPU equals the reference, and sequences are independent."""
 
 from typing import Any
 

@@ -366,7 +366,7 @@ def test_what_follows_pick_runs_over_the_picked_rows(device, width):
 
 
 def ahead_case(width: int, says: Callable[..., Any]) -> Case:
-    """Products of mixed rows. The last adds x, as in a layer."""
+    """Returns products of mixed rows. The last product adds x, as in a layer."""
     weights = {"weight": normal(width) + 1, "bias": normal(width, seed=1), "mix": normal(2, width, seed=2)}
     halves = {"half": normal(80, width, seed=7).astype(np.float16)}
     weights |= halves | {"first": normal(width, width, seed=5) / 8, "second": normal(width, width, seed=6) / 8}
@@ -385,7 +385,7 @@ def mixed_by_all(g, w, x, a, b):
 
 
 def mixed_by_some(g, w, x, a, b):
-    """Only the product of b does not mix rows."""
+    """A model in which a product reads one mixed row, and an elementwise op the other."""
     first = g.linear(a, w["first"])
     return {"first": first, "b": g.activate(b, "relu2"), "y": g.linear(first, w["second"], add=x)}
 
@@ -395,7 +395,7 @@ def never_added(g, w, _, a, b):
 
 
 def added_at_once(g, w, x, a, b):
-    """A product reads the state that another of its rows would replace."""
+    """A model in which the product that adds x, and would save the state, also reads a mixed row."""
     return {"first": g.linear(b, w["first"]), "y": g.linear(a, w["second"], add=x)}
 
 

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, and the application on it, as its user starts them."""
+"""A Ray cluster on this machine that runs the application, started in the usual way."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ QUICK = {"upscale_delay_s": 1, "downscale_delay_s": 4, "metrics_interval_s": 0.5
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """Returns a port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -41,7 +41,7 @@ class App:
     before: frozenset[str] = frozenset()  # the replicas that the last deployment replaces
 
     def run(self, deployments: dict[str, Any] | None = None, **args: Any) -> None:
-        """Deploys it by a file of Ray's. A second time it replaces all replicas, one after the other."""
+        """Deploys the application by a Ray YAML file. A second call replaces all replicas one by one."""
         config = {
             "http_options": {"host": "127.0.0.1", "port": self.port},
             "applications": [
@@ -62,14 +62,14 @@ class App:
         assert found.returncode == 0, found.stderr
 
     def wait(self, replicas: int) -> None:
-        """Until so many replicas run, all of the last deployment, and nothing else."""
+        """Waits until exactly this many replicas of the last deployment run."""
         end = time.monotonic() + PATIENCE
         while self.states() != {"RUNNING": replicas} or (self.before and self.names() & self.before):
             assert time.monotonic() < end, self.states()
             time.sleep(0.2)
 
     def states(self) -> dict[str, int]:
-        """The states of the replicas."""
+        """Returns the states of the replicas."""
         from ray import serve
 
         found = serve.status().applications.get("default")
@@ -77,11 +77,11 @@ class App:
         return {} if deployment is None else {str(name): n for name, n in deployment.replica_states.items() if n}
 
     def names(self) -> set[str]:
-        """The replicas that answer."""
+        """Returns the names of the replicas that respond."""
         return {one["id"] for one in self.request("GET", "/health")[2]["replicas"]}
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
-        """Status, headers and body of a response; JSON is parsed."""
+        """Returns the status, headers and body of a response. JSON is parsed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         with contextlib.closing(connection):
@@ -92,7 +92,7 @@ class App:
         return response.status, response.headers, json.loads(content) if is_json else content.decode()
 
     def chat(self, *texts: str, session: str = "", **more: Any) -> tuple[str, Any]:
-        """The replica, and the body, of an answer to texts of user and assistant in turn."""
+        """Asks for an answer to texts of user and assistant in turn. Returns the replica and the body."""
         body = {"messages": messages(*texts), "max_tokens": 8, "temperature": 0, **more}
         headers = {"x_session_id": session} if session else {}
         status, found, answer = self.request("POST", "/v1/chat/completions", body, **headers)
@@ -101,12 +101,12 @@ class App:
 
 
 def messages(*texts: str) -> list[dict[str, str]]:
-    """Texts of user and assistant in turn."""
+    """Converts texts to messages of user and assistant in turn."""
     return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
 
 
 def process_of(replica: str) -> int:
-    """The process of a replica."""
+    """Returns the process of a replica."""
     import ray
 
     actor = ray.get_actor(f"SERVE_REPLICA::default#Replica#{replica}", namespace="serve")
@@ -116,7 +116,7 @@ def process_of(replica: str) -> int:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[str]:
-    """A head on this machine, with keys and files of its own; its address."""
+    """Starts a head on this machine with its own keys and files. Yields its address."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short: sockets lie in it
     port = free_port()
     address = f"127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""How clusters of these tests authenticate. Ray reads it once in a process, when it is imported first."""
+"""Sets the authentication of these tests' clusters, which Ray reads only once, when it is first imported."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""The application on a cluster of this machine: `make test-ray`. Replicas are killed, replaced, and come and go."""
+"""The application on a cluster of this machine (`make test-ray`). Replicas are killed, replaced, added and removed."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def app(head: str, tmp_path_factory: pytest.TempPathFactory) -> App:
 
 @pytest.fixture(scope="module")
 def three(app: App, tmp_path_factory: pytest.TempPathFactory) -> App:
-    """Three replicas with a store."""
+    """Starts three replicas with a store."""
     store = str(tmp_path_factory.mktemp("store"))
     app.run(min_replicas=3, max_replicas=3, sequences=2, store=store)
     app.wait(3)
@@ -142,7 +142,9 @@ def test_a_killed_replica_loses_its_running_answer_and_the_chat_continues_from_i
 
 
 def test_unlike_replicas_give_the_same_greedy_text_and_log_probabilities_within_tolerance(app, adapter):
-    """Numpy and a GPU. Sessions go to replicas by their speed, so the slow one has some of many."""
+    """One replica uses numpy, the other a GPU. Sessions are distributed by speed, so the slow one gets only some of
+    them.
+    """
     app.run(device=f"cpu,{adapter.index}", min_replicas=2, max_replicas=2, sequences=2)
     app.wait(2)
     devices = {one["id"]: one["device"] for one in app.request("GET", "/health")[2]["replicas"]}

@@ -1,4 +1,4 @@
-"""The files of docs/examples as Ray and our application read them."""
+"""The files of docs/examples are valid for Ray and for the application."""
 
 import warnings
 from pathlib import Path
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 def served(name: str) -> Any:
-    """The configuration of Ray Serve in a file, or in the RayService in it."""
+    """Returns the configuration of Ray Serve in a file, also if it is inside a RayService."""
     found = yaml.safe_load((EXAMPLES / name).read_text())
     return yaml.safe_load(found["spec"]["serveConfigV2"]) if "spec" in found else found
 

@@ -1,4 +1,4 @@
-"""The request router, with replicas that are only names."""
+"""Tests of the request router with fake replicas, which have only names."""
 
 import asyncio
 import warnings
@@ -20,7 +20,7 @@ from rwkv_gpu.server.replicas.policy import SLACK
 
 
 class Routing:
-    """A router, and what it chooses."""
+    """A router with fake replicas."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **replicas: dict[str, Any]) -> None:
         monkeypatch.setattr(RequestRouter, "update_replicas", lambda *_: None)
@@ -42,7 +42,9 @@ class Routing:
         self.router.update_replicas([*self.replicas.values()])
 
     def choose(self, ask: Ask, *, goes: bool = True) -> list[str]:
-        """The names in order; with `goes` the request goes to the first."""
+        """Returns the replicas that the router proposes, best first. With `goes`, records that the first got the
+        request.
+        """
         pending = SimpleNamespace(args=[ask], routing_context=SimpleNamespace(should_backoff=False))
         ranks = asyncio.run(self.router.choose_replicas([*self.replicas.values()], pending))
         assert pending.routing_context.should_backoff

@@ -1,4 +1,4 @@
-"""Rows of Ray Data as lines of a batch."""
+"""Rows of Ray Data are answered like lines of a batch."""
 
 import json
 

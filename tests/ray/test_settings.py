@@ -1,4 +1,4 @@
-"""The arguments of the application, and which adapter a process takes. Without Ray."""
+"""The arguments of the application, and the choice of a process's adapter. Ray is not needed."""
 
 import json
 import subprocess

@@ -1,13 +1,14 @@
-"""A soak of the server: requests of all APIs for an hour, of which 10% are broken off. Then all is as at the start.
+"""A soak of the server: requests of all APIs for an hour, of which 10% are broken off. No resource may be lost.
 
-    python -m tests.server.soak [--seconds 3600] [--warm-up 300] [--warm-up-requests 8000] [--clients 16] [--pause 0.5]
+python -m tests.server.soak [--seconds 3600] [--warm-up 300] [--warm-up-requests 8000] [--clients 16] [--pause 0.5]
 
-The server runs in this process and the clients in another one, so that the memory measured is the server's. One of its
-models computes infinite numbers, one loses its device every few hundred steps, and the process is forked each few
-seconds (`soak_faults.py`). Prints how requests ended, and ends with 1 where a page, a state, a slot, a file descriptor
-or a thread is missing, memory has grown by 2%, a greedy stream had another text, or a request ended in a way that its
-kind does not know. Each minute it prints memory, descriptors and threads, and how many requests had come; after each
-round also what of each model is free.
+The server runs in this process and the clients in another one, so that only the server's memory is measured. One of
+its models computes infinite numbers, and one loses its device every few hundred steps. The process is forked every few
+seconds (`soak_faults.py`).
+
+Prints how requests ended. Exits with 1 if a page, a state, a slot, a file descriptor or a thread is missing, if memory
+has grown by 2%, if a greedy stream had another text, or if a request ended in an unexpected way. Each minute it prints
+memory, descriptors, threads and the number of requests; after each round also the free resources of each model.
 """
 
 import argparse

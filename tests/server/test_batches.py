@@ -1,4 +1,4 @@
-"""Files and batches over HTTP: OpenAI's and Anthropic's."""
+"""Files and batches over HTTP, by the APIs of OpenAI and Anthropic."""
 
 import asyncio
 import json

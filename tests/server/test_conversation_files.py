@@ -42,7 +42,7 @@ def server():
 
 @pytest.fixture
 def talk(server, tmp_path):
-    """A conversation that the library saved, with its state."""
+    """Returns a conversation that the library saved with its state."""
     chat = server.llm.chat("Be brief.", **GREEDY, seed=3)
     chat.send("Hi, how are you today?")
     chat.save(tmp_path / "talk.rwkvchat")

@@ -1,4 +1,4 @@
-"""What answers have where requests say nothing: defaults of the server, of a model, and the limit of reasoning."""
+"""Defaults for requests that do not set a value: those of the server, those of a model, and the limit of reasoning."""
 
 import json
 
@@ -24,7 +24,7 @@ THINKS = (
 
 
 def thinking(folder, template=THINKS):
-    """A tiny model whose template opens reasoning."""
+    """Returns a tiny model whose template opens reasoning."""
     data = with_keys(golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", template)])
     return ServedModel("tiny", str(written(folder, data)), ("small",))
 
@@ -97,7 +97,7 @@ def test_reasoning_is_off_or_on_by_default_and_templates_have_variables(tmp_path
 
 
 def thoughts(server, path, body, **more):
-    """Reasoning and answer of a request, whole."""
+    """Returns the reasoning and the answer of a request that is not streamed."""
     found = server.post(path, {**body, **more})
     if path == "/v1/messages":
         parts = {part["type"]: part.get("thinking", part.get("text")) for part in found["content"]}
@@ -160,7 +160,7 @@ def test_anthropic_s_budget_limits_reasoning(tmp_path):
 
 
 def options_of(tmp_path, monkeypatch, text="", *args):
-    """What `serve` would start with: the defaults of all models and those of single ones."""
+    """Returns the defaults that `serve` would use with these options: for all models, and for single ones."""
     found = []
 
     def ended(setup):

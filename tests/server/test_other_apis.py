@@ -229,7 +229,7 @@ def test_ollama_lists_shows_loads_and_unloads_models(llama):
     [(512, 2048, 512, 2048), (None, 2048, 2048, 2048), (512, None, 512, 512), (None, None, None, None)],
 )
 def test_a_model_without_a_limit_has_no_context_of_0(llama, monkeypatch, context, trained, runs, knows):
-    """What it runs with, and what it was trained for; clients take 0 for no room at all."""
+    """Both context lengths are left out, the current and the trained one, because clients take 0 for no room at all."""
     info = replace(llama.llm.info, context=context, trained_context=trained)
     monkeypatch.setattr(llama.llm, "info", info)
     assert llama.get("/api/ps")["models"][0].get("context_length") == runs

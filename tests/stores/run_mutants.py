@@ -1,10 +1,10 @@
-"""A hundred thousand damaged values of a store, through all that reads them: each is computed again, or is whole.
+"""Reads a hundred thousand damaged values of a store: each is computed again, or was not changed by the damage.
 
-    make store-mutants
+make store-mutants
 
-Values of a state and of a list of lengths are flipped, cut, stretched, shuffled, moved to other keys, and replaced by
-genuine ones of another tenant, secret or layout. `find` must give nothing, or exactly the state that was stored. From
-time to time a chat goes on over a damaged store: it must say what it says without one.
+Values of a state and of a list of lengths are flipped, cut, extended, shuffled, moved to other keys, and replaced by
+valid ones of another tenant, secret or layout. `find` must return nothing, or exactly the stored state. From time to
+time, a chat continues with a damaged store: its answers must equal those without a store.
 """
 
 import sys

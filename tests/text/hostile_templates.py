@@ -1,4 +1,4 @@
-"""Templates that mean harm: each would hang, fill the memory, crash Python or reach out of a plain environment."""
+"""Hostile templates: each would hang, fill the memory, crash Python or escape from a plain environment."""
 
 LOOP = "{% for i in range(100000) %}"
 END = "{% endfor %}"

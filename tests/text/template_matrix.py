@@ -66,7 +66,7 @@ def _loop(content: str | None, *, text: bool, parallel: bool = False, reasoning:
 
 
 def cases() -> Iterator[tuple[str, list[Message], list[Message] | None, bool]]:
-    """Name, messages, tools, and whether the prompt opens an answer."""
+    """Yields name, messages, tools, and whether the prompt opens an answer."""
     yield "plain", [QUESTION, ANSWER, AGAIN], None, True
     yield "system", [SYSTEM, QUESTION], None, True
     yield "tools", [SYSTEM, QUESTION], TOOLS, True
@@ -83,7 +83,7 @@ def cases() -> Iterator[tuple[str, list[Message], list[Message] | None, bool]]:
 
 
 def load() -> tuple[dict[str, str], dict[str, dict[str, str | None]]]:
-    """The templates by name; for each, the prompt of every case, or None where transformers fails."""
+    """Returns the templates by name; for each, the prompt of every case, or None if transformers fails."""
     recorded = json.loads(lzma.decompress(PATH.read_bytes()))
     return recorded["templates"], recorded["prompts"]
 
@@ -91,7 +91,7 @@ def load() -> tuple[dict[str, str], dict[str, dict[str, str | None]]]:
 def _rendered(
     oracle: Any, source: str, case: str, messages: list[Message], tools: list[Message] | None, opened: bool
 ) -> str | None:
-    """The prompt by transformers; None if the template fails."""
+    """Renders the prompt with transformers; None if the template fails."""
     listed = json.dumps([tool["function"] for tool in tools or ()], ensure_ascii=False, indent=4)
     extra = {"functions": listed} if "+ functions" in source else {}
     try:

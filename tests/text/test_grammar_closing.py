@@ -1,4 +1,4 @@
-"""An answer by a schema is closed before its budget ends, whatever a model would say."""
+"""An answer in JSON ends before its budget does, whatever tokens a model prefers."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ SCHEMAS = {
 
 
 class SameProcess:
-    """A pool without helper processes: each session is one of its worker."""
+    """A pool without helper processes: its sessions run in this process."""
 
     def __init__(self, vocabulary):
         self.worker = Worker(pytest.importorskip("llguidance"), lambda seconds: None)
@@ -61,7 +61,7 @@ class SameProcess:
 
 
 class Writer:
-    """Answers by a schema with tokens that are drawn at random, ends seldom."""
+    """Generates answers by a schema with random tokens that rarely end it."""
 
     def __init__(self, name):
         with GGUFFile.open(golden(name)) as file:
@@ -70,7 +70,7 @@ class Writer:
         self.grammars = Grammars(self.tokenizer, size, pool=SameProcess(pool_of(self.tokenizer, size)._vocabulary()))
 
     def write(self, schema, budget, seed):
-        """The bytes of an answer, and how many tokens it took."""
+        """Returns the bytes of an answer, and its number of tokens."""
         rng = np.random.default_rng(seed)
         grammar = self.grammars.grammar(Form.of(schema=schema), budget=budget)
         text = b""
@@ -147,7 +147,7 @@ def test_text_is_inside_a_string_and_behind_a_backslash_where_json_says_so(strin
 
 
 def test_in_the_middle_of_a_string_no_end_is_looked_for(monkeypatch):
-    """It took fifty times as long as the mask, at each token of an answer with a budget of a few hundred."""
+    """A search for an end once took fifty times as long as the mask, at each token."""
     llguidance = pytest.importorskip("llguidance")
     looked, find = [], Closing._find
     monkeypatch.setattr(Closing, "_find", lambda self, matcher: looked.append(self) or find(self, matcher))

@@ -92,7 +92,7 @@ WORDS = st.sampled_from(["a", "b", "name", "é", ""])
 
 
 class Writer:
-    """Answers by a form with tokens drawn at random."""
+    """Generates answers by a form with random tokens."""
 
     def __init__(self):
         with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
@@ -100,7 +100,7 @@ class Writer:
         self.grammars = Grammars(self.tokenizer, self.tokenizer.vocab_size)
 
     def write(self, form, budget, seed=0):
-        """The text, and whether the form was complete."""
+        """Returns the text, and whether the form was complete."""
         rng = np.random.default_rng(seed)
         grammar = self.grammars.grammar(form, budget=budget)
         text = b""
@@ -176,7 +176,7 @@ def test_any_object_may_be_a_json_schema(writer, schema):
 
 
 def schemas(depth=2):
-    """Schemas that can be met, each with the values that meet it."""
+    """Generates satisfiable schemas, each with values that satisfy it."""
     simple = st.sampled_from([
         ({"type": "null"}, lambda value: value is None),
         ({"type": "boolean"}, lambda value: isinstance(value, bool)),

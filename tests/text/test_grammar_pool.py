@@ -1,4 +1,4 @@
-"""A grammar that is too much for its compiler costs one request: not the program, and not those beside it."""
+"""A grammar that overloads its compiler fails only its own request; the program and other requests continue."""
 
 import gc
 import json
@@ -248,7 +248,7 @@ def test_no_process_outlives_the_program_that_started_it(end):
 
 
 def test_schemas_and_grammars_are_read_in_the_helper(make, monkeypatch):
-    """Reading a large one takes seconds, and would stop all other threads of the server."""
+    """Parsing a large one takes seconds, and would block all other threads of the server."""
     for name in ("closed_schema.closed", "gbnf.to_lark", "grammar_worker.closed", "grammar_worker.to_lark"):
         monkeypatch.setattr(f"rwkv_gpu.text.{name}", None)
     for form in (Form.of(schema={"properties": {"a": {"type": "null"}}}), Form.of(grammar='root ::= "a"')):

@@ -1,4 +1,4 @@
-"""No template hangs, fills the memory, crashes or reaches out: each ends soon in a typed error."""
+"""No template hangs, fills the memory, crashes or escapes: each soon ends in a typed error."""
 
 import operator
 import sys

@@ -1,4 +1,4 @@
-"""Tokenising a long text leaves the interpreter to other threads: a server has streams to send meanwhile."""
+"""Tokenising a long text lets other threads run, because a server must continue its streams."""
 
 import itertools
 import threading
@@ -18,7 +18,7 @@ ENOUGH = 3  # times that another thread runs meanwhile: in one call of C that ke
 
 
 def turns_of_another_thread(work) -> int:
-    """How often another thread runs while some work is done."""
+    """Returns how often another thread runs while some work is done."""
     turns, over = itertools.count(), threading.Event()
 
     def run() -> None:

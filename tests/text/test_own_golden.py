@@ -1,4 +1,4 @@
-"""Tokenisations recorded from llama.cpp that travel with the project: of every way to cut words, and every kind."""
+"""Tokenisations equal records from llama.cpp in the repository: every pre-tokenizer, and every kind of tokenizer."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ SPACES_BEFORE_DIGITS = re.compile(
 
 
 def comparable(name: str, text: str) -> bool:
-    """True if llama.cpp's pattern means what the model's own does."""
+    """True if llama.cpp's pattern has the same meaning as the model's own."""
     if name == "gpt2 afmoe":
         return SPACES_BEFORE_DIGITS.search(text) is None
     if name not in ASCII_CASE | NO_CASE:

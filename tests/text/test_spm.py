@@ -92,7 +92,7 @@ def test_the_cache_changes_nothing(text):
 
 
 def test_special_tokens_of_phi3_take_the_spaces_behind_them():
-    """The expected ids are llama.cpp's."""
+    """The expected ids were computed by llama.cpp."""
     with GGUFFile.open(golden("tiny-phi3.gguf")) as file:
         phi3, plain = (load_tokenizer({**file.metadata, "general.architecture": arch}) for arch in ("phi3", "llama"))
     texts = "<|user|>", "<|end|>", "<|assistant|>", "<s>"

@@ -1,4 +1,4 @@
-"""Text that comes token by token is the text decoded at once, in whole characters."""
+"""Text decoded token by token equals text decoded at once, in whole characters."""
 
 import itertools
 

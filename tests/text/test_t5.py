@@ -1,4 +1,4 @@
-"""SentencePiece's unigram model: the best sum of scores, over text that a map of characters normalises."""
+"""SentencePiece's unigram model: the best sum of scores, on text normalised by a character map."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def shown(text: str | bytes, fields: Metadata = FIELDS) -> list[str]:
 
 
 def scored(words: dict[str, float], **fields: bool) -> Metadata:
-    """A vocabulary of these words alone."""
+    """Returns a vocabulary of these words only."""
     tokens = [("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", 2), *((word, NORMAL) for word in words)]
     return metadata("t5", tokens, scores=np.array([0, 0, 0, *words.values()], np.float32), **fields)
 

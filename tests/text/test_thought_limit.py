@@ -1,4 +1,4 @@
-"""A limit of reasoning: which tokens are allowed before it, at it and after it."""
+"""The reasoning limit: the allowed tokens before, at and after it."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ INSIDE = Opened("<think>\n")
 
 
 class Follower:
-    """A model that wants to write a text, and writes what is allowed."""
+    """A model that writes a given text as far as its tokens are allowed."""
 
     def __init__(self, tokenizer, limit):
         self.tokenizer, self.limit, self.ids = tokenizer, limit, []
 
     def write(self, text):
-        """Writes a text token by token, except where other tokens must come first. Returns how many must."""
+        """Writes a text token by token, unless other tokens are forced. Returns the number of forced tokens."""
         forced = 0
         for token in self.tokenizer.encode(text, parse=True):
             while len(only := self.allowed()) == 1:

@@ -1,4 +1,4 @@
-"""PLaMo's tokenizer beyond its record: what plain text never becomes, and what no token spells."""
+"""PLaMo's tokenizer beyond its record: control tokens in plain text, and characters without a token."""
 
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from rwkv_gpu.text.vocabulary import PREFIX

@@ -45,7 +45,7 @@ def rwkv(**fields: Any) -> Metadata:
 
 
 def bpe(pre: str | None = "gpt-2", **fields: Any) -> Metadata:
-    """The 256 byte letters, the tokens of a few merges, a word no merge makes, three control tokens and `<think>`."""
+    """Returns the 256 byte letters, tokens of some merges, a word without a merge, three control tokens and `<think>`."""
     merges = ["t h", "Ġ t", "h e", "th e", "Ġt he", "1 2", "Ġ .", "e r", "Ġ '", "Ġ Ġ"]
     words = [line.replace(" ", "") for line in merges]
     tokens = [(text, NORMAL) for text in [*BYTE_LETTERS, *words, "Ġzzz"]]
@@ -70,7 +70,9 @@ DENSE = "aAbBsSteEclLHowrd12345 \n\r\t'.!,-/_=é你好世一あ가ㄱ\u0301\u00a
 
 
 def dense_bpe(pre: str) -> Metadata:
-    """Byte-level BPE in which all pairs of some bytes merge, in a random order: its ids show where a text was cut."""
+    """Returns byte-level BPE in which all pairs of some bytes merge, in random order: its ids show where a text was
+    cut.
+    """
     letters = [BYTE_LETTERS[byte] for byte in sorted(set(DENSE.encode()))]
     merges = [f"{a} {b}" for a in letters for b in letters]
     random.Random(3).shuffle(merges)
@@ -96,7 +98,7 @@ def raw_bpe(**fields: Any) -> Metadata:
 
 
 def sarvam() -> Metadata:
-    """The same in a file that names byte-level BPE and a way to cut words."""
+    """Returns the layout of `raw_bpe` under the name of byte-level BPE and with a pre-tokenizer."""
     return raw_bpe() | {PREFIX + "model": "gpt2", PREFIX + "pre": "sarvam-moe"}
 
 
@@ -117,7 +119,7 @@ def whitespace() -> Metadata:
 
 
 def hybrid_dna() -> Metadata:
-    """Byte-level BPE with tokens of six bases: some of AC..., and one whose letters are a plain token, too."""
+    """Returns byte-level BPE with tokens of six bases, some of which are also plain tokens."""
     fields = bpe("qwen2")
     words = ["<dna>", "</dna>", "<oov>", "CCCCCC", "ACGTAC\ue000", "CCCCCC\ue000", "GTAAAA\ue000", "TTTTTT\ue000"]
     tokens = [*fields[PREFIX + "tokens"], *words]
@@ -143,7 +145,7 @@ CASED = {"normalizer.lowercase": False}
 
 
 def wordpiece(**fields: Any) -> Metadata:
-    """BERT's layout: [PAD] and others, then words behind ▁, and what goes on within words."""
+    """Returns BERT's layout: [PAD] and others, then words that begin with ▁, and continuations within words."""
     rng = random.Random(6)
     letters = [*"aábcedlortwh12é.,!?'-~$`AÀñσςΣдіЖ你好𠀀가가ก้🙂ßiıI<>[]UNKMAS/_", "\u0301", "\u05d0"]
     parts = {"".join(rng.choices("abcelorth1", k=rng.randint(2, 4))) for _ in range(60)} | {"dσ", "ing", "ςд"}
@@ -187,7 +189,7 @@ REPLACED = {
 
 
 def t5(**fields: Any) -> Metadata:
-    """XLM-RoBERTa's layout: four special tokens, pieces with scores of a random order, and tokens without use."""
+    """Returns XLM-RoBERTa's layout: four special tokens, pieces with scores in random order, and unused tokens."""
     rng = random.Random(8)
     letters = [*"▁abstfiélw12.!á株你好가Дпд⁄\u0301", "\u0308"]
     words = {a + b for a in letters[:16] for b in letters[1:16]} | {

@@ -1,4 +1,4 @@
-"""From texts to ids, and from parameters to a file that the library reads."""
+"""Training files: texts become ids, and parameters become a file that the library loads."""
 
 import gguf
 import numpy as np

@@ -24,7 +24,7 @@ def png(picture):
 
 @pytest.fixture(scope="module", params=["gemma3", "qwen3vl", "qwen35", "internvl", "idefics3"])
 def llm(request, tmp_path_factory):
-    """A model whose projector lies next to it."""
+    """Loads a model whose projector is in the same folder."""
     folder = tmp_path_factory.mktemp("vision")
     shutil.copy(OWN / f"{MODELS[request.param][0]}.gguf", folder / "model.gguf")
     shutil.copy(OWN / "vision" / f"{request.param}.gguf", folder / "mmproj-model.gguf")

@@ -1,4 +1,4 @@
-"""Logits after a text with two images, against llama.cpp's."""
+"""Logits after a text with two images equal llama.cpp's."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
 
 
 def request_of(record, vision):
-    """The recorded prompt with our images in it."""
+    """Returns the recorded prompt with the images in it."""
     both = [prepare(vision, picture_of(image(*size))) for size in sizes_of(vision.path.stem)[:2]]
     pictures = iter([unit for one in both for unit in one.units])
     ids, spans = [], []
@@ -38,7 +38,7 @@ def request_of(record, vision):
 
 
 def answers(engine, request):
-    """The log-probabilities of the most likely next tokens."""
+    """Returns the log-probabilities of the most likely next tokens."""
     engine.add(request)
     while engine.busy:
         for update in engine.step():

@@ -1,4 +1,4 @@
-"""Projectors of repositories: fetched with their model, found by it, and deleted with it. A local server is the hub."""
+"""Projectors of repositories: downloaded, found and deleted with their model. A local server replaces the hub."""
 
 import json
 

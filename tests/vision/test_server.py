@@ -20,7 +20,7 @@ SETTINGS = {"temperature": 0, "max_tokens": 6}
 
 
 def load(path, *_, **__):
-    """Loads a model with a template of its own: the golden files have none."""
+    """Loads a model with a separate template, because golden files have none."""
     llm = rwkv_gpu.load(path, device="cpu", context=256, sequences=2)
     llm.__dict__["chat_format"] = llm.chat_format_of(TEMPLATE)
     return llm
@@ -71,7 +71,7 @@ def completion(prompt):
 
 
 def test_an_image_of_a_prompt_is_that_of_a_message(server):
-    """The prompt is what the template makes of the messages, as llama-server's clients write it themselves."""
+    """The prompt is the template's text for the messages, which clients of llama-server render themselves."""
     marker = server.get("/props")["media_marker"]
     prompt = {"prompt_string": f"user: {marker}hello\nassistant:", "multimodal_data": [DATA]}
     text = {"type": "text", "text": "hello"}
@@ -125,7 +125,7 @@ def test_a_path_in_a_request_is_never_opened(server, source):
 
 
 def test_images_are_encoded_again_for_another_key(server, monkeypatch):
-    """Else the time to the first token would tell whether another client has sent an image."""
+    """Otherwise, the time to the first token would reveal that another client has sent the same image."""
     encoder, sizes = server.engine._eyes.encoder, []
     encode = encoder._encoded
     monkeypatch.setattr(encoder, "_encoded", lambda image, tile: sizes.append(tile.shape) or encode(image, tile))

@@ -1,4 +1,4 @@
-"""Pixels and towers against what llama.cpp's libmtmd made of the same images."""
+"""Pixels and rows of towers equal those of llama.cpp's libmtmd for the same images."""
 
 import hashlib
 import itertools
@@ -25,7 +25,7 @@ def golden(name):
 
 
 def pixels_of(prepared, how):
-    """The pixels of an image as its tower reads them, [n, 3], from its patches; tiles after each other."""
+    """Returns the pixels of an image as its tower reads them, [n, 3], from its patches, tile by tile."""
     each = []
     for unit in prepared.units:
         width, merge, side = unit.grid.width, how.merge, how.patch
@@ -57,7 +57,7 @@ def test_texts_between_tiles_are_those_of_llama_cpp(name):
 
 
 def rms_apart(vision, record, encoder):
-    """The largest deviation of the rows of an image, relative to their own."""
+    """Returns the largest deviation of the rows of an image, relative to their RMS."""
     worst = 0.0
     for number, size in enumerate(sizes_of(vision.path.stem)):
         units = [encoder.rows(unit) for unit in prepare(vision, picture_of(image(*size))).units]

@@ -101,7 +101,7 @@ fn put_key_word(at: u32, word: u32) { keys[at / 2u][at % 2u] = word; }
 
 fn put_value_word(at: u32, word: u32) { values[at / 2u][at % 2u] = word; }
 
-//# raw_f16: 8 dims of a key or a value as they lie: halves, two to a word.
+//# raw_f16: Reads 8 dims of a key or a value without conversion: halves, two per word.
 // needs attention/eight: Eight; read: halves
 alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
@@ -130,7 +130,7 @@ fn rotate_own(_block: u32) {}
 // 8 dims of the row's own key or value: vec4s i and i + 1 of `own`.
 fn own8(i: u32) -> Raw { return vec4u(own[i], own[i + 1u]); }
 
-//# raw_f32: 8 dims of a key or a value as they lie: float32.
+//# raw_f32: Reads 8 dims of a key or a value without conversion: float32.
 // needs attention/eight: Eight
 alias Half = vec4u;     // 4 dims
 

@@ -1,6 +1,6 @@
 // Norms of heads, before or after rotation.
 
-//# none: Heads turn as they are.
+//# none: Heads are rotated without a norm.
 const NORMED = false;
 const WHOLE = false;
 
@@ -13,7 +13,7 @@ fn weight_after(_d: u32) -> f32 { return 1.0; }
 
 fn root_of(_squares: f32, _count: u32) -> f32 { return 1.0; }
 
-//# rms: Heads are normed before they turn. `vectors` starts with the weights of q and k [2, N].
+//# rms: Heads are normed before they are rotated. `vectors` starts with the weights of q and k [2, N].
 const NORMED = true;
 const WHOLE = false;
 
@@ -27,7 +27,7 @@ fn weight_after(_d: u32) -> f32 { return 1.0; }
 fn root_of(squares: f32, count: u32) -> f32 { return inverseSqrt(squares / f32(count) + EPS); }
 
 //# turned
-// Heads are normed after they turn, which does not change their length. `vectors` starts with the weights of q and k [2, N].
+// Heads are normed after the rotation, which does not change their length. `vectors` starts with the weights of q and k [2, N].
 const NORMED = true;
 const WHOLE = false;
 
@@ -54,7 +54,7 @@ fn weight_after(_d: u32) -> f32 { return 1.0; }
 fn root_of(squares: f32, count: u32) -> f32 { return inverseSqrt(squares / f32(count) + EPS); }
 
 //# whole
-// q and k are normed before they turn, each over all its heads. `vectors` starts with their weights [H, N] and [KV, N].
+// q and k are normed before the rotation, each over all its heads. `vectors` starts with their weights [H, N] and [KV, N].
 const NORMED = false;
 const WHOLE = true;
 

@@ -1,6 +1,6 @@
 // Parts of latent attention: reading and writing latents, and the queries of a workgroup.
 
-//# no_rope: Heads of a model without rotary positions, as they are.
+//# no_rope: Heads of a model without rotary positions, unchanged.
 fn partner(d: u32) -> u32 { return d; }
 
 fn rotated(_position: u32, _d: u32, x: f32, _other: f32) -> f32 { return x; }
@@ -44,10 +44,10 @@ fn first_key(segment: u32, base: u32) -> u32 { return pages[segment * MAX_PAGES 
 
 fn key_row(row: u32, key: u32) -> u32 { return row + key; }
 
-//# pages_of_rows: Each row is a sequence of its own.
+//# pages_of_rows: Each row is a separate sequence.
 fn segment_of(t: u32) -> u32 { return t; }
 
-//# pages_of_segments: Rows are in segments.
+//# pages_of_segments: Rows belong to segments.
 @group(0) @binding(6) var<storage, read> row_segment: array<u32>;       // [T]
 
 fn segment_of(t: u32) -> u32 { return row_segment[t]; }
@@ -72,7 +72,7 @@ fn latent8(i: u32) -> Eight { return Eight(bitcast<vec4f>(keys[2u * i]), bitcast
 
 fn latent4(i: u32) -> vec4f { return bitcast<vec4f>(keys[i]); }
 
-//# rotate: Dims of a head rotated to their position.
+//# rotate: Dims of a head, rotated by the position.
 // needs rope: is_second, pair_of, partner_of
 @group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 

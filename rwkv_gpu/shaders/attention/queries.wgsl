@@ -1,7 +1,7 @@
 // Queries of attention over prompts.
 
 //# rotate_here
-// Queries as the matrices leave them, where each sequence has one row: rotated here, with its key and value written first.
+// Unrotated queries, for steps in which each sequence has one row: rotates them here, and writes key and value first.
 // needs attention/heads: turned8, write_kv; attention/block: Block
 fn block_of(index: u32) -> Block {
     var found = Block();
@@ -30,7 +30,7 @@ fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {
 }
 
 //# rotated
-// Queries that `attention/kv_write` has rotated, of rows that stand in blocks of a sequence; K and V are complete.
+// Queries that `attention/kv_write` has rotated, in blocks of rows of one sequence; K and V are complete.
 // needs attention/blocks_of_segments: nth_block
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;  // [S]

@@ -8,7 +8,7 @@ fn last_seen(_segment: u32, position: u32) -> u32 { return position; }
 
 fn sees(query: vec4u, key: u32, _end: u32) -> vec4<bool> { return (vec4u(key) <= query) & (vec4u(key) >= min(query, vec4u(1u))); }
 
-//# ahead: A query sees the last WINDOW positions, and all that follow it in the text.
+//# ahead: A query sees the last WINDOW positions, and all later ones of the text.
 // needs attention/blocks_of_segments: end_of
 fn first_seen(position: u32) -> u32 { return position - min(position, WINDOW - 1u); }
 
@@ -35,7 +35,7 @@ fn sees(query: vec4u, key: u32, end: u32) -> vec4<bool> {
     return (at >= vec4f(a.x, b.x, c.x, d.x)) & (at < vec4f(a.y, b.y, c.y, d.y)) & vec4<bool>(key < end);
 }
 
-//# both: A query sees what is at most half of WINDOW positions away from it in the text, before it and behind.
+//# both: A query sees positions of the text at a distance of at most half of WINDOW, in both directions.
 // needs attention/blocks_of_segments: end_of
 const FAR = WINDOW / 2u;
 

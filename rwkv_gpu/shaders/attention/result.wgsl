@@ -1,7 +1,7 @@
 // How a workgroup writes its sums.
 
 //# last_workgroup
-// A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.
+// A workgroup has seen one run of the context. The last one to finish joins the runs of its heads: no workgroup waits.
 // needs answer: answer; gate: gated; lib/last_workgroup: count_done; sink: sink_of
 @group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
 
@@ -73,7 +73,7 @@ fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
 
 fn finish(_first: u32, _lane: u32) {}
 
-//# whole: A workgroup has seen the whole context: what it has is the answer.
+//# whole: A workgroup has seen the whole context, so its sums are complete.
 // needs answer: answer; gate: gated; sink: sink_of
 fn write(head: u32, _run: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
     let i = head * N4 + column;

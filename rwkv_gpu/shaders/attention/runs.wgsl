@@ -3,12 +3,12 @@
 //# even: The number of runs of the context of a row, which is the same for all rows.
 fn most_runs(_length: u32) -> u32 { return RUNS; }
 
-//# even_runs: The row and the number of a run, by its number of all: each row has RUNS.
+//# even_runs: The row of a run and its number within the row, from its number among all: each row has RUNS.
 fn run_at(index: u32, _lane: u32) -> vec2u { return vec2u(index / RUNS, index % RUNS); }
 
 //# further_runs
-// The row and the number of a run, by its number of all: EVEN of each of STEP_ROWS rows, and behind them the further ones of long
-// rows. Beyond the rows where there is none.
+// The row of a run and its number within the row, from its number among all: EVEN for each of STEP_ROWS rows, then those of long
+// rows. The row is out of range if there is no such run.
 // needs attention/runs/shared_out: is_unlike, most_runs
 var<workgroup> further_runs: array<u32, (STEP_ROWS + 3u) / 4u * 4u>;    // padded to 16 bytes, as fragments follow it
 

@@ -1,6 +1,6 @@
 // Scores of decode, by floats or by integers.
 
-//# floats: Scores by keys as floats.
+//# floats: Scores from keys as floats.
 // needs raw: eight_of, scale_of
 alias Query = array<Pack, 2>;    // the lower 4 of 8 dims and the upper; DirectX's compiler crashes at matrices in a local structure
 
@@ -13,8 +13,8 @@ fn score_of(raw: Raw, q: Query, c: u32) -> Each {
 }
 
 //# integers
-// Scores by keys as the bytes that they are, and queries as bytes, too. 8 bits are enough: a query has a unit for 8 dims, where a key
-// has one for 32, so it is rounded more finely than what it is multiplied with, and a large dim takes bits from 7 others alone.
+// Scores from keys and queries as bytes. 8 bits are enough: a query has a scale for each 8 dims, and a key
+// for each 32. So a query is rounded more finely than a key, and a large dim reduces the precision of only 7 others.
 // needs bits: bytes_of, in_byte_order; pack: Each, largest_of_each; raw: scale_of
 struct Query {
     unit: Each,

@@ -1,4 +1,4 @@
-// silu of a convolution, four channels of one row for each sequence: over the rows before, which are a state of their own.
+// silu of a convolution: four channels of one row per sequence, over the previous rows, which are a separate state.
 //
 // Several workgroups may read the same channels of that state, and one of them replaces it: a step writes another state than
 // the one that it reads.

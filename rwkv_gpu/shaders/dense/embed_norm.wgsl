@@ -1,4 +1,4 @@
-// y[t, :] = layer_norm(W[ids[t], :]) * weight + bias      one workgroup per row t; all rows of W are at hand
+// y[t, :] = layer_norm(W[ids[t], :]) * weight + bias      one workgroup per row t; all rows of W are in one binding
 // needs dense/norm/row: norm_row; format: floats, fours_of, run_raw, scale_of; ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
 

@@ -1,13 +1,13 @@
 // Parts with which RMSNorm also writes the input of the next op.
 
-//# none: What is normed is not rounded.
+//# none: The normed row is not rounded.
 fn look_at(_value: f32, _d: u32) {}
 
 fn round_row(_t: u32, _lane: u32) {}
 
 //# round
-// What has been normed, and maybe added to a residual, is normed once more by what reads it: so it is written as float16, too,
-// as round_rows would.
+// The normed row, with an optional residual, is normed again by its reader. It is also written as float16,
+// as by round_rows.
 // needs lanes: reduce_add, reduce_max
 // needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 @group(0) @binding(6) var<storage, read_write> rounded: array<vec2u>;

@@ -1,7 +1,7 @@
 // Epilogues of matrix products: parts that process the sums.
 
 //# adapted_pairs
-// y[t, m] = then(W[2m] · x[t] + bias) * (W[2m + 1] · x[t] + bias): as gated_pairs, with what adapters add to gate and up
+// y[t, m] = then(W[2m] · x[t] + bias) * (W[2m + 1] · x[t] + bias): as gated_pairs, plus the adapters of gate and up
 // needs bias: bias_at, bias_rest; lib/activation: activation
 const PER_OUT = 2u;
 
@@ -75,7 +75,7 @@ fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, _inputs:
 }
 
 //# quantise
-// y[t, m] = SCALE · then(scale · W[m] · x[t]), and the same as integers: of all rows of W that a workgroup has, 32 make a chunk, by eight lanes
+// y[t, m] = SCALE · then(scale · W[m] · x[t]), also written as integers: eight lanes convert a chunk of 32 rows of W
 // needs lib/activation: activation; lib/store_quantised: store_quantised; table: rows_now
 @group(0) @binding(12) var<storage, read_write> quantised: array<u32>;
 
@@ -114,8 +114,8 @@ fn state_value(_i: u32) -> f32 { return 0.0; }
 fn save_state(_i: u32, _x: f32) {}
 
 //# residual_save_state
-// What is added was normed on the way to other products, and so is what the sequence has seen last: every reader of the state
-// came before.
+// Earlier products have normed the residual. The normed row is the new state of the sequence, which can be saved here, because all
+// readers of the old state have run.
 @group(0) @binding(5) var<storage, read> residual: array<f32>;      // [M]
 @group(0) @binding(10) var<storage, read_write> shift_state: array<f32>; // [states, M]
 @group(0) @binding(11) var<uniform> segment: Segment;
@@ -126,8 +126,8 @@ fn state_value(i: u32) -> f32 { return normed_row[i]; }
 fn save_state(i: u32, x: f32) { shift_state[segment.written * table.matrix[0].stride + i] = x; }
 
 //# residual_save_state_rows
-// What is added was normed on the way to other products, and so is what its sequence has seen last: every reader of the state
-// came before. Row t is of segment t.
+// Earlier products have normed the residual. The normed row is the new state of its sequence, which can be saved here, because all
+// readers of the old state have run. Row t is of segment t.
 @group(0) @binding(5) var<storage, read> residual: array<f32>;      // [T, M]
 @group(0) @binding(10) var<storage, read_write> shift_state: array<f32>; // [states, M]
 @group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [T]

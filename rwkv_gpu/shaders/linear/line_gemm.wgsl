@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
 // Each subgroup has FM times S rows of W, and of every STAGE columns 256 that no other subgroup of these rows has. Eight
 // neighbouring lanes load the eight chunks of 32 columns that a row has there, so that whole lines of memory are read. Of

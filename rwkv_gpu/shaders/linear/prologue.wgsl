@@ -104,8 +104,8 @@ var<private> centre: vec2f;             // the mean of x, and the inverse of its
 fn normed_at(d: u32) -> vec4f { return (x[d] - centre.x) * centre.y * gain[d] + shift[d]; }
 
 //# store_normed_row
-// The first workgroup writes down what it has normed, for who puts it into the state. Lanes that have nothing to read read
-// the first vec4 again, which lane 0 alone writes.
+// The first workgroup stores the normed row, which a later product copies to the state. Lanes without a vec4 read
+// the first one again, which only lane 0 writes.
 @group(0) @binding(13) var<storage, read_write> normed_row: array<vec4f>;   // [D / 4]
 
 fn store_normed(d: u32, value: vec4f) {
@@ -129,7 +129,7 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
 }
 
 //# token_shift_rows
-// ROWS rows x, each of a sequence of its own, normed and mixed with the row before it while they are read:
+// ROWS rows x of different sequences, each normed and mixed with the row before it while it is read:
 // xx + (previous - xx) · mix, xx = layer_norm(x), previous as the state holds it, or 0 for a fresh sequence
 // needs linear/row_statistics/merge: merged_statistics, total; normed row: store_normed; row statistics: count_of
 // needs sum: group_sum

@@ -1,4 +1,4 @@
-// x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
+// x as integers with a scale for 32 columns, for gemm_int8 and skinny_gemm       one workgroup per row t of each x
 //
 // A fused norm multiplies x by its gain first, and the scales of the integers by its root.
 // needs lanes: reduce_add; lib/store_quantised: store_quantised; norm: gained, root; rows: x4

@@ -1,4 +1,4 @@
-// x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
+// x as float16 with a power of two for each row, for matrix units       one workgroup per row t of each x
 //
 // A norm can be fused.
 // needs lanes: reduce_add, reduce_max

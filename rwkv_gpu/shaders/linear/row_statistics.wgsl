@@ -44,8 +44,8 @@ fn find_statistics(lane: u32) {
 }
 
 //# emit
-// Of the rows of y that a workgroup has stored, their mean, and the sum of squared differences from it, for a norm to come.
-// Both sums are of what is apart from the first row, so that they are found at once and nothing is lost.
+// Emits the mean of the rows of y that a workgroup has stored, and the sum of squared differences from it, for a later norm.
+// Both sums are of differences from the first row, so that one pass computes both without loss of precision.
 // needs sum: group_sum
 @group(0) @binding(14) var<storage, read_write> statistics: array<vec2f>;  // one for each block of rows
 
@@ -88,7 +88,7 @@ fn emit_statistics(row: u32, stores: bool, block: u32, rows: u32, lane: u32) {
 }
 
 //# load
-// Mean and deviation of the row x, from what the workgroups that wrote it have told of their rows: each subgroup for itself.
+// Mean and deviation of the row x, from the statistics that the workgroups of its producer emitted. Each subgroup computes both.
 // needs sum: group_sum
 @group(0) @binding(12) var<storage, read> statistics: array<vec2f>;    // [STATISTICS]
 

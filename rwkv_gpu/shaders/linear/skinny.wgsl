@@ -104,7 +104,7 @@ fn put(values: vec4f, t: u32, e: u32) {
 }
 
 //# quantised_x
-// Rows of x that are integers already (`linear/quantise_rows`): [T, VECS, K / 32] of each matrix. They are normed where that was asked for.
+// Rows of x that are integers already (`linear/quantise_rows`): [T, VECS, K / 32] of each matrix. Quantisation has applied the norm, if there is one.
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;
 
 const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
@@ -114,7 +114,7 @@ fn find_statistics(_lane: u32) {}
 fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
 fn squares_of(_t: u32) -> f32 { return 0.0; }
 
-//# read_x: Integers of x (linear/skinny/quantised_x) read where they lie.
+//# read_x: Integers of x (linear/skinny/quantised_x), read directly from memory.
 const WHOLE = false;                    // nothing is staged
 
 fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}
@@ -146,7 +146,7 @@ fn bytes(at: u32, chunks: u32, p: u32) -> Bytes {
 
 //# shared_x
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, STAGED chunks of 32 columns of a row at a time: two vec4s
-// for each byte, the lowest first, a scale, and the sum of each run. Those of neighbouring chunks lie side by side.
+// for each byte, the lowest first, a scale, and the sum of each run. Neighbouring chunks are adjacent.
 var<workgroup> staged: array<vec4u, TB * 2u * BYTES * STAGED>;
 var<workgroup> scales: array<f32, TB * (1u + PARTS) * STAGED>;
 

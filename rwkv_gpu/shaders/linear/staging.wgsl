@@ -1,6 +1,6 @@
 // Staging of x in gemv_int and related kernels.
 
-//# floats: x in workgroup memory as it is, with a gap behind each chunk of 32 that keeps neighbours in different banks.
+//# floats: x in workgroup memory as floats, with a gap after each chunk of 32 that puts neighbours in different banks.
 // needs format: floats, fours_of, scale_of; norm: gained; rows: x4
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 

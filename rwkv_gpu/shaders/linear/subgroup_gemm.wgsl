@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay in fragments
 //
 // Each subgroup has S rows of W; subgroups with the same rows divide every STAGE columns. A subgroup decodes its weights to
 // float16 in its own workgroup memory, 32 columns at a time, and multiplies, without waiting for others. x is in

@@ -36,8 +36,8 @@ fn store(matrix: Matrix, t: u32, row: u32, first: f32, second: f32) {
 }
 
 //# constant
-// The table of matrices as a constant of the prelude, for plans of few rows: nothing has to be read before the first weights
-// are asked for.
+// The table of matrices as a constant of the prelude, for plans of few rows: the first weights can be loaded without a
+// read before them.
 fn matrix_of(block: u32) -> Matrix {
     var found = table.matrix[0];
     found = next_of(found, 1u < table.matrices, table.matrix[1], block);

@@ -1,4 +1,4 @@
-// slots = where the copies of the chosen experts lie; fetch = those that must be copied there first      one workgroup
+// slots = the cache slots of the chosen experts; fetch = experts that must be copied there first       one workgroup
 //
 // Experts that have no copy take the slots that were used least recently. There are at least as many slots as choices.
 @group(0) @binding(1) var<storage, read> experts: array<u32>;           // [T * USED]

@@ -28,8 +28,8 @@ fn tile_at(n: u32, _block: u32, _lane: u32) -> Tile {
 fn choice_at(place: u32) -> u32 { return place % step.bucket * E + place / step.bucket; }
 
 //# ranked
-// Every choice is a tile, of an expert that each workgroup finds by itself. The first workgroup of a row tells all of them to
-// those who come later.
+// Every choice is a tile; each workgroup computes its expert itself. The first workgroup of a row stores all of them for
+// later dispatches.
 //
 // As few lanes as can tell of all find it, for all: every subgroup for itself would get in the others' way.
 // needs moe/ranking: rank; moe/tiles: Tile, tile_here

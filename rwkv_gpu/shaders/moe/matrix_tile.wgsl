@@ -1,4 +1,4 @@
-// What of a tile lies in workgroup memory: COLUMNS columns of W and x at a time, as float16
+// The part of a tile in workgroup memory: COLUMNS columns of W and x at a time, as float16
 //
 // x is as `round_rows` writes it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
 // longer than their columns, so that neighbours lie in different banks. Beyond the end of a row, W is zero.

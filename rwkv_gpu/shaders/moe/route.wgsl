@@ -1,4 +1,4 @@
-// experts[t] = where the USED largest x[t, :] are, of equals the first; shares from their logits      one workgroup per t
+// experts[t] = the indices of the USED largest x[t, :], the first of equals; shares from their logits       one workgroup per t
 // needs answer: answer_scale; gating: weight_of; lanes: reduce_add, reduce_max, reduce_min; moe/shares: share_scale
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]

@@ -1,5 +1,5 @@
-// experts[t] = where the USED largest of what experts are chosen by are, of equals the first; their shares      one workgroup per t
-// The rank of an expert is how many come before it: each lane counts that for its own.
+// experts[t] = the indices of the USED largest values by which experts are chosen, the first of equals; their shares       one workgroup per t
+// The rank of an expert is the number of experts before it; each lane counts it for its own experts.
 // needs answer: answer_scale; choosing: chosen_by; gating: weight_of, whole; groups: keep_groups
 // needs lanes: reduce_add, reduce_max; moe/shares: share_scale
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]

@@ -1,7 +1,7 @@
 // Rows of x for expert_gemv_int.
 
 //# joined_runs
-// A row of x is the answer of a head over latents, which attention left in runs of the context: the workgroup joins them.
+// A row of x is the result of a head of latent attention in runs of the context, which the workgroup joins.
 // needs attention/partition: runs_of; attention/run_sums: all_parts, sum_runs; staging: stage
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;               // [T, E, RUNS, K / 4 + 1]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
@@ -32,14 +32,14 @@ fn stage_row(head: u32, lane: u32) -> f32 {
 
 fn x4(_start: u32, k: u32, _width: u32) -> vec4f { return joined[k / 4u]; }
 
-//# plain: A row of x lies there as it is.
+//# plain: A row of x is complete in memory.
 // needs staging: stage
 fn prefetch_row(_n: u32, _lane: u32) {}
 
 fn stage_row(start: u32, lane: u32) -> f32 { return stage(start, K, lane); }
 
 //# prefetched
-// A row of x comes while experts are ranked: which are chosen does not change it. Weights then come while it becomes integers.
+// A row of x is loaded while experts are ranked, as it does not depend on the choice. Weights are loaded while x is quantised.
 // needs moe/tiles: input_at; rows: x4; staging: pad, put_four
 const OWN_FOURS = (K / 4u + WG - 1u) / WG;  // vec4s of a lane
 

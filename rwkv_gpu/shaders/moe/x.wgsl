@@ -1,6 +1,6 @@
 // Parts that read x of an expert's product on matrix units.
 
-//# floats: Rows of x as floats, which whoever reads them rounds: all are multiples of UNIT.
+//# floats: Rows of x as floats, which the reader rounds to multiples of UNIT.
 // needs lib/matrix_units/halves: halves; lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of
 // needs rows: x4
 alias XFour = vec4f;    // as it is kept on its way
@@ -27,7 +27,7 @@ fn x_four(start: u32, _four: u32, further: u32) -> XFour { return halves(x[start
 fn rounded_four(kept: XFour) -> vec4<f16> { return kept; }
 
 //# words
-// Rows of x as `round_rows` wrote them. They stay words until they are put down: halves would be waited for where they are
+// Rows of x as `round_rows` wrote them. They stay words until they are stored: the kernel would wait for halves where they are
 // loaded, as lib/matrix_units/halves says.
 // needs lib/matrix_units/halves: halves
 @group(0) @binding(2) var<storage, read> x: array<vec2u>;   // [X_ROWS, K / 4], then [X_ROWS] exponents, if rows have some

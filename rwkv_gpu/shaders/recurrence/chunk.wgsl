@@ -1,4 +1,4 @@
-// Chunks of a segment: BLOCK tokens, the last maybe fewer. What each needs of the state before it lies in a stack.
+// Chunks of a segment: BLOCK tokens each, the last maybe fewer. A stack holds the values that relate each chunk to the state before it.
 const N4 = N / 4u;
 const D4 = H * N4;
 const P4 = P / 4u;                  // of a value: S has P rows of N columns

@@ -25,7 +25,7 @@ fn y4(i: u32) -> vec4f { return block_y[i]; }
 // Where a vec4 of a chunk lies in [T, H, P / 4].
 fn item_place(block: Block, i: u32) -> u32 { return value_place(block, i / P4, i % P4); }
 
-//# bonus: The present token of RWKV-7 counts by r · k r_k.
+//# bonus: RWKV-7: the present token is weighted by r · k r_k.
 // needs kernel: item_place; recurrence/sums: token_sum; rwkv/mixed: key_of, own_value, part_of
 const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
 
@@ -50,7 +50,7 @@ fn with_bonus(token: u32, i: u32, normed: vec4f) -> vec4f {
     return fma(vec4f(token_bonus[token]), block_v[i], normed);
 }
 
-//# first: RWKV-6: r reads S before its token, and the token by its channels' bonus, if there is one.
+//# first: RWKV-6: r reads S before its token; the token itself is weighted by the bonus of its channels, if there is one.
 // needs bonus: first_of; kernel: item_place; lib/step: apart; recurrence/sums: token_sum
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
 
@@ -83,7 +83,7 @@ fn key_at(block: Block, i: u32) -> u32 {
 fn with_bonus(_token: u32, _i: u32, normed: vec4f) -> vec4f { return normed; }
 fn gate_of(place: u32) -> vec4f { return rkvg[apart(D4) + 2u * apart(K4) + place]; }
 
-//# gain: The weight of the norm is all that the output reads.
+//# gain: The output reads no other parameter than the weight of the norm.
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [N / 4]
 
 const GAIN_AT = 0u;

@@ -1,4 +1,4 @@
-// What a chunk needs of S before it, and what it adds to it      one workgroup per chunk and head
+// The factors by which a chunk reads the S before it, and the values that it adds to S       one workgroup per chunk and head
 //
 // S_t = S_(t-1) diag(w_t) + v_t k_tᵀ + (S_(t-1) a_t) b_tᵀ, y_t = S_t r_t. With u_t = S_(t-1) a_t, all of a chunk are the
 // solution of U = L U + L' V + A S₀ᵀ: L holds a_t · b_i, faded between i and t. So U = W S₀ᵀ + U₀, y = R S₀ᵀ + Y₀. Decays are

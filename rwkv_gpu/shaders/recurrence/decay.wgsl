@@ -1,6 +1,6 @@
 // The decays of the state.
 
-//# by_channel: Each channel of the key has its decay, of a + bias and A.
+//# by_channel: Each channel of the key has a decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
 // Parameters are the bias [H, N], A [H], the weight of the norm [N], and maybe taps.
 const RATE_AT = H * N;              // of A
@@ -24,7 +24,7 @@ fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }
 fn past_scale(_token: u32) -> f32 { return 1.0; }
 
-//# by_head: A head has one decay, of a + bias and A.
+//# by_head: A head has one decay, computed from a + bias and A.
 // needs fade: faded; recurrence/delta_tensors: decay_input, parameter_at
 // Parameters are the bias [H], A [H], the weight of the norm [N], and maybe taps.
 const RATE_AT = H;                  // of A
@@ -44,7 +44,7 @@ fn decay_at(token: u32, _i: u32) -> vec4f { return vec4f(token_decay[token]); }
 fn past_key(_i: u32, k: vec4f) -> vec4f { return k; }
 fn past_scale(token: u32) -> f32 { return token_decay[token]; }
 
-//# constant: A head has one decay, whatever its token.
+//# constant: A head has one decay, the same for all tokens.
 @group(0) @binding(2) var<storage, read> decays: array<f32>;            // [H]
 
 var<private> head_decay: vec4f;
@@ -52,7 +52,7 @@ var<private> head_decay: vec4f;
 fn prepare_decay(block: Block, _lane: u32) { head_decay = vec4f(decays[block.head]); }
 fn decay_at(_token: u32, _i: u32) -> vec4f { return head_decay; }
 
-//# given: Each channel of the key has its decay, between 0 and 1, computed before.
+//# given: Each channel of the key has a decay between 0 and 1, computed by an earlier dispatch.
 // needs recurrence/walk: item_place
 @group(0) @binding(2) var<storage, read> decays: array<vec4f>;          // [T, H, N / 4]
 
@@ -67,7 +67,7 @@ fn prepare_decay(block: Block, lane: u32) {
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 
 //# low_rank
-// Each channel of the key has its decay, then(W low + bias), of the one token that a sequence has; W [H · N, RANK].
+// Each channel of the key has a decay then(W low + bias), for steps with one token per sequence; W [H · N, RANK].
 //
 // Lanes share the channels of the head: each has a part of a row of W, and the parts meet in workgroup memory.
 // needs format: floats; lib/activation: activation; weights: four_of

@@ -1,4 +1,4 @@
-// β and decays of a gated delta net as products have made them, and which key head a value head shares
+// β and decays of a gated delta net, computed by products, and the key head of each value head
 @group(0) @binding(2) var<storage, read> betas: array<f32>;             // [T, GATES], one of each head
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // parameters, as the decay has them
 @group(0) @binding(7) var<storage, read> decays: array<f32>;            // [T, DECAYS], of a head, or of each of its channels

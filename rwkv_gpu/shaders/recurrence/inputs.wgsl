@@ -34,7 +34,7 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn rate_of(token: u32) -> f32 { return token_rate[token]; }
 
-//# heads: q, k and v of each head, one head after the other: nothing is removed, and no token counts by itself
+//# heads: q, k and v of each head, one head after the other: nothing is removed, and there is no bonus for the present token
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // [T, H, 3, N / 4]
 
 fn load_inputs(block: Block, lane: u32) {
@@ -49,7 +49,7 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn bonus_of(_token: u32) -> f32 { return 0.0; }
 
-//# wkv6: r, k, v and a gate of RWKV-6; several heads may share those of a key head, and keys may be scaled by what fades
+//# wkv6: r, k, v and a gate of RWKV-6; several heads may share those of a key head, and keys may be scaled by 1 - decay
 // needs bonus: first_of; decay: decay_at; lib/step: apart; recurrence/sums: token_sum
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
 

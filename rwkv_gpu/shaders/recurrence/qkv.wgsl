@@ -13,7 +13,7 @@ fn qkv_at(row: u32, which: u32, d: u32, own: bool) -> vec4f {
 
 fn tap_at(i: u32) -> f32 { return parameter_at(TAPS_AT + i); }
 
-//# mixed: q, k and v as others computed them.
+//# mixed: q, k and v, computed by earlier dispatches.
 // needs lib/step: apart
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q, k, v: columns of a row, or the parts of a stack
 

@@ -1,12 +1,12 @@
 // Sums of four tokens.
 
-//# lane: Sums of four tokens: one lane has them all.
+//# lane: Sums of four tokens that one lane holds completely.
 const_assert SPLIT == 1u;
 
 fn sum_of(sums: vec4f, _part: u32, n: u32) -> f32 { return sums[n]; }
 
 //# subgroup
-// Sums of four tokens over SPLIT neighbouring lanes: each completes one token, by three shuffles and those beyond four lanes.
+// Sums of four tokens over SPLIT neighbouring lanes: each lane completes one token, with three shuffles, or more beyond four lanes.
 const_assert SPLIT >= 4u && (SPLIT & (SPLIT - 1u)) == 0u;
 
 fn sum_of(sums: vec4f, part: u32, _n: u32) -> f32 {

@@ -9,7 +9,7 @@ fn amounts(m: u32, _first: u32, d: u32) -> array<f32, ROWS> {
     return found;
 }
 
-//# low_rank: Each row adds U_i low_i to what is the same for all.
+//# low_rank: Each row adds U_i low_i to the share that is the same for all.
 @group(0) @binding(5) var<storage, read> low: array<f32>;       // [T, MIXES, RANK]
 @group(0) @binding(6) var<storage, read> up: array<f32>;        // [MIXES, D, RANK]
 

@@ -10,16 +10,16 @@ const FOURS = 1u;
 
 fn four_of(raw: vec4u, _f: u32) -> Four { return raw; }
 
-//# first_layer_value: v of the first layer, that a later layer's is mixed with.
+//# first_layer_value: v of the first layer, which is mixed into that of a later layer.
 @group(0) @binding(7) var<storage, read> v_first: array<vec4f>;         // [T, H, N / 4]
 
 fn first_of(token: u32) -> vec4f { return v_first[token]; }
 
-//# floats: y is floats and nothing else.
+//# floats: y is written as floats only.
 fn collect_output(_value: f32, _n: u32) {}
 fn quantise_output(_at: Place, _lane: u32) {}
 
-//# gates: w, a, gate and v_gate of a lane's channels, as others computed them.
+//# gates: w, a, gate and v_gate of a lane's channels, computed by earlier dispatches.
 // needs kernel: channel
 @group(0) @binding(2) var<storage, read> stack: array<vec4f>;           // [T, H, N / 4] each, at GATES
 
@@ -175,13 +175,13 @@ fn quantise_output(at: Place, lane: u32) {
     }
 }
 
-//# several_rows: A row of several sequences that have one each.
+//# several_rows: Several sequences, each with one row.
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [T]
 
 fn segment_of(token: u32) -> Segment { return segments[token]; }
 fn beyond(token: u32) -> bool { return token >= step.rows; }
 
-//# single_row: The one row of a step: a uniform comes sooner than what lies in storage.
+//# single_row: The only row of a step: a uniform is available sooner than values in storage.
 @group(0) @binding(4) var<uniform> segment: Segment;
 
 fn segment_of(_token: u32) -> Segment { return segment; }

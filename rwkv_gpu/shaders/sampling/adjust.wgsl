@@ -1,4 +1,4 @@
-// A logit after bias, penalties and mask, LEAST where the token is impossible; what is remembered for penalties to come.
+// A logit after bias, penalties and mask, LEAST if the token is impossible; and the update of the counts for later penalties.
 // needs lanes: reduce_add2, reduce_max2; mask: allowed; sampling/draw: is_set
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, PAIRS]: how often, and when last; then biases
 

@@ -1,10 +1,10 @@
 // Parts that write y.
 
-//# floats: y is floats and nothing else.
+//# floats: y is written as floats only.
 fn collect_output(_own: u32, _value: f32) {}
 fn quantise_output(_row: u32, _first: u32, _lane: u32) {}
 
-//# quantise: y is integers as well, where each sequence has one row: a workgroup has whole chunks of 32 columns.
+//# quantise: y is also written as integers, in steps with one row per sequence; a workgroup has whole chunks of 32 columns.
 // needs lib/store_quantised: store_quantised
 @group(0) @binding(7) var<storage, read_write> quantised: array<u32>;
 
@@ -22,7 +22,7 @@ fn quantise_output(row: u32, first: u32, lane: u32) {
     }
 }
 
-//# round: y is float16 as well, where each sequence has one row.
+//# round: y is also written as float16, in steps with one row per sequence.
 // needs lib/matrix_units/in_units: in_units; lib/matrix_units/rounded: halves_of, place_of_four
 @group(0) @binding(7) var<storage, read_write> rounded: array<vec2u>;    // as round_rows writes it, without exponents
 

@@ -18,7 +18,7 @@ fn xbc_at(segment: Segment, row: u32, c: u32, own: bool) -> vec4f {
 
 fn tap_at(i: u32) -> f32 { return parameter_at(TAPS_AT + i); }
 
-//# plain: x, B and C as they stand
+//# plain: x, B and C, computed by earlier dispatches
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
 
 fn xbc_at(_segment: Segment, row: u32, c: u32, _own: bool) -> vec4f { return xbc[row * ROW4 + c]; }

@@ -1,5 +1,5 @@
 // Blocks of 32 dims are rotated before they are stored, by a Hadamard matrix: a large dim is spread over all 32, so that the
-// others keep their bits. The matrix is its own inverse. Scores do not change if queries are rotated, too.
+// others keep their precision. The matrix is its own inverse. Scores do not change if queries are rotated, too.
 const ROTATED = true;
 
 fn rotated(x: array<vec4f, 8>) -> array<vec4f, 8> {

@@ -1,4 +1,4 @@
-// 8 dims of a key or a value as they lie: quants, and the scale of their block.
+// Reads 8 dims of a key or a value without conversion: quants, and the scale of their block.
 // needs attention/cache/blocks: larger, rounded_scale, scale_at, scale_in; attention/eight: Eight
 // needs bits: encoded, quants_of; put: put_key_quants, put_key_word, put_value_quants, put_value_word
 // needs rotation: rotated; words: key_quants, key_word, value_quants, value_word

@@ -1,4 +1,4 @@
-// Keys and values in blocks that are rotated. A lane has 8 dims and makes the whole block by itself: no lane waits for another.
+// Writes keys and values in rotated blocks. A lane has 8 dims and computes the whole block alone: no lane waits for another.
 // needs attention/cache/blocks: eight_in, scale_at, scale_of_block; attention/heads: own_value8, turned8; bits: encoded
 // needs put: put_key_quants, put_key_word, put_value_quants, put_value_word; rotation: rotated
 struct Stored {

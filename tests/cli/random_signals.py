@@ -88,7 +88,7 @@ class Run:
 
 
 def catches_signals(pid: int) -> bool:
-    """True if a process blocks SIGTERM, for which its signal thread waits. On systems other than Linux, waits a while."""
+    """True if a process blocks SIGTERM, for which its signal thread waits. Elsewhere than on Linux, waits a while."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Draft heads in a separate file (`--draft mtp-MODEL.gguf`): they work like those in the model's file, or are refused."""
+"""Draft heads in a separate file (`--draft mtp-MODEL.gguf`) work like those in the model's file, or are refused."""
 
 import json
 from functools import partial

@@ -45,7 +45,7 @@ def rwkv(**fields: Any) -> Metadata:
 
 
 def bpe(pre: str | None = "gpt-2", **fields: Any) -> Metadata:
-    """Returns the 256 byte letters, tokens of some merges, a word without a merge, three control tokens and `<think>`."""
+    """Returns 256 byte letters, tokens of some merges, a word without a merge, three control tokens and `<think>`."""
     merges = ["t h", "Ġ t", "h e", "th e", "Ġt he", "1 2", "Ġ .", "e r", "Ġ '", "Ġ Ġ"]
     words = [line.replace(" ", "") for line in merges]
     tokens = [(text, NORMAL) for text in [*BYTE_LETTERS, *words, "Ġzzz"]]

@@ -12,16 +12,6 @@ Our engine chooses the length of drafts. llama.cpp uses a fixed length; the tabl
 `accepted` is the share of drafted tokens that were right. It is lower than `--right`, because tokens after a wrong one
 count as drafted, too. The first answer of each side is not counted, since it compiles kernels and measures step times.
 Rates are those of whole answers, from their first token on.
-
-Our engine chooses the length of drafts. llama.cpp uses a fixed length; the table has the best of `--lengths`.
-`accepted` is the share of drafted tokens that were right. It is lower than `--right`, because tokens after a wrong one
-count as drafted, too. The first answer of each side is not counted, since it compiles kernels and measures step times.
-Rates are those of whole answers, from their first token on.
-
-Our engine chooses the length of drafts. llama.cpp uses a fixed length; the table has the best of `--lengths`.
-`accepted` is the share of drafted tokens that were right. It is lower than `--right`, because tokens after a wrong one
-count as drafted, too. The first answer of each side is not counted, since it compiles kernels and measures step times.
-Rates are those of whole answers, from their first token on.
 """
 
 import statistics

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
-from ..gpu.loader import Parameter, common_float_format, convert
+from ..gpu.loader import Parameter, block_of, common_float_format, convert
 from ..gpu.weights import BY_NAME
 from ..models.registry import Contents
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, RowRange, StackedVectors, Weight
@@ -24,13 +24,13 @@ def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
     holds all of them without loss, so that one dispatch can read them together. This does not apply to blocks with
     experts, which are most of the model, and which a float32 router would widen.
     """
-    expert_blocks = {_block(weight.name) for weight in model.weights if len(weight.shape) > 2}
+    expert_blocks = {block_of(weight.name) for weight in model.weights if len(weight.shape) > 2}
     floats: dict[str, list[Weight]] = {}
     for weight in model.weights:
-        if _block(weight.name) in expert_blocks or isinstance(weight, StackedVectors | Alternating | HeadSlice):
+        if block_of(weight.name) in expert_blocks or isinstance(weight, StackedVectors | Alternating | HeadSlice):
             continue
         if _is_float_matrix(file, weight):
-            floats.setdefault(_block(weight.name), []).append(weight)
+            floats.setdefault(block_of(weight.name), []).append(weight)
     formats: dict[str, Format] = {}
     for weights in floats.values():
         common = common_float_format(file, [_tensor(file, weight) for weight in weights])
@@ -84,8 +84,3 @@ def _chosen_rows(rows: HeadRows, source: Format, target: Format, raw: npt.NDArra
 
 def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:
     return len(weight.shape) > 1 and _tensor(file, weight).format.name in FLOATS
-
-
-def _block(name: str) -> str:
-    """`blk.3` for `blk.3.ffn_key.weight`; a tensor outside blocks forms its own."""
-    return ".".join(name.split(".")[:2]) if name.startswith("blk.") else name

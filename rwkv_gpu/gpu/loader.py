@@ -1,5 +1,6 @@
 """Loads parameters from a file to the GPU: reads, repacks and uploads bounded pieces, several at a time."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,12 @@ IN_FLIGHT = 4  # pieces that are read or packed while one is uploaded
 STAGING = 16 << 20  # maximum bytes of a copy to the device: a piece, converted to any format
 
 Progress = Callable[[int, int], None]  # bytes of the file done, and in total
+
+
+def block_of(name: str) -> str:
+    """The block in a name: `blk.3` for `blk.3.ffn_key.weight`; the whole name if there is none."""
+    found = re.match(r"(?:enc\.)?blk\.\d+(?=\.)", name)
+    return found[0] if found else name
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,8 @@ class Parameter:
 
     @property
     def block(self) -> str:
-        """The block in a name: `blk.3` for `blk.3.ffn_key.weight`; the whole name if there is none."""
-        return ".".join(self.name.split(".")[:2]) if self.name.startswith("blk.") else self.name
+        """The block in its name."""
+        return block_of(self.name)
 
     @property
     def rows(self) -> int:

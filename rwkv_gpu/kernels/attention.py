@@ -19,7 +19,8 @@ SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACHES = "window", "chunk", "both", "ahead", "bounded", "after_first"
 REACH = Hole("reach", tuple(f"attention/reach/{part}" for part in REACHES))
 REACH_BACK = REACH.only("window", "chunk", "after_first")  # for the only row of a sequence in a step
-LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi")))
+LOGIT = Hole("logit", tuple(f"attention/logit/{part}" for part in ("plain", "capped", "alibi", "relative")))
+LOGIT_BACK = LOGIT.but("relative")  # of keys that do not follow the query
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
@@ -39,8 +40,8 @@ RUNS = "attention/partition", "attention/run_sums"  # the reduction of runs
 CUT = Hole("cut", ("attention/partition", "attention/every_run"))
 RUN_COUNT = Hole("run count", ("attention/runs/even", "attention/runs/shared_out"))
 RUNS_OF_ROWS = Hole("runs of rows", ("attention/runs/even_runs", "attention/runs/further_runs"))
-SCORES = REACH, LOGIT, SINK  # masking and transformation of scores
-SCORES_OF_LAST = REACH_BACK, LOGIT  # the same for the only row of a sequence in a step
+SCORES = REACH, LOGIT_BACK, SINK  # masking and transformation of scores
+SCORES_OF_LAST = REACH_BACK, LOGIT_BACK  # the same for the only row of a sequence in a step
 
 ATTENTION = Kernel(
     "attention/attention",
@@ -48,7 +49,8 @@ ATTENTION = Kernel(
     (
         Hole("queries", ("attention/queries/rotated", "attention/queries/rotate_here")),
         *(hole.maybe() for hole in TAKES),
-        *SCORES[:2],
+        REACH,
+        LOGIT,
         SINK.maybe(),
         GATE.maybe(),
         ANSWER.only("floats").maybe(),

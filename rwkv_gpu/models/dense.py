@@ -39,6 +39,7 @@ CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
 LIMIT = 0.0, 1e6  # range of the clamps of gates, and of q, k and v
 CLAMP = "attention.clamp_kqv"
+BUCKETS = 4, 256  # range of the number of buckets of relative positions
 NEAR_BASE = 10000.0  # RoPE base of window layers if neither the file nor the family states one
 AFTER = "post_attention_norm", "post_ffw_norm"  # of attention and of feed-forwards, as most families name them
 
@@ -65,6 +66,8 @@ class Form:
     head_eps: float | None = None  # of layer norms of heads; None is the file's
     gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
     gate_then: Activation = "sigmoid"
+    blocks: str = "blk"  # prefix of the names of tensors of layers
+    attention_output: str = "attn_output"  # name of the matrix after attention
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
     plain_start: bool = False  # the first attention may read embeddings without a norm
     last_norm: str | None = "output_norm"  # after all layers
@@ -76,6 +79,7 @@ class Form:
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     alibi: float = 0.0  # the largest ALiBi slope, as in `Attention`; 0 is no ALiBi
+    biases: bool = False  # scores gain a bias by relative position, from a table of the layer or of the first layer
     temperature: Temperature | LateTemperature | None = None
     sinks: Literal["", "all", "some"] = ""  # layers with attention sinks: one more score per head, without a value
     branch_scale: float = 1.0  # of what a branch adds
@@ -277,7 +281,8 @@ class DenseFile:
 
     def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
         """Returns the attention of layer i."""
-        at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
+        at, hyper, tensors = f"{form.blocks}.{i}.attn", self.hyper, self.tensors
+        last = f"{form.blocks}.{i}.{form.attention_output}"
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
         causal = self.causal(form)
         value = hyper.value_size
@@ -300,7 +305,7 @@ class DenseFile:
             biases=take_qkv_biases(tensors, at, rows),
             whole_norms=self._whole_norms(form, at, rows) if form.head_norms == "whole" else None,
             gate=self._gate(f"{at}_gate.weight", heads, value) if form.gated else None,
-            output=self._output(form, 0, f"{at}_output", heads * value, i, form.attention_scale),
+            output=self._output(form, 0, last, heads * value, i, form.attention_scale),
             cache=Cache(f"blk.{i}.kv", kv_heads, stored, window=window if causal else 0),
             how=Attention(
                 heads,
@@ -310,6 +315,7 @@ class DenseFile:
                 norms=by_head,
                 softcap=form.score_cap,
                 alibi=form.alibi,
+                biases=self._biases(form, i, heads) if form.biases else None,
                 sinks=tensors.take(sinks, heads) if form.sinks and (form.sinks == "all" or sinks in tensors) else None,
                 temperature=form.temperature,
                 head=0 if size == stored else size,
@@ -323,7 +329,7 @@ class DenseFile:
 
     def feed(self, form: Form, i: int) -> FeedForward:
         """Returns the feed-forward of layer i."""
-        at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
+        at, inner = f"{form.blocks}.{i}.ffn", self.hyper.inner[i]
         then = form.thens[i] if form.thens else form.activation
         return FeedForward(
             norm=self._before(form, 1, i),
@@ -348,9 +354,15 @@ class DenseFile:
         name, eps = form.after[which], form.after_eps
         if name is None:
             return None
-        at = f"blk.{i}.{name}"
+        at = f"{form.blocks}.{i}.{name}"
         weight = self.tensors.take(at if at in self.tensors else f"{at}.weight", self.hyper.width)
         return Rms(weight, self.hyper.eps if eps is None else eps)
+
+    def _biases(self, form: Form, i: int, heads: int) -> Weight:
+        """The biases of scores by relative position: the table of layer i, or that of the first."""
+        own, first = (f"{form.blocks}.{layer}.attn_rel_b.weight" for layer in (i, 0))
+        buckets = self.file.int(f"{self.arch}.attention.relative_buckets_count", *BUCKETS)
+        return self.tensors.take_flat(own if own in self.tensors else first, buckets, heads)
 
     def _gate(self, name: str, heads: int, size: int) -> Weight:
         """The matrix of the gate of attention, with a row for each number of a head, or one per head."""
@@ -374,9 +386,9 @@ class DenseFile:
         name = form.norms[which]
         if name is None:
             return None
-        if form.plain_start and which == i == 0 and f"blk.0.{name}.weight" not in self.tensors:
+        if form.plain_start and which == i == 0 and f"{form.blocks}.0.{name}.weight" not in self.tensors:
             return None
-        return self.norm(form, f"blk.{i}.{name}")
+        return self.norm(form, f"{form.blocks}.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int, scale: float = 1.0) -> Output:
         inside, total = form.inside[which], form.sums[which]
@@ -385,9 +397,9 @@ class DenseFile:
             self.tensors.find(f"{name}.bias", self.hyper.width),
             self.after(form, which, i),
             form.branch_scale * scale,
-            Rms(self.tensors.take(f"blk.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
-            self.norm(form, f"blk.{i}.{total}") if total else None,
-            self.norm(form, f"blk.{i}.{form.sum_again}") if form.sum_again and which == 0 else None,
+            Rms(self.tensors.take(f"{form.blocks}.{i}.{inside}.weight", inner), self.hyper.eps) if inside else None,
+            self.norm(form, f"{form.blocks}.{i}.{total}") if total else None,
+            self.norm(form, f"{form.blocks}.{i}.{form.sum_again}") if form.sum_again and which == 0 else None,
         )
 
     def _whole_norms(self, form: Form, at: str, rows: Sequence[int]) -> tuple[AnyNorm, AnyNorm]:

@@ -84,6 +84,23 @@ def modern_bert(source: DenseFile) -> Form:
     )
 
 
+def t5_encoder(source: DenseFile) -> Form:
+    """T5's encoder: scores without a scale gain a bias by relative position. Later versions have gates."""
+    gated = "enc.blk.0.ffn_gate.weight" in source.tensors
+    return Form(
+        blocks="enc.blk",
+        attention_output="attn_o",
+        ropes=[None] * source.hyper.layers,
+        score_scale=1.0,
+        biases=True,
+        activation="gelu" if gated else "relu",
+        glu=gated,
+        last_norm="enc.output_norm",
+        causal=False,
+        head=False,
+    )
+
+
 FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "bert": bert,
     "eurobert": Form(pairing="neox", head=False),
@@ -95,6 +112,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "neo-bert": Form(last_norm="enc.output_norm", head=False),
     "nomic-bert": replace(BERT, activation="silu", glu=True),
     "nomic-bert-moe": BERT,
+    "t5encoder": t5_encoder,
 }
 
 

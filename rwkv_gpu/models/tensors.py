@@ -37,11 +37,7 @@ class Tensors:
 
     def take(self, name: str, *shape: int) -> Weight:
         """The tensor of that name and shape; dimensions of 1 do not count. A matrix may have a scale in the file."""
-        weight = self._scaled(self._checked(name, shape))
-        if weight not in self._once:  # a norm of two branches is one
-            self._once.add(weight)
-            self.taken.append(weight)
-        return weight
+        return self._taken_once(self._scaled(self._checked(name, shape)))
 
     def find(self, name: str, *shape: int) -> Weight | None:
         """The tensor of that name and shape; None if the file lacks it."""
@@ -50,9 +46,7 @@ class Tensors:
     def take_flat(self, name: str, *shape: int) -> Weight:
         """The tensor of that name and shape as one vector, for rows of a few numbers that a kernel reads whole."""
         self._checked(name, shape)
-        weight = Weight(name, (math.prod(shape),))
-        self.taken.append(weight)
-        return weight
+        return self._taken_once(Weight(name, (math.prod(shape),)))
 
     def join(
         self, name: str, width: int, *parts: str | tuple[str, int] | tuple[str, tuple[int, ...]]
@@ -202,6 +196,13 @@ class Tensors:
         """Refuses a number of the metadata that does not divide another."""
         if of % found:
             raise self.bad(f"metadata key '{key}'", str(found), f"a divisor of the {of} {what}")
+
+    def _taken_once(self, weight: Weight) -> Weight:
+        """Takes a weight that several parts of a model may use, such as a norm of two branches."""
+        if weight not in self._once:
+            self._once.add(weight)
+            self.taken.append(weight)
+        return weight
 
     def _checked(self, name: str, shape: Sequence[int]) -> Weight:
         info = self._info(name, f" of shape {list(shape)}")

@@ -17,7 +17,7 @@ MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dots3note", "minimax-m3"), (SPARSE,)),
     **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
     **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
-    **dict.fromkeys(("t5", "t5encoder"), ("scores that gain by relative position",)),
+    "t5": ("a decoder that attends to an encoder; its encoder alone, as t5encoder, makes embeddings",),
 }
 
 

@@ -232,7 +232,7 @@ def _line(node: Node, graph: Graph, parameters: bool) -> str:
     reads = ", ".join(map(graph.name, op.reads))
     writes = ", ".join(map(graph.name, op.writes))
     line = f"{where}{writes} = {op.kind}({reads})"
-    own = f"^blk\\.{node.layer}\\."
+    own = f"^(?:enc\\.)?blk\\.{node.layer}\\."
     if parameters and op.label:
         line += f"  [{' '.join(re.sub(own, '', part).removesuffix('.weight') for part in op.label.split())}]"
     if op.states_read or op.states_written:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from .vocabulary import PAGE, Attention, LateTemperature, Pairing, Rope, Temperature, Weight
 
 Array = npt.NDArray[Any]
+FAR = 128  # positions between query and key from which all biases of relative positions are the same
 
 
 def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Array:
@@ -60,6 +61,22 @@ def slopes(alibi: float, heads: int) -> Array:
     return (2.0 ** (-alibi / power * np.where(head < power, head + 1, head - power + 0.5))).astype(np.float32)
 
 
+def relative_biases(table: Array, heads: int) -> npt.NDArray[np.float32]:
+    """The bias of each head at the positions -FAR to FAR of a key relative to the query, from a table by bucket:
+    [H, 2 · FAR + 1]
+
+    Keys that follow the query have the second half of the B buckets. In each half, the first B / 4 distances have a
+    bucket each, and longer ones share buckets that widen with the logarithm of the distance, up to FAR.
+    """
+    rows = table.reshape(-1, heads).astype(np.float32)
+    half, relative = len(rows) // 2, np.arange(-FAR, FAR + 1)
+    exact, distances = half // 2, np.abs(relative)
+    growth = np.log(np.maximum(distances, 1) / exact) / np.log(FAR / exact)
+    shared = exact + np.floor(growth * (half - exact) + 1e-6).astype(np.int64)  # float64 may miss a whole number
+    buckets = np.where(distances < exact, distances, np.minimum(shared, half - 1)) + half * (relative > 0)
+    return np.ascontiguousarray(rows[buckets].T)
+
+
 def attend(
     q: Array,
     keys: Array,
@@ -67,10 +84,11 @@ def attend(
     how: Attention | None,
     sinks: Array | None = None,
     bounds: Array | None = None,
+    biases: Array | None = None,
 ) -> Array:
     """Attention of the last n positions of a sequence: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]
 
-    `bounds` are those of the vocabulary, [n, 2].
+    `bounds` are those of the vocabulary, [n, 2], and `biases` what `relative_biases` returns.
     """
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
@@ -96,6 +114,9 @@ def attend(
     if how and how.alibi:
         distances = np.abs(here - np.arange(past)).astype(np.float32)
         scores = scores - slopes(how.alibi, heads).reshape(kv, -1)[:, :, None, None] * distances
+    if biases is not None:
+        relative = np.clip(np.arange(past) - here, -FAR, FAR) + FAR
+        scores = scores + biases[:, relative].reshape(kv, -1, count, past)
     scores = np.where(seen, scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)
     p = np.exp(scores - top)

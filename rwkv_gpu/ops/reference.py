@@ -9,7 +9,7 @@ import numpy as np
 from .batch import Batch, Segment
 from .elementwise import ELEMENTWISE, FUNCTIONS, Array, gated, sigmoid
 from .kv_format import format_of
-from .paged import attend, factors_of, rotate, turn_pairs, warmth
+from .paged import attend, factors_of, relative_biases, rotate, turn_pairs, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
@@ -566,12 +566,14 @@ class Reference(Ops[Array]):
         if k is not None and v is not None:
             self.write_keys(k, v, cache, how)
         sinks = self.weights[how.sinks.name] if how.sinks else None
+        biases = relative_biases(self.weights[how.biases.name], how.heads) if how.biases else None
         y = np.empty_like(q)
         bounds = self.batch.given[how.bounds] if how.bounds else None
         for segment in self.batch.segments:
             mine = segment.rows
             past = segment.past(cache.window)
-            y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks, bounds)
+            seen = fmt.load(keys[past], size), fmt.load(values[past], size)
+            y[mine] = attend(q[mine], *seen, how, sinks, bounds, biases)
         return y.reshape(len(q), -1)
 
     def write_keys(self, k: Array, v: Array, cache: Cache, how: Attention) -> None:

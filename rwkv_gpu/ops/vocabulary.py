@@ -253,6 +253,9 @@ class Attention:
     chunk: int = 0  # chunk length: a query sees only its own chunk; 0: no chunks
     softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0: none
     alibi: float = 0.0  # B: penalty per position of distance, 2^(-B / P) in the first head to 2^-B in the P-th
+    # [B, H] as one vector: what the scores of each head gain, by the bucket of a key's position relative to the query
+    # (see `relative_biases` in ops/paged.py). Not if causal.
+    biases: Weight | None = None
     sinks: Weight | None = None  # [H]: an extra score of each head in its softmax, without a value
     head: int = 0  # numbers of a head without padding; 0: all N
     temperature: Temperature | LateTemperature | None = None
@@ -773,7 +776,8 @@ class Ops(Protocol[Tensor]):
         written to the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
         Without k and v the cache is only read: another layer of this step has written the same rows to it.
         A sink is one more score in the softmax of its head. A temperature scales q. With `alibi`, a score loses
-        the slope of its head for each position between t and j: see `slopes` in ops/paged.py.
+        the slope of its head for each position between t and j: see `slopes` in ops/paged.py. With `biases` it gains
+        the one of its head for j - t.
         """
 
     def turn(self, x: Tensor, angles: Tensor, heads: int, pairing: Pairing, parts: int = 1) -> Tensor:

@@ -112,7 +112,7 @@ fn gated(y: vec4f, _i: u32) -> vec4f { return y; }
 // needs kernel: Scores
 fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
     let steps = select(heads - SLOPES + 0.5, heads + 1.0, heads < Scores(SLOPES));
-    return scores - SLOPE_UNIT * exp2(-SLOPE_STEP * steps) * distances;
+    return scores - SLOPE_UNIT * exp2(-SLOPE_STEP * steps) * abs(distances);
 }
 
 //# logit/capped
@@ -124,6 +124,18 @@ fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores {
 
 //# logit/plain: Scores are not changed.
 fn logits_of(scores: Scores, _heads: Scores, _distances: Scores) -> Scores { return scores; }
+
+//# logit/relative
+// Scores gain a bias of the head by the position of the key relative to the query. Keys that are MOST_APART
+// positions away or more have the same.
+// needs kernel: Scores
+@group(0) @binding(11) var<storage, read> biases: array<f32>;           // [H, 2 MOST_APART + 1]
+
+fn logits_of(scores: Scores, heads: Scores, distances: Scores) -> Scores {
+    let places = heads * (2.0 * MOST_APART + 1.0) + MOST_APART - clamp(distances, Scores(-MOST_APART), Scores(MOST_APART));
+    let i = vec4u(places);
+    return scores + vec4f(biases[i.x], biases[i.y], biases[i.z], biases[i.w]);
+}
 
 //# query_scale/constant: Every query has the same scale.
 fn query_scale(_position: u32) -> f32 { return SCALE; }

@@ -35,7 +35,7 @@ TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS, UNMASKED = 48, 2
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 TEXTS = (0, TOKENS), (0, 1), (3, 20), (16, TOKENS - 1)  # of a record of embeddings, as parts of its tokens
 LONG_TEXT, LONG_TEXT_ROWS = 300, [0, 7, 8, 9, 63, 64, 65, 150, 255, 256, 291, 292, 299]
-LONG_ENCODERS = ("modern-bert", "jina-bert-v2")  # also recorded with LONG_TEXT tokens
+LONG_ENCODERS = ("modern-bert", "jina-bert-v2", "t5encoder")  # also recorded with LONG_TEXT tokens
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
 Keys = dict[str, int | float | str | bool | list[int] | list[bool] | list[float] | list[str]]
@@ -875,6 +875,21 @@ def bert(seed: int, sizes: Sizes, heads: int, *, layers: int = 2, types: int = 2
     return tensors | {"position_embd.weight": (positions, "F32")}, keys | own
 
 
+def t5_encoder(seed: int, *, gated: bool = False, buckets: int = 32) -> Made:
+    """A T5 encoder: two layers share a table of biases by relative position, and the third has one of its own."""
+    heads, layers, size = 4, 3, 8
+    plain = transformer(seed, Sizes(64, 64, size, "Q8_0", "Q8_0"), kv=heads, heads=heads, layers=layers)
+    names = {"attn_output": "attn_o", "output_norm": "enc.output_norm"} | ({} if gated else GATELESS)
+    tensors, keys = without_head(renamed(plain, names))
+    tensors = {name.replace("blk.", "enc.blk.", 1): value for name, value in tensors.items()}
+    g = Source(seed + 1)
+    for i in (0, layers - 1):
+        tensors[f"enc.blk.{i}.attn_rel_b.weight"] = 2 * g.rng.standard_normal((buckets, heads), np.float32), "F16"
+    own: Keys = {"attention.key_length": size, "attention.value_length": size}
+    keys = {name: value for name, value in keys.items() if not name.startswith("rope.") and name != "attention.causal"}
+    return tensors, keys | own | {"attention.relative_buckets_count": buckets}
+
+
 def sent_to_experts(made: Made, experts: int = 4) -> Made:
     """Replaces the feed-forward of every second layer, beginning with the second, by experts without gates."""
     g, (tensors, keys) = Source(115), made
@@ -1249,6 +1264,7 @@ ENCODERS = {
     "eurobert": lambda: without_head(transformer(151, Sizes(96, 64, 24, "Q8_0", "Q8_0")), LAST),
     "gemma-embedding": lambda: embedding_gemma(152, 7),
     "llama-embed": lambda: without_head(transformer(154, SMALL)),
+    "t5encoder": lambda: t5_encoder(157),
 }
 OTHER_ENCODERS = {
     "fused-bert": lambda: fused(bert(142, SMALL, 4, types=0)),

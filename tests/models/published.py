@@ -16,6 +16,7 @@ from tests.text import template_matrix
 from tests.text.vocabularies import CONTROL, NORMAL, Kind
 
 BERT = "padding=[PAD] unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] mask=[MASK]"
+T5 = "padding=<pad> eos=</s> unknown=<unk>"
 MODERN = "unknown=[UNK] bos=[CLS] eos=[SEP] seperator=[SEP] padding=[PAD] mask=[MASK]"
 ROBERTA = "bos=<s> padding=<pad> eos=</s> seperator=</s> unknown=<unk> mask=<mask>"
 GEMMA = "padding=<pad> eos=<eos> bos=<bos> unknown=<unk> -=<start_of_turn> -=<end_of_turn>"
@@ -43,6 +44,7 @@ modern-bert      modern-bert      Alibaba-NLP/gte-modernbert-base          gpt2 
 modern-bert      modern-bert      ibm-granite/granite-embedding-english-r2 gpt2  modern-bert   bes {MODERN}
 modern-bert      silu-modern-bert ibm-granite/granite-embedding-97m-multilingual-r2 gpt2 granite-embed-multi-97m bes {MODERN}
 modern-bert      modern-bert      ibm-granite/granite-embedding-311m-multilingual-r2 gpt2 granite-embed-multi-311m bes {GEMMA}
+t5encoder        t5encoder        sentence-transformers/sentence-t5-base   t5    default       -   {T5}
 neo-bert         neo-bert         chandar-lab/NeoBERT                      bert  jina-v2-en    be  {BERT}
 eurobert         eurobert         jinaai/jina-embeddings-v5-text-nano      gpt2  jina-v5-nano  be  {LLAMA3}
 gemma-embedding  gemma-embedding  google/embeddinggemma-300m               llama default       be  {GEMMA}

@@ -14,7 +14,7 @@ from rwkv_gpu.ops.batch import Batch
 from tests.engine import test_split
 from tests.gguf.parts import Parts, take_apart
 from tests.gguf.writer import BOOL, F32, STRING, U32, written
-from tests.golden.record import ENCODERS, LONG_ENCODERS
+from tests.golden.record import ENCODERS, LONG_ENCODERS, t5_encoder, twins, write
 from tests.golden_files import EMBEDDING, OWN
 
 SAME = 2e-6  # rms: float32 sums in another order, over embeddings of deviation 1
@@ -218,6 +218,77 @@ def test_jina_has_gates_in_the_matrix_of_that_width_only(tmp_path):
     assert rms(changed(tmp_path, whole, ids) - expected) > SEEN
 
 
+def formula_of_t5(path, ids: list[int]) -> np.ndarray:
+    """Returns the embeddings of tokens by the publisher's formula in float64."""
+    with GGUFFile.open(path) as file:
+        w = {name: file.values(one).astype(np.float64) for name, one in file.tensors.items()}
+        layers, heads, buckets = (
+            file.int(f"t5encoder.{key}")
+            for key in ("block_count", "attention.head_count", "attention.relative_buckets_count")
+        )
+        eps = file.float("t5encoder.attention.layer_norm_rms_epsilon")
+    count, half = len(ids), buckets // 2
+    distance = np.arange(count)[None] - np.arange(count)[:, None]  # of keys, the second axis
+    far = np.log(np.maximum(np.abs(distance), 1) / (half // 2)) / np.log(128 / (half // 2))
+    large = np.minimum(half // 2 + (far * (half - half // 2) + 1e-9).astype(int), half - 1)
+    bucket = np.where(np.abs(distance) < half // 2, np.abs(distance), large) + half * (distance > 0)
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps) * w[f"{name}.weight"]
+
+    x = w["token_embd.weight"][ids]
+    for i in range(layers):
+        at = f"enc.blk.{i}"
+        h = norm(x, f"{at}.attn_norm")
+        q, k, v = ((h @ w[f"{at}.attn_{name}.weight"].T).reshape(count, heads, -1) for name in "qkv")
+        table = w.get(f"{at}.attn_rel_b.weight", w["enc.blk.0.attn_rel_b.weight"])
+        scores = np.einsum("qhn,khn->hqk", q, k) + table[bucket].transpose(2, 0, 1)
+        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        y = np.einsum("hqk,khn->qhn", p / p.sum(axis=-1, keepdims=True), v).reshape(count, -1)
+        x = x + y @ w[f"{at}.attn_o.weight"].T
+        h = norm(x, f"{at}.ffn_norm")
+        up = h @ w[f"{at}.ffn_up.weight"].T
+        if f"{at}.ffn_gate.weight" in w:
+            gate = h @ w[f"{at}.ffn_gate.weight"].T
+            up = up * gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+        else:
+            up = np.maximum(up, 0)
+        x = x + up @ w[f"{at}.ffn_down.weight"].T
+    return norm(x, "enc.output_norm")
+
+
+@pytest.mark.parametrize("buckets", [4, 6, 32, 256])
+def test_t5_with_gates_equals_its_formula(buckets, tmp_path):
+    """With texts that are longer than the distances with buckets of their own."""
+    (values, keys), ids = t5_encoder(buckets, gated=True, buckets=buckets), list(range(3, 203))
+    path = tmp_path / "model.gguf"
+    write(path, "t5encoder", keys, twins(values)[0])
+    assert rms(embedded(path, [[5, 6], ids])[1] - formula_of_t5(path, ids)) < SAME
+
+
+def test_the_formula_of_t5_equals_llama_cpp():
+    ids, expected = record_of("tiny-t5encoder")
+    assert rms(formula_of_t5(OWN / "tiny-t5encoder.gguf", ids) - expected) < SAME
+
+
+def test_t5_refuses_a_table_of_biases_that_does_not_fit(tmp_path):
+    key = "t5encoder.attention.relative_buckets_count"
+    for buckets, why in ((3, key), (257, key), (16, "attn_rel_b.weight'.*shape .*convert")):
+        whole = parts("tiny-t5encoder")
+        whole.set(key, U32, buckets)
+        with pytest.raises(BadFile, match=why):
+            loaded(tmp_path, whole)
+    for name in (b"enc.blk.0.attn_rel_b.weight", b"enc.blk.1.attn_o.weight"):
+        whole = parts("tiny-t5encoder")
+        whole.tensors = [one for one in whole.tensors if one.name != name]
+        with pytest.raises(BadFile, match=f"{name.decode()}.*no such tensor"):
+            loaded(tmp_path, whole)
+    whole = parts("tiny-t5encoder")
+    without(whole, "attention.relative_buckets_count")
+    with pytest.raises(BadFile, match=key):
+        loaded(tmp_path, whole)
+
+
 @pytest.mark.parametrize(("arch", "why"), [("gemma3", "windows behind a query"), ("lfm2", "see those that follow")])
 def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
     whole = parts(f"tiny-{arch}")
@@ -226,7 +297,7 @@ def test_others_that_see_both_sides_are_refused(arch, why, tmp_path):
         loaded(tmp_path, whole)
 
 
-@pytest.mark.parametrize("name", ["tiny-bert", "dense-gemma-embedding"])
+@pytest.mark.parametrize("name", ["tiny-bert", "dense-gemma-embedding", "tiny-t5encoder"])
 def test_an_encoder_may_be_split_over_devices(name, monkeypatch):
     monkeypatch.setitem(test_split.OPTIONS, "chunk_size", 64)
     monkeypatch.setitem(test_split.OPTIONS, "context", 64)

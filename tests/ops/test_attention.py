@@ -63,7 +63,8 @@ class Case:
         norms = {name: 1 + normal(self.size, seed=i) / 4 for i, name in enumerate(("q_norm", "k_norm"))}
         sinks = np.linspace(-3, 6, self.heads, dtype=np.float32)
         norms["short_norm"] = normal(20)
-        return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32), "sinks": sinks}
+        factors = np.linspace(1, 8, dims, dtype=np.float32)
+        return norms | {"factors": factors, "sinks": sinks, "biases": 2 * normal(32 * self.heads, seed=5)}
 
     def says(self, g, w, q, k, v, **_):
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if self.normed else None
@@ -209,6 +210,7 @@ OPTIONS = {
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
     "both sides": lambda how, _: replace(how, causal=False),
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0, rope=None),
+    "both sides, by relative position": lambda how, w: replace(how, causal=False, biases=w["biases"], rope=None),
     "ahead": lambda how, _: replace(how, causal=False, ahead=True),
     "bounded": lambda how, _: replace(how, causal=False, bounds="bounds"),
 }
@@ -268,7 +270,14 @@ def test_options_on_a_device_of_few_buffers(device):
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize(
-    ("option", "window"), [("both sides", 0), ("both sides", 25), ("both sides, by distance", 0), ("ahead", 25)]
+    ("option", "window"),
+    [
+        ("both sides", 0),
+        ("both sides", 25),
+        ("both sides, by distance", 0),
+        ("both sides, by relative position", 0),
+        ("ahead", 25),
+    ],
 )
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_texts_are_seen_from_both_sides(fast_device, kind, option, window):

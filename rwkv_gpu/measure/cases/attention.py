@@ -49,6 +49,7 @@ OPTIONS: dict[str, Option] = {
 
 BOTH_SIDES: dict[str, Option] = {
     "both sides, by distance": lambda how, _: replace(how, causal=False, alibi=8.0),
+    "both sides, by relative position": lambda how, w: replace(how, causal=False, biases=w["biases"]),
     "both sides of a window": lambda how, _: replace(how, causal=False, window=24),
     "behind a window, and ahead": lambda how, _: replace(how, causal=False, ahead=True, window=24),
     BOUNDED: lambda how, _: replace(how, causal=False, bounds="bounds"),
@@ -174,7 +175,7 @@ def _trial(
 
     given = {"bounds": blocks_of((1, 40, 7, 64, 3, 35))} if what == BOUNDED else {}
     weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
-    weights["sinks"] = Stored.of(normal(heads))
+    weights |= {"sinks": Stored.of(normal(heads)), "biases": Stored.of(2 * normal(32 * heads, seed=3))}
     batch = replace(Batch.of([(0, start, [0] * count)]).placed({0: order}), given=given)
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(

@@ -29,7 +29,7 @@ from ..attention_partition import (
 from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend, WriteKeys
-from ..paged import factors_of, largest_power, rope_table
+from ..paged import FAR, factors_of, largest_power, relative_biases, rope_table
 from ..run_shares import RunShares
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import PAGE, Attention, Cache, HeadNorms, LatentAttention, LateTemperature, Rope, Weight
@@ -78,7 +78,8 @@ class AttentionKernel:
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
         # The only row of a sequence sees itself and all before it.
-        op = replace(op, how=replace(op.how, causal=True, bounds=""), bounds=None)
+        # If it has biases it is all of its text, and the softmax of a single score needs none.
+        op = replace(op, how=replace(op.how, causal=True, bounds="", biases=None), bounds=None)
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     fmt = to.memory.caches.format_of(op.cache)
@@ -172,6 +173,7 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     wanted = to.tuning.attention.prompts_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     return (
         wanted
+        and op.how.biases is None
         and size % side == 0
         and size <= MOST_FRAGMENTS * side
         and matrix_attention_bytes(size, side) <= to.can.max_workgroup_memory
@@ -201,7 +203,7 @@ def _attend_on_matrix_units(
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
     }  # fmt: skip
-    scores, sink = _scores(op, LOG2E), _sink(op)
+    scores, sink = _scores(to, op, LOG2E), _sink(op)
     to.emit(
         node,
         op.cache.name,
@@ -285,7 +287,7 @@ def _attend(
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, op)
-    scores = _scores(op, base)
+    scores = _scores(to, op, base)
     sink = Extra() if result == "partial" else _answer(to, node, op)
     to.emit(
         node,
@@ -308,7 +310,14 @@ def _attend(
             **sink.constants,
             "MAX_PAGES": to.memory.caches.max_pages,
         },
-        {**kernel.operands, **operands, **sink.operands, **_bounds(op), "pages": to.page_tables(op.cache)},
+        {
+            **kernel.operands,
+            **operands,
+            **scores.operands,
+            **sink.operands,
+            **_bounds(op),
+            "pages": to.page_tables(op.cache),
+        },
         groups=partition.shares.count(blocks) * partition.heads // partition.shared,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode and not op.cached else 0,
@@ -477,7 +486,7 @@ def _vectors(op: Attend) -> JoinedVectors:
     return JoinedVectors(tuple(one.name if one else None for one, _ in rows), tuple(length for _, length in rows))
 
 
-def _scores(op: Attend, base: float = 1.0) -> Extra:
+def _scores(to: Lowering, op: Attend, base: float) -> Extra:
     """The part that transforms scores; a kernel computes exponentials of scores / base to the base e."""
     how = op.how
     if how.alibi:
@@ -487,9 +496,21 @@ def _scores(op: Attend, base: float = 1.0) -> Extra:
             ("attention/logit/alibi",),
             {"SLOPES": float(power), "SLOPE_STEP": how.alibi / power, "SLOPE_UNIT": float(base)},
         )
+    if how.biases:
+        assert not how.softcap, "scores that are biased have no cap"
+        return Extra(("attention/logit/relative",), {"MOST_APART": float(FAR)}, _biases(to, how))
     if how.softcap:
         return Extra(("attention/logit/capped",), {"CAP": how.softcap * base})
     return Extra(("attention/logit/plain",))
+
+
+def _biases(to: Lowering, how: Attention) -> dict[str, Operand]:
+    """The biases of each head by relative position, which all layers with the same table share."""
+    assert how.biases is not None
+    assert not how.causal
+    table, heads, weights = how.biases, how.heads, to.weights  # so that `make` does not keep `to` alive
+    made = CachedTensor(("biases", table.name), lambda: relative_biases(weights.read_vector(table.name), heads))
+    return {"biases": made}
 
 
 def _bounds(op: Attend) -> dict[str, Operand]:

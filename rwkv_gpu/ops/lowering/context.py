@@ -133,4 +133,4 @@ def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> s
 
 def _short(name: str) -> str:
     """Shortens `blk.3.ffn_key.weight` to `ffn_key`, also each of several names joined by +."""
-    return "+".join(re.sub(r"^blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))
+    return "+".join(re.sub(r"^(?:enc\.)?blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))

@@ -125,7 +125,7 @@ fn score(block: Block, head: u32, base: u32, end: u32, row: u32, lane: u32) {
         for (var i = 0u; i < Q4; i++) {
             let four = vec4u(0u, 1u, 2u, 3u) + 4u * i;
             let query = block.position + four / SHARED;     // its position
-            let distances = vec4f(abs(vec4i(query - vec4u(base + j))));
+            let distances = vec4f(vec4i(query - vec4u(base + j)));   // negative for keys that follow
             let logits = logits_of(s[i], vec4f(head + four % SHARED), distances);
             weights[j * Q4 + i] = select(vec4f(LOWEST), logits, sees(query, base + j, end));
         }

@@ -1,14 +1,17 @@
 """Installation: pages and messages agree, and the data for packagers is consistent."""
 
+import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import rwkv_gpu
 from rwkv_gpu.errors import INSTALL, MissingExtra
@@ -72,12 +75,61 @@ def test_the_source_archive_has_the_version_and_makes_a_formula(tmp_path):
     assert "PASSED" in subprocess.run(twine, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_image_names_settings_that_the_server_has():
-    text = (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8")
-    help_text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    for option in re.findall(r"RWKV_GPU_(HOST|MODELS_DIR)=", text):
-        assert f"--{option.lower().replace('_', '-')}" in help_text
-    assert "pip install --no-cache-dir '.[server]'" in text
+# What the published schemas 1.10.0 of winget require of each kind of file, and of an installer and a program in a ZIP
+WINGET = {
+    "version": {"DefaultLocale"},
+    "installer": {"Installers"},
+    "defaultLocale": {"PackageLocale", "Publisher", "PackageName", "License", "ShortDescription"},
+}
+EVERY = {"PackageIdentifier", "PackageVersion", "ManifestType", "ManifestVersion"}
+
+
+def test_an_archive_for_windows_makes_a_manifest_that_winget_accepts(tmp_path):
+    version = rwkv_gpu.__version__
+    archive, folder = tmp_path / f"rwkv-gpu-{version}-x64.zip", tmp_path / "out"
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr("rwkv-gpu/rwkv-gpu.exe", b"program")
+    command = [sys.executable, str(ROOT / "packaging" / "winget.py"), str(archive)]
+    url = f"https://example.com/releases/{archive.name}"
+    subprocess.run([*command, url, folder], check=True)
+    found = {one["ManifestType"]: one for one in map(yaml.safe_load, map(Path.read_text, folder.iterdir()))}
+    assert found.keys() == WINGET.keys()
+    for kind, required in WINGET.items():
+        assert required | EVERY <= found[kind].keys()
+        assert found[kind]["PackageVersion"] == version
+        assert re.fullmatch(r"[^.\s]{1,32}\.[^.\s]{1,32}", found[kind]["PackageIdentifier"])
+    [installer] = found["installer"]["Installers"]
+    assert (installer["Architecture"], installer["InstallerType"], installer["InstallerUrl"]) == ("x64", "zip", url)
+    assert installer["InstallerSha256"] == hashlib.sha256(archive.read_bytes()).hexdigest().upper()
+    [program] = installer["NestedInstallerFiles"]
+    assert program == {"RelativeFilePath": "rwkv-gpu\\rwkv-gpu.exe", "PortableCommandAlias": "rwkv-gpu"}
+    locale = found["defaultLocale"]
+    assert locale["ShortDescription"] == PROJECT["description"]
+    assert len(locale["ShortDescription"]) <= 256
+    assert len(locale["Tags"]) <= 16
+    for name, address, wrong in (
+        (archive.name, "http://a", "https address"),
+        ("rwkv-gpu-9.9.9-x64.zip", url, f"must be named rwkv-gpu-{version}-x64.zip"),
+        (f"rwkv-gpu-{version}-mips.zip", url, "x64 or arm64"),
+    ):
+        command[-1] = str(archive.rename(tmp_path / name))
+        archive = tmp_path / name
+        refused = subprocess.run([*command, address, folder], capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert wrong in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_the_unit_and_the_image_name_settings_that_the_server_has():
+    help_text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("rwkv-gpu serve")[2]
+    for name in ("Dockerfile", "rwkv-gpu.service"):
+        text = (ROOT / "packaging" / name).read_text(encoding="utf-8")
+        options = set(re.findall(r"(?<= )--[a-z-]+", text)) if name.endswith("service") else set()
+        options |= {f"--{one.lower().replace('_', '-')}" for one in re.findall(r"RWKV_GPU_(?!CACHE)(\w+)=", text)}
+        assert options
+        for option in options:
+            assert f"`{option}" in help_text or f", {option}" in help_text, (name, option)
+    assert "pip install --no-cache-dir '.[server]'" in (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

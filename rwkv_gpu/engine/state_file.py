@@ -122,15 +122,18 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
 # ---------------------------------------------------------------- reading
 
 
-def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
-    """Reads a file that `save` wrote; raises BadFile if it is damaged. Omits the arrays if its model is not `model`."""
+def load(path: str | os.PathLike[str], model: str | None = None, shared: str | None = None) -> Saved:
+    """Reads a file that `save` wrote; raises BadFile if it is damaged.
+
+    If its model is not `model`, it omits the arrays, except those whose names begin with `shared`.
+    """
     name = printable(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             reason = "Is a directory" if os.path.isdir(path) else "it is not a file"
             raise BadFile(f"{name}: cannot be read: {reason}")
         with open(path, "rb") as file:
-            saved = _read(file, keep=True, fingerprint=model)
+            saved = _read(file, keep=True, fingerprint=model, shared=shared)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadFile(f"{name}: cannot be read: {reason}") from None
@@ -139,18 +142,19 @@ def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
     return saved
 
 
-def loads(data: bytes, name: str = "a stored state", model: str | None = None) -> Saved:
+def loads(data: bytes, name: str = "a stored state", model: str | None = None, shared: str | None = None) -> Saved:
     """Reads what `dumps` returned, like `load`; `name` is what errors call it."""
     try:
-        return _read(io.BytesIO(data), keep=True, fingerprint=model)
+        return _read(io.BytesIO(data), keep=True, fingerprint=model, shared=shared)
     except Unreadable as error:
         raise BadFile(f"{name} {error}") from None
 
 
-def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Saved:
+def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None, shared: str | None = None) -> Saved:
     """Checks a whole file, and returns its arrays if `keep` is set.
 
-    Allocates no more than the file's size. If a fingerprint is given, reads no arrays of a model with another one.
+    Allocates no more than the file's size. If a fingerprint is given, reads no arrays of a model with another one,
+    except those whose names begin with `shared`.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -173,14 +177,16 @@ def _read(file: BinaryIO, *, keep: bool, fingerprint: str | None = None) -> Save
         notes = _object(_take(file, after - START - length, digest))
     if not isinstance(notes, dict):
         raise Unreadable(_CUT)
-    keep = keep and fingerprint in (None, model.fingerprint)
+    same = fingerprint in (None, model.fingerprint)
     arrays = {}
     for name, dtype, shape in _rows(header.get("arrays"), size - after - DIGEST):
-        data = _take(file, math.prod(shape) * dtype.itemsize, digest, keep=keep)
-        arrays[name] = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape if keep else 0, dtype)
+        kept = keep and (same or (shared is not None and name.startswith(shared)))
+        data = _take(file, math.prod(shape) * dtype.itemsize, digest, keep=kept)
+        if kept:
+            arrays[name] = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape, dtype)
     if file.read() != digest.digest():
         raise Unreadable(_CUT)
-    return Saved(model, arrays if keep else {}, notes)
+    return Saved(model, arrays, notes)
 
 
 _CUT = "is damaged or cut short; its parts or its checksum do not agree"

@@ -12,6 +12,7 @@ from .chat_format import ChatFormat
 from .completion import Settings
 from .driver import Driver
 from .generation import Reading
+from .images import Sight
 from .info import Info
 from .model_file import ModelFile
 from .preset import Preset
@@ -37,6 +38,7 @@ class Backend(Protocol):
     context: int | None  # maximum tokens of a sequence; None is unlimited
     _driver: Driver
     model_file: ModelFile
+    sight: Sight | None  # how it sees images; None if it does not
     preset: Preset | None  # by which the model was named
     _recent: deque[Recent]  # so that prompts that continue answered requests keep their ids
 

@@ -405,8 +405,6 @@ class Chat:
     def _saved(self) -> SavedChat:
         """The contents of a saved file."""
         self._stop_reading()
-        if any(message.images for message in self._messages):
-            raise BadInput("a chat with images cannot be saved; undo or reset it to save the rest")
         source = self.template.source
         return SavedChat(
             self._messages, self._transcript, source, self.think, self.settings, self.truncate, self._first
@@ -455,7 +453,7 @@ def save_chats(
 
 def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:
     """Loads the chats in a file, and the index of the current one. Raises BadFile with the reason if there are none."""
-    saved = session.read(path, llm.model_file, llm.vocab_size)
+    saved = session.read(path, llm.model_file, llm.vocab_size, llm.sight)
     chats = []
     for chat in saved.chats:
         try:

@@ -26,6 +26,8 @@ def opened(llm: Backend, data: bytes, cache_salt: str) -> Json:
     salt, the model reads the messages anew.
     """
     saved = session.loads(data, llm.model_file, llm.vocab_size)
+    if any(message.images for chat in saved.chats for message in chat.messages):
+        raise BadInput("the chat has images, which a page cannot read; open it with rwkv-gpu chat --session FILE")
     branches = [{"messages": [*map(_as_dict, chat.messages)], "settings": chat.settings} for chat in saved.chats]
     used = bool(cache_salt and saved.length) and _restored(llm, saved, cache_salt)
     return {"current": saved.current, "branches": branches, "state": used}

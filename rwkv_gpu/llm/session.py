@@ -19,11 +19,14 @@ from ..writer_lock import WriterLock
 from . import validate
 from .chat_format import Message
 from .completion import Settings, own_names
+from .images import Sight
 from .model_file import ModelFile
+from .saved_images import PREFIX, SavedImages, arrays_of, check_ids, id_type, rows_of, same_images
 from .transcript import Cut, Transcript
 
 OLD_KIND, KIND = "rwkv-gpu chat 1", "rwkv-gpu chat 2"
 STATE = "state/"  # prefix for the names of the model's arrays
+IMAGES = 6  # index of the images in the row of a message
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def _parts(session: SavedSession) -> tuple[dict[str, npt.NDArray[Any]], dict[str
     arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
     for number, chat in enumerate(session.chats):
         arrays |= {f"{number}/{name}": array for name, array in _arrays(chat.transcript).items()}
+    arrays |= arrays_of(message for chat in session.chats for message in chat.messages)
     notes = {
         "kind": KIND,
         "current": session.current,
@@ -90,35 +94,41 @@ def _parts(session: SavedSession) -> tuple[dict[str, npt.NDArray[Any]], dict[str
     return arrays, notes
 
 
-def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
+def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int, sight: Sight | None = None) -> SavedSession:
     """Reads a session. Raises BadFile with the reason if there is none.
 
     Waits for the digest of the model's file if there is a state to use.
     """
-    return _session(state_file.load(validate.path("path", path), model.fingerprint), path, model, vocabulary)
+    saved = state_file.load(validate.path("path", path), model.fingerprint, PREFIX)
+    return _session(saved, path, model, vocabulary, sight)
 
 
 def loads(data: bytes, model: ModelFile, vocabulary: int) -> SavedSession:
-    """Reads a session from bytes, like `read`."""
-    return _session(state_file.loads(data, "the file", model.fingerprint), "the file", model, vocabulary)
+    """Reads a session from bytes, like `read` for a model that sees no images."""
+    saved = state_file.loads(data, "the file", model.fingerprint, PREFIX)
+    return _session(saved, "the file", model, vocabulary, None)
 
 
-def _session(saved: state_file.Saved, path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
+def _session(
+    saved: state_file.Saved, path: str | os.PathLike[str], model: ModelFile, vocabulary: int, sight: Sight | None
+) -> SavedSession:
     """The session of a file that is called `path` in errors."""
     same = saved.model.fingerprint == model.fingerprint
-    notes, kind = saved.notes, saved.notes.get("kind")
+    notes, kind, images = saved.notes, saved.notes.get("kind"), SavedImages(saved.arrays, sight)
     if kind not in (OLD_KIND, KIND):
         raise BadFile(f"{path}: holds no chat that this version can read")
     try:
         if kind == OLD_KIND:
-            chats, current = [_chat(notes, saved.arrays, "", same)], 0
+            chats, current = [_chat(notes, saved.arrays, "", images, same=same)], 0
         else:
-            chats = [_chat(chat, saved.arrays, f"{number}/", same) for number, chat in enumerate(notes["chats"])]
+            each = enumerate(notes["chats"])
+            chats = [_chat(chat, saved.arrays, f"{number}/", images, same=same) for number, chat in each]
             current = notes["current"]
         if not isinstance(current, int) or not 0 <= current < len(chats):
             raise ValueError(f"there is no branch {current!r}")
         for chat in chats:
-            _check_transcript(chat.transcript, vocabulary)
+            check_ids(chat.transcript.ids, vocabulary, chat.messages)
+            _check_cuts(chat.transcript)
         length = int(notes["length"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BadInput) as error:
         raise BadFile(f"{path}: is no chat as this version writes it: {error!r}") from None
@@ -133,7 +143,7 @@ def _session(saved: state_file.Saved, path: str | os.PathLike[str], model: Model
 def _arrays(transcript: Transcript) -> dict[str, npt.NDArray[Any]]:
     return {
         "text": np.frombuffer(transcript.text, np.uint8),
-        "ids": np.array(transcript.ids, np.uint32),
+        "ids": np.array(transcript.ids, id_type(transcript.ids)),
         "cuts": np.array([(cut.nbytes, cut.ids) for cut in transcript.cuts], np.uint64),
     }
 
@@ -149,17 +159,21 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
     }
 
 
-def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str, same: bool) -> SavedChat:
+def _chat(
+    notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str, images: SavedImages, *, same: bool
+) -> SavedChat:
     """A branch, for the same model or for another, which has no use for its ids and its template."""
     settings: Settings = {**notes["settings"]}  # type: ignore[typeddict-item]
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
-    messages = tuple(_message(*row) for row in notes["messages"])
-    transcript, template = Transcript(), None
-    if same:
+    rows = [row[IMAGES] if len(row) > IMAGES else [] for row in notes["messages"]]
+    messages = tuple(_message(*row[:IMAGES]) for row in notes["messages"])
+    messages = tuple(images.restored(*pair) if pair[1] else pair[0] for pair in zip(messages, rows, strict=True))
+    transcript, template = Transcript(), notes["template"] if same else None
+    if same and same_images(messages, rows):
         cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
         ids = tuple(arrays[prefix + "ids"].tolist())
-        transcript, template = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts), notes["template"]
+        transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
     first = notes.get("first", 0)  # not written by earlier versions
     if type(first) is not int or not 0 <= first <= len(messages):
         raise ValueError(f"there is no message {first!r}")
@@ -168,7 +182,8 @@ def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pref
 
 def _row(message: Message) -> list[Any]:
     row: list[Any] = [message.role, message.content, message.reasoning, message.raw]
-    return [*row, [*message.calls], message.call] if message.calls or message.call else row
+    images = [rows_of(message)] if message.images else []
+    return [*row, [*message.calls], message.call, *images] if message.calls or message.call or images else row
 
 
 def _message(role: Any, content: Any, reasoning: Any, raw: Any, calls: Any = (), call: Any = None) -> Message:
@@ -181,11 +196,9 @@ def _message(role: Any, content: Any, reasoning: Any, raw: Any, calls: Any = (),
     return Message(role, content, reasoning, raw, calls=tuple(calls), call=None if call is None else tuple(call))
 
 
-def _check_transcript(transcript: Transcript, vocabulary: int) -> None:
-    """Refuses ids outside the vocabulary, and cuts that are out of range or order."""
+def _check_cuts(transcript: Transcript) -> None:
+    """Refuses cuts that are out of range or order."""
     whole = Cut(len(transcript.text), len(transcript.ids))
-    if any(not isinstance(token, int) or not 0 <= token < vocabulary for token in transcript.ids):
-        raise ValueError("a token id is not in the vocabulary")
     if transcript.cuts[:1] != (Cut(0, 0),):
         raise ValueError("a transcript does not begin at its start")
     for cut, after in zip(transcript.cuts, (*transcript.cuts[1:], whole), strict=True):

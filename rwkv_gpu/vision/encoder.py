@@ -57,6 +57,11 @@ class Image:
         return vision.family.begin, *(self.parts or (self,)), vision.family.end
 
 
+def unseen(identity: bytes, picture: Picture | None = None) -> Image:
+    """An image that no model sees."""
+    return Image((), Size(0, 0), Size(0, 0), 0, 0, 0, identity, picture)
+
+
 def prepare(vision: Vision, picture: Picture) -> Image:
     """Resizes an image: slow, on the caller's thread."""
     family = vision.family

@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Picture:
 
     pixels: npt.NDArray[np.uint8]  # [H, W, 3]
     digest: bytes
+    file: bytes | None = None  # from which it was decoded
 
     @property
     def size(self) -> Size:
@@ -44,10 +45,20 @@ def picture_of(source: Source, where: str = "the image") -> Picture:
     if isinstance(source, str | os.PathLike):
         source, where = _read(Path(source)), str(source)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _picture(_decoded(bytes(source), where))
+        data = bytes(source)
+        return replace(_picture(_decoded(data, where)), file=data)
     if isinstance(source, np.ndarray):
         return _picture(_checked_array(source, where))
     return _picture(_converted(source, where))
+
+
+def encoded(picture: Picture) -> bytes:
+    """An image as a file: the one that it was decoded from, or a PNG."""
+    if picture.file is not None:
+        return picture.file
+    data = io.BytesIO()
+    _pillow().fromarray(picture.pixels).save(data, "PNG")
+    return data.getvalue()
 
 
 def stretched(pixels: npt.NDArray[np.uint8], target: Size, resampling: Filter) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,103 @@
+"""Images in saved chats. Each is in the file once: as it was added, under the digest of its pixels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.media import IMAGE
+from ..errors import BadInput
+from ..vision.encoder import unseen
+from ..vision.pixels import Picture, encoded, picture_of
+from .chat_format import Message
+from .images import Image, Images, Sight, mark_of, spans_of
+
+PREFIX = "image/"  # for the names of arrays
+MOST_PIXELS = 1 << 30  # of all images of a file, which are in memory with their chats
+Bytes = npt.NDArray[Any]
+
+
+def picture_in(image: Image) -> Picture:
+    """The picture of an image; of one without it, what the tower reads."""
+    return image.picture or picture_of(image.tiles[-1])
+
+
+def rows_of(message: Message) -> list[list[str]]:
+    """The digests of each image of a message: of the prepared image, as in its mark, and of its pixels."""
+    return [[image.identity.hex(), picture_in(image).digest.hex()] for image in message.images]
+
+
+def arrays_of(messages: Iterable[Message]) -> dict[str, Bytes]:
+    """The encoded images of messages, by name."""
+    found = {picture.digest: picture for one in messages for picture in map(picture_in, one.images)}
+    _check_pixels(found.values())
+    return {PREFIX + digest.hex(): np.frombuffer(encoded(one), np.uint8) for digest, one in found.items()}
+
+
+class SavedImages:
+    """The images of a file, as a model sees them that may be another one; without `sight`, they are only stored."""
+
+    def __init__(self, arrays: Mapping[str, Bytes], sight: Sight | None) -> None:
+        self._arrays = arrays
+        self._sight = None if sight is None else sight.keeping
+        self._pictures: dict[str, Picture] = {}
+
+    def restored(self, message: Message, rows: Any) -> Message:
+        """A message with its images."""
+        if not isinstance(rows, list) or not all(isinstance(one, list) and len(one) == 2 for one in rows):
+            raise TypeError("the images of a message are no list of pairs")
+        images, content = [], message.content
+        for identity, digest in rows:
+            picture, old = self._picture(str(digest)), unseen(_digest(identity))
+            image = unseen(old.identity, picture) if self._sight is None else self._sight.image(picture)
+            content = content.replace(mark_of(old), mark_of(image))
+            images.append(image)
+        return Message(
+            message.role, content, message.reasoning, message.raw, tuple(images), message.calls, message.call
+        )
+
+    def _picture(self, digest: str) -> Picture:
+        if digest not in self._pictures:
+            array = self._arrays[PREFIX + digest]
+            if array.dtype != np.uint8 or array.ndim != 1:
+                raise TypeError("an image is not made of bytes")
+            self._pictures[digest] = picture_of(array.tobytes(), "an image of the file")
+            _check_pixels(self._pictures.values())
+        return self._pictures[digest]
+
+
+def same_images(messages: Sequence[Message], rows: Iterable[Any]) -> bool:
+    """True if the model sees the images of messages as it did when they were saved, so that their tokens are valid."""
+    seen = [[image.identity.hex() for image in one.images if image.tiles] for one in messages]
+    return seen == [[str(identity) for identity, _ in each] for each in rows]
+
+
+def check_ids(ids: Sequence[int], vocabulary: int, messages: Iterable[Message]) -> None:
+    """Refuses ids that are neither in the vocabulary nor the rows of whole images."""
+    images: Images = {mark_of(image): image for one in messages for image in one.images if image.tiles}
+    at = 0
+    for span in (*spans_of(ids, images), None):
+        text = ids[at : len(ids) if span is None else span.start]
+        if any(not isinstance(token, int) or not 0 <= token < vocabulary for token in text):
+            raise ValueError("a token id is not in the vocabulary")
+        if span is not None and list(ids[span.start : span.end]) != span.ids():
+            raise ValueError("an image is incomplete")
+        at = len(ids) if span is None else span.end
+
+
+def id_type(ids: Sequence[int]) -> type[np.unsignedinteger[Any]]:
+    """The type of an array of ids: those of images have 63 bits."""
+    return np.uint64 if any(token & IMAGE for token in ids) else np.uint32
+
+
+def _digest(text: Any) -> bytes:
+    digest = bytes.fromhex(text)
+    if len(digest) != 32:
+        raise ValueError("a digest has not 32 bytes")
+    return digest
+
+
+def _check_pixels(pictures: Iterable[Picture]) -> None:
+    if sum(one.size.width * one.size.height for one in pictures) > MOST_PIXELS:
+        raise BadInput(f"the images have more than {MOST_PIXELS:,} pixels in all; a saved chat may have as many")

@@ -1,6 +1,7 @@
 """The native API of llama.cpp's server: completions, tokens, templates and infilling."""
 
 import math
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -305,7 +306,8 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
     )
     return {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
-        "model": model, "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
+        "model": model, "prompt": running.llm.detokenize(request.ids),
+        "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
         "tokens_cached": len(request.ids) + stats.new_tokens, "timings": stats.timings, **more,
@@ -327,15 +329,20 @@ def settings_of(params: SamplingParams) -> Json:
 
 
 async def _events(running: Running, model: str, asked: Json, paths: Sequence[str]) -> AsyncGenerator[bytes]:
+    """The pieces of all answers. If probabilities are asked for, text without a token joins the next piece."""
+    held: dict[int, str] = defaultdict(str)
     async for news in running:
         for index, one in news:
-            if isinstance(one, Event) and (one.text or one.token is not None):
+            if isinstance(one, Event) and one.token is None and asked.get("logprobs"):
+                held[index] += one.text
+            elif isinstance(one, Event) and (one.text or one.token is not None):
                 tokens = [] if one.token is None else [one.token]
-                piece = {"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": running.slot}
+                text = held.pop(index, "") + one.text
+                piece = {"index": index, "content": text, "tokens": tokens, "stop": False, "id_slot": running.slot}
                 if asked.get("logprobs"):
                     piece["completion_probabilities"] = _probabilities(running.llm, [one], asked)
                 yield event(piece)
     for index in range(len(running.answers.each)):
-        ended = {**_ended(running, index, model, asked), "content": "", "tokens": []}
+        ended = {**_ended(running, index, model, asked), "content": held.pop(index, ""), "tokens": []}
         ended.pop("completion_probabilities", None)
         yield event(_picked(ended, paths))

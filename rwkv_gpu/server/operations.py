@@ -116,7 +116,7 @@ async def stop_stream(service: Service, call: Call) -> Response:
 
 
 async def slots(service: Service, _: Call) -> Response:
-    """Lists waiting and running requests, without their text."""
+    """Lists waiting and running requests, without their text, then the idle slots of the loaded models."""
     now, found = time.monotonic(), []
     for number, call in enumerate(service.asked):
         running = service.running.get(call)
@@ -128,6 +128,11 @@ async def slots(service: Service, _: Call) -> Response:
             slot["state"] = "generating" if running.generated else "prompt"
             slot |= {"n_decoded": running.generated, "answers": len(running.answers.each)}
         found.append(slot)
+    for model in service.catalogue.models:
+        if model.llm is not None:
+            used = sum(slot["is_processing"] and slot["model"] == model.name for slot in found)
+            for _idle in range(used, model.llm.info.sequences):
+                found.append({"id": len(found), "is_processing": False, "model": model.name, "state": "idle"})
     return Whole(found)
 
 

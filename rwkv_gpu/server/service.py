@@ -5,6 +5,7 @@ Route modules translate requests; this module limits their costs.
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
@@ -243,8 +244,8 @@ class Service:
                 yield "cache_free_states", "Free recurrent states", name, now.free_states
                 yield "steps", "Steps of the engine since it was loaded", name, now.steps
                 yield "drafts_verified", "Drafts that these steps verified", name, now.verified
-                if now.gain is not None:
-                    yield "draft_gain", "Speed of steps with drafts relative to steps without", name, now.gain
+                gain = math.nan if now.gain is None else now.gain  # until both kinds of steps are measured
+                yield "draft_gain", "Speed of steps with drafts relative to steps without", name, gain
                 yield "step_sequences", "Sequences in these steps, counted in each", name, now.chunks
 
     async def embed(

@@ -85,7 +85,9 @@ def test_pages_about_all_replicas_have_all(three):
     assert status == 200 and health["status"] == "ok" and len(names) == 3
     _, _, metrics = three.request("GET", "/metrics")
     assert all(f'replica="{name}"' in metrics for name in names)
-    assert three.request("GET", "/slots")[::2] == (200, [])
+    status, _, slots = three.request("GET", "/slots")
+    assert status == 200 and {slot["replica"] for slot in slots} <= set(names)
+    assert not any(slot["is_processing"] for slot in slots)
     status, headers, body = three.request("GET", "/nothing")
     assert status == 404 and body["error"]["request_id"] == headers["x-request-id"]
 
@@ -107,12 +109,12 @@ def test_a_client_that_goes_away_ends_its_request(three):
     connection.request("POST", "/v1/chat/completions", json.dumps(body))
     response = connection.getresponse()
     assert response.read(200)
-    running = three.request("GET", "/slots")[2]
+    running = [slot for slot in three.request("GET", "/slots")[2] if slot["state"] != "idle"]
     response.close()
     connection.close()
     assert len(running) == 1
     end = time.monotonic() + 20
-    while three.request("GET", "/slots")[2]:
+    while any(slot["state"] != "idle" for slot in three.request("GET", "/slots")[2]):
         assert time.monotonic() < end
         time.sleep(0.1)
 

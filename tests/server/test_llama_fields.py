@@ -97,6 +97,7 @@ def test_probabilities_after_sampling_are_those_of_the_tokens_that_were_kept(lla
         if stream:
             found = llama.stream("/completion", {**asked, **more})
             tokens = [one for event in found for one in event.get("completion_probabilities", [])]
+            assert all(len(event["completion_probabilities"]) == 1 for event in found if not event.get("stop"))
         else:
             tokens = llama.post("/completion", {**asked, **more})["completion_probabilities"]
         assert len(tokens) == 4
@@ -189,3 +190,14 @@ def test_prompts_may_be_objects_with_a_text(server):
     assert [one["content"] for one in each] == [plain, plain]
     for wrong in ({}, {"prompt_string": 1}, {**told, "multimodal_data": ["aGk="]}, [{"a": 1}]):
         assert server.request("POST", "/completion", {**ask, "prompt": wrong})[0] == 400, wrong
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_repeats_its_prompt(llama, stream):
+    asked = {
+        **ASK,
+        "prompt": ["the sea", *llama.post("/tokenize", {"content": " and sky"})["tokens"]],
+        "stream": stream,
+    }
+    found = llama.stream("/completion", asked)[-1] if stream else llama.post("/completion", asked)
+    assert "sea" in found["prompt"] and found["prompt"].endswith("sky")

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.process import PATIENCE
 from tests.server.gate import gate, until
-from tests.server.serving import MODEL, serving
+from tests.server.serving import MODEL, Served, serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "server.md"
 KINDS = "prompt", "cached", "generated"
@@ -80,6 +81,11 @@ def test_metrics_count_what_was_done():
         assert accepted[1]["content-type"].startswith("application/openmetrics-text")
 
 
+def requests(server: Served) -> list[dict[str, Any]]:
+    """The waiting and running requests of a server, without its idle slots."""
+    return [slot for slot in server.get("/slots") if slot["state"] != "idle"]
+
+
 def test_slots_show_requests_without_their_text():
     with serving() as server:
         with gate(server) as held:
@@ -92,10 +98,10 @@ def test_slots_show_requests_without_their_text():
             ]
             for thread in threads:
                 thread.start()
-            until(lambda: len(server.get("/slots")) == 4)
+            until(lambda: len(requests(server)) == 4)
 
             def is_half_way() -> bool:  # how many prompts a step has depends on when they came
-                if {"generating", "queued"} <= {slot["state"] for slot in server.get("/slots")}:
+                if {"generating", "queued"} <= {slot["state"] for slot in requests(server)}:
                     return True
                 held.allow(1)
                 return False
@@ -106,4 +112,8 @@ def test_slots_show_requests_without_their_text():
             held.open = True
             for thread in threads:
                 thread.join(PATIENCE)
-        until(lambda: server.get("/slots") == [])
+        until(lambda: not requests(server))
+        idle = server.get("/slots")
+        assert len(idle) == server.get("/props")["total_slots"]
+        assert all(slot["state"] == "idle" and not slot["is_processing"] for slot in idle)
+        assert [slot["id"] for slot in idle] == [*range(len(idle))]

@@ -274,8 +274,7 @@ def test_a_message_of_several_lines(chat):
     chat.type('"""first', enter=True)
     chat.type("second", enter=True)
     chat.type('third"""', enter=True)
-    screen = chat.wait("you said first")
-    assert "third" in screen.partition("you said first")[2]
+    until(lambda: "third" in chat.screen().partition("you said first")[2])
     chat.type("a", enter=False)
     chat.key("C-j")
     chat.type("b", enter=True)

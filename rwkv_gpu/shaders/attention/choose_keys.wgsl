@@ -85,13 +85,13 @@ fn search(length: u32, first: u32, lane: u32) {
         }
         workgroupBarrier();
         if lane == 0u {
-            var digit = DIGITS - 1u;
+            var n = 1u;     // of the highest digits
             var left = cut.y;
-            while digit > 0u && atomicLoad(&counts[digit]) < left {
-                left -= atomicLoad(&counts[digit]);
-                digit--;
+            while n < DIGITS && atomicLoad(&counts[DIGITS - n]) < left {
+                left -= atomicLoad(&counts[DIGITS - n]);
+                n++;
             }
-            cut = vec2u((cut.x << 8u) | digit, left);
+            cut = vec2u((cut.x << 8u) | (DIGITS - n), left);
         }
         workgroupBarrier();
     }

@@ -183,10 +183,7 @@ class Engine:
 
     def step(self) -> list[Update]:
         """Submits a step, collects results of earlier ones, and returns the updates of all sequences involved."""
-        if self._unmasker is not None:
-            self._unmask(self._unmasker)
-            return self._take_updates()
-        submitted = self._submit()
+        submitted = self._submit() if self._unmasker is None else self._unmask(self._unmasker)
         ahead = min(self._look_ahead, self._runner.ahead, *[sequence.ahead for sequence in self._slots.running])
         if not submitted and self._in_flight:
             self._collect()
@@ -195,20 +192,17 @@ class Engine:
         self._slots.release_finished()
         if self._speculation is not None:
             self._speculation.measure(submitted)
-        return self._take_updates()
-
-    def _take_updates(self) -> list[Update]:
         updated, self._slots.updated = self._slots.updated, {}
         return [sequence.update() for sequence in updated]
 
-    def _unmask(self, unmasker: Unmasker) -> None:
-        """A step of a diffusion model. An error ends all running requests."""
+    def _unmask(self, unmasker: Unmasker) -> Sequence[ScheduledChunk]:
+        """Runs a step of a diffusion model and leaves no chunk in flight. An error ends all running requests."""
         try:
             self._chunks += unmasker.step()
             self._steps += 1
         except Exception as error:  # noqa: BLE001  ends the requests of the step; reported in their last updates
             self._fail(self._slots.running, error)
-        self._slots.release_finished()
+        return ()
 
     def abort(self, id: int) -> None:
         """Ends a request and frees its pages at once. Does nothing if it has ended."""

@@ -130,7 +130,7 @@ async def slots(service: Service, _: Call) -> Response:
         found.append(slot)
     for model in service.catalogue.models:
         if model.llm is not None:
-            used = sum(slot["is_processing"] and slot["model"] == model.name for slot in found)
+            used = sum(1 for slot in found if slot["is_processing"] and slot["model"] == model.name)
             for _idle in range(used, model.llm.info.sequences):
                 found.append({"id": len(found), "is_processing": False, "model": model.name, "state": "idle"})
     return Whole(found)

@@ -259,7 +259,7 @@ def test_a_part_is_right_under_the_layers_if_it_ends_well_and_no_message_is_unkn
 def test_layers_that_find_no_race_in_the_control_prove_nothing(tmp_path):
     found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "models", "--python", "/bin/true"])
     assert found.exit_code == 1
-    assert "did not find the race" in found.output
+    assert "missed the deliberate race" in found.output
 
 
 def test_the_kernels_on_matrix_units_are_run_on_a_device_that_has_them_in_use(monkeypatch):

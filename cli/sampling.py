@@ -1,5 +1,6 @@
 """Sampling options: one table for the commands that generate, the lines of a batch, and /set in the chat."""
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -136,7 +137,8 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
         return value
     if option.name == "schema":
         return True if value == "json" else read_text(value, MOST_SETTING)
-    return read_text(value, MOST_SETTING) if Path(value).is_file() else value
+    is_text = ":" in value and not Path(value).is_file()  # every rule of a grammar has a colon
+    return value if is_text else read_text(value, MOST_SETTING)
 
 
 def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +167,9 @@ def field_of(name: str) -> str:
     """The setting with this name: a field, or the name of an option."""
     field = named(name)
     if field not in SETTINGS and field != "stop":
-        raise BadInput(f"unknown setting {name!r}; known: {', '.join((*SETTINGS, 'stop'))}")
+        near = difflib.get_close_matches(field, [*SETTINGS, "stop"], 1)
+        remedy = f"did you mean {near[0]}?" if near else "/set lists the settings"
+        raise BadInput(f"unknown setting {name!r}; {remedy}")
     return field
 
 

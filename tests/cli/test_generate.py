@@ -120,7 +120,14 @@ def test_an_answer_keeps_to_a_form(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--schema", "{"], ["--schema", "nowhere.json"], ["--regex", "("], ["--regex", "a", "--schema", "json"]],
+    [
+        ["--schema", "{"],
+        ["--schema", "nowhere.json"],
+        ["--regex", "("],
+        ["--regex", "a", "--schema", "json"],
+        ["--grammar", "nowhere.gbnf"],
+        ["--grammar-file", "folder/nowhere.lark"],
+    ],
 )
 def test_an_invalid_form_is_refused(arguments):
     result = run(MODEL, "-p", "hello", *arguments)

@@ -70,6 +70,10 @@ class ShaderCollector(VirtualDevice):
     def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
         """Does nothing: the device has no memory."""
 
+    def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
+        """Returns zeros: the device has no memory."""
+        return bytes(buffer.nbytes - offset if nbytes is None else nbytes)
+
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
         """Does nothing: the device has no memory."""
 

@@ -11,7 +11,7 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, json_logprob
-from rwkv_gpu.llm.images import ImagePrompt
+from rwkv_gpu.llm.images import ImagePrompt, text_ids
 from rwkv_gpu.llm.preset import Preset
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.transcript import as_text
@@ -306,7 +306,7 @@ def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
     )
     return {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": running.slot, "stop": True,
-        "model": model, "prompt": running.llm.detokenize(request.ids),
+        "model": model, "prompt": running.llm.detokenize(text_ids(request.ids)),
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": {**settings_of(request.params), **asked}, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",

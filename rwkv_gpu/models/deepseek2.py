@@ -115,7 +115,7 @@ def _read_index(source: HybridFile, latent: LatentSizes, rope: Rope | None) -> l
         return [None] * layers
     at = f"{source.arch}.attention"
     if not latent.q_rank:
-        raise tensors.bad(f"metadata key '{at}.q_lora_rank'", "no queries of low rank", "some, for the indexer")
+        raise tensors.bad("tensor 'blk.0.attn_q_a.weight'", "none", "queries of low rank, for the indexer")
     size = source.integer("attention.indexer.key_length", 1, 512)
     if size % STEP or size < rope.dims:
         expected = f"a multiple of {STEP} from {rope.dims} to 512"

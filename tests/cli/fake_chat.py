@@ -110,7 +110,7 @@ class FakeChat:
 class FakeSession:
     """A session whose file is the messages of each branch as JSON."""
 
-    def save(self, path, chats, current, *, lock=None, half_state=False):
+    def save(self, path, chats, current, *, lock=None, **_):
         text = json.dumps([current, [chat.messages for chat in chats]])
         write = lambda file: file.write(text.encode())  # noqa: E731
         replace_file(path, write=write, check=lambda _: None, lock=lock)

@@ -207,7 +207,7 @@ def runner_for(
         found = find_tuned(adapter, gpu.capabilities, folder) if tuned else None
         tuning = tuning_for(gpu, found)
         if open_chunk:
-            rows = max(least, (found and found.chunk_size) or default_chunk(gpu))
+            rows = max(least, default_chunk(gpu, found))
         yield GpuRunner(
             gpu, file, model, chunk_size=rows, tuning=tuning, layers_per_submit=layers_per_submit, offload=offload,
             **room,

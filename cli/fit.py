@@ -151,7 +151,7 @@ def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
         chunk_size = wanted.chunk_size
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
-            chunk_size = (tuned and tuned.chunk_size) or default_chunk(opened)
+            chunk_size = default_chunk(opened, tuned)
         companions = wanted.companions_on(opened)
         options = with_context(opened, file, model, offload, companions, **options)
         return fit(opened, file, model, companions, chunk_size=chunk_size, offload=offload, **options)

@@ -98,9 +98,8 @@ def load_on_gpu(
         if found is not None:
             if look_ahead is None and found.look_ahead is not None:
                 cache["look_ahead"] = found.look_ahead
-            chunk = chunk or found.chunk_size
             layers = found.layers_per_submit if layers is None else layers
-        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or default_chunk(gpu))
+        rows = max(opened.least_rows(cache.get("slots", 1)), chunk or default_chunk(gpu, found))
         runner = GpuRunner(
             gpu, file, model, chunk_size=rows, tuning=tuning_for(gpu, found),
             layers_per_submit=layers or 0, progress=progress, adapters=opened.adapters, offload=devices.offload,

@@ -137,7 +137,7 @@ fn raw_kappa(place: u32, d: u32) -> vec4f { return part_of(K, place) * vectors[d
 
 fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(key_place(block, token, n)); }
 
-//# wkv6: RWKV-6: nothing is removed; several heads may share a key head, and keys may be scaled by 1 - decay
+//# wkv6: The inputs of RWKV-6, whose recurrence only adds. Several heads may share one key head. Keys may be scaled by 1 - decay.
 // needs kernel: Inputs; lib/step: apart; recurrence/chunk: key_place
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
 @group(0) @binding(2) var<storage, read> decays: array<vec4f>;          // [T, H, N / 4]

@@ -49,7 +49,7 @@ fn load_inputs(block: Block, lane: u32) {
 
 fn bonus_of(_token: u32) -> f32 { return 0.0; }
 
-//# wkv6: r, k, v and a gate of RWKV-6; several heads may share those of a key head, and keys may be scaled by 1 - decay
+//# wkv6: The inputs of RWKV-6: r, k, v and a gate. Several heads may share one key head. Keys may be scaled by 1 - decay.
 // needs bonus: first_of; decay: decay_at; lib/step: apart; recurrence/sums: token_sum
 @group(0) @binding(1) var<storage, read> rkvg: array<vec4f>;            // r [T, H, N / 4], k, v [T, KEY_HEADS, N / 4], gate as r: a stack
 

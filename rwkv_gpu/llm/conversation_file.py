@@ -5,6 +5,7 @@ States are stored and found under a cache salt, so a false state in a file reach
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ..engine.cache.prefix_index import Salt, key_of
@@ -46,14 +47,8 @@ def _restored(llm: Backend, saved: SavedSession, cache_salt: str) -> bool:
 
 def _as_dict(message: Message) -> Json:
     """A message as an API's client has it."""
-    row: Json = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    if message.calls:
-        row["tool_calls"] = [*message.calls]
-    if message.call is not None:
-        row |= {"tool_call_id": message.call[0], "name": message.call[1]}
-    return row
+    row = replace(message, raw=None).for_template()
+    return {**row, "reasoning_content": message.reasoning} if message.reasoning else row
 
 
 def written(llm: Backend, branches: Sequence[Mapping[str, Any]], current: int, cache_salt: str) -> bytes:

@@ -110,7 +110,7 @@ class Ours:
 
     def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
         """Runs the task several times. `plain` is the answer without drafts, if it is known."""
-        speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, plain))
+        speculator = None if way.kind == "none" else Speculator(task.most, self._proposers(way, task, plain))
         engine = Engine(self._headed if way.kind == "head" and self._headed else self._runner, speculator=speculator)
         generate(engine, task.prompt, task.count)
         before = engine.drafted, engine.accepted
@@ -119,9 +119,9 @@ class Ours:
         rates = [1 / seconds for _, seconds in runs]
         return Answers(runs[-1][0], rates, drafted // task.repeats, accepted // task.repeats)
 
-    def _proposers(self, way: Way, plain: list[int]) -> list[Proposer]:
+    def _proposers(self, way: Way, task: Task, plain: list[int]) -> list[Proposer]:
         """Returns the source of drafts."""
-        known = None if way.right is None else Known(plain, way.right)
+        known = None if way.right is None else Known({tuple(task.prompt): plain}, way.right)
         if way.kind == "lookup":
             return [PromptLookup()]
         if way.kind == "model" and self._small is not None:

@@ -1,7 +1,7 @@
-"""Drafts with a chosen acceptance rate: tokens of a known answer, each right with a given probability."""
+"""Drafts with a chosen acceptance rate: tokens of known answers, each right with a given probability."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,17 +21,17 @@ from rwkv_gpu.ops.batch import Placement
 
 
 class Known(Proposer):
-    """Drafts the tokens of a known answer. Each is right with a given probability."""
+    """Drafts the tokens of known answers, by prompt. Each is right with a given probability."""
 
-    def __init__(self, answer: list[int], right: float) -> None:
-        self.answer, self.right = answer, right
+    def __init__(self, answers: Mapping[tuple[int, ...], list[int]], right: float) -> None:
+        self.answers, self.right = answers, right
         self.random = np.random.default_rng(0)
 
     def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
         drafts = {}
         for sequence, most in wanted:
             done = len(sequence.ids) - sequence.prompt
-            answer = self.answer[done : done + most]
+            answer = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
             right = self.random.random(len(answer)) < self.right
             drafts[sequence] = [abs(token - int(not good)) for token, good in zip(answer, right, strict=True)]
         self.steps = max(map(len, drafts.values()), default=0)

@@ -136,7 +136,7 @@ def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, st
         raise BadInput(f"{path}: No such file; name a small model with the same vocabulary")
     opened = stack.enter_context(GGUFFile.open(path))
     if drafts_by_head(opened):
-        joined, head = _joined(opened, target, model)
+        joined, head = joined_head(opened, target, model)
         return Drafts(options.lookup, None, 0, head, joined)
     check_vocabulary(path, _tokens(opened), _tokens(target))
     check_sample(opened)
@@ -144,7 +144,7 @@ def _found(options: DraftOptions, path: Path, target: GGUFFile, model: Model, st
     return Drafts(options.lookup, opened, 0)
 
 
-def _joined(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
+def joined_head(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
     """The file of a model with the head of another file, and this head. Raises an error if it does not fit."""
     try:
         check_sample(opened)

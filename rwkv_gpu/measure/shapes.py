@@ -88,6 +88,7 @@ class Latent:
     rotary: int = 64
     experts: int = 64
     sigmoid: bool = False
+    heads_after: int = 0  # heads that predict further tokens
     arch = "deepseek2"
 
     def tensors(self, quant: Quant) -> Tensors:
@@ -103,11 +104,13 @@ class Latent:
         yield from rows("top", formats, sizes)
         for i in range(self.layers):
             yield from rows(f"latent attention, {'experts' if i else 'feed'}", formats, sizes, f"blk.{i}.")
+        for i in range(self.layers, self.layers + self.heads_after):
+            yield from rows("latent attention, experts, draft head", formats, sizes, f"blk.{i}.")
 
     def metadata(self) -> Mapping[str, Value]:
         """The metadata that loaders read, with a vocabulary of bytes."""
         sizes: dict[str, Value] = {
-            "context_length": 163840, "embedding_length": self.width, "block_count": self.layers,
+            "context_length": 163840, "embedding_length": self.width, "block_count": self.layers + self.heads_after,
             "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.head_count_kv": 1,
             "attention.kv_lora_rank": self.latent, "attention.key_length": self.latent + self.rotary,
             "attention.value_length": self.latent, "attention.key_length_mla": self.nope + self.rotary,
@@ -117,6 +120,8 @@ class Latent:
             "expert_feed_forward_length": self.expert, "expert_weights_norm": self.sigmoid,
             "expert_gating_func": 2 if self.sigmoid else 1, "expert_weights_scale": 1.8 if self.sigmoid else 1.0,
         }  # fmt: skip
+        if self.heads_after:
+            sizes["nextn_predict_layers"] = self.heads_after
         if self.q_rank:
             sizes["attention.q_lora_rank"] = self.q_rank
         return keyed(self.arch, sizes) | byte_vocabulary(self.vocabulary)

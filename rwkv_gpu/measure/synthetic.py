@@ -21,8 +21,9 @@ from ..gguf.formats import FORMATS
 from ..gguf.header import Described, aligned, write_header
 from ..gguf.scan import scan
 from ..gguf.source import Source
+from .draft_shapes import DRAFTERS
 from .recurrent_shapes import DeltaNets
-from .shapes import QUANTS, SHAPES, Quant, Shape
+from .shapes import QUANTS, SHAPES, Latent, Quant, Shape
 
 HEADED = "-mtp"
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -108,14 +109,16 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
 def named(name: str) -> tuple[str, Shape, Quant]:
     """Parses `rwkv7-2.9b-q4_k_m`, the full name; the default quantisation is q4_k_m.
 
-    `qwen3.5-9b-mtp` is a model of delta nets with a head that predicts further tokens.
+    `qwen3.5-9b-mtp` is a model with a head that predicts further tokens, `gpt-oss-20b-eagle3` the file of a head.
     """
     low = name.lower()
     quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), "q4_k_m")
     shape = low.removesuffix(f"-{quant}")
     plain = SHAPES.get(shape.removesuffix(HEADED))
-    if shape.endswith(HEADED) and isinstance(plain, DeltaNets):
+    if shape.endswith(HEADED) and isinstance(plain, DeltaNets | Latent):
         return f"{shape}-{quant}", replace(plain, heads_after=1), QUANTS[quant]
+    if shape in DRAFTERS:
+        return f"{shape}-{quant}", DRAFTERS[shape], QUANTS[quant]
     if shape not in SHAPES:
         raise BadInput(
             f"no synthetic model '{name}'; known: {', '.join(SHAPES)}, each with {', '.join(f'-{q}' for q in QUANTS)}"

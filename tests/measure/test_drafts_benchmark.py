@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import drafts
+from benchmarks import drafts, head_drafts
 from tests.golden.heads import write_headed
 from tests.golden_files import OWN
 
@@ -127,6 +127,16 @@ def test_a_head_takes_its_steps_and_known_tokens_stand_in_for_its_own(tmp_path, 
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line[:1] == "|"]
     assert [row[0] for row in rows[2:]] == ["none", "free, 100% right", "head, 100% right"]
     assert all(float(row[2]) > 0 for row in rows[2:])
+
+
+def test_the_table_of_heads_has_a_row_for_each_length_and_acceptance(tmp_path, fast_device):
+    model = write_headed(tmp_path / "model.gguf", "mimo2")
+    options = ["--drafts", "1,2", "--right", "1", "--sequences", "2", "-n", "8", "-r", "1", "--prompt", "4"]
+    result = CliRunner().invoke(head_drafts.main, [str(model), *options, "--device", fast_device.adapter.name])
+    assert result.exit_code == 0, result.output
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line[:1] == "|"]
+    assert [row[1:4] for row in rows[2:]] == [["2", "0", ""], ["2", "1", "100%"], ["2", "2", "100%"]]
+    assert all(float(row[5]) > 0 and int(row[7][:-1]) > 60 for row in rows[3:])
 
 
 def test_the_row_of_a_way_has_the_best_length_and_what_it_gains(tmp_path, monkeypatch, fast_device):

@@ -9,6 +9,7 @@ import pytest
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.llm.drafts import joined_head
 from rwkv_gpu.measure.mixture_shapes import Experts, Gemma4, Heads, Hybrid, Mamba, Routed
 from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
 from rwkv_gpu.measure.shapes import ENCODERS, QUANTS, RWKV7, SHAPES, Bert, Latent, NomicBert, Transformer
@@ -115,7 +116,10 @@ def test_a_model_of_low_rank_queries_says_their_rank():
     assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()
 
 
-def test_a_model_of_delta_nets_may_have_a_head():
-    with open_synthetic("qwen3.5-9b-mtp-q4_k_m") as file:
-        head = load_model(file).file_head
-        assert (head.count, head.fault, head.head.index) == (1, "", 32)
+def test_models_may_have_a_head_in_their_file_or_another():
+    for name, layers in (("qwen3.5-9b-mtp-q4_k_m", 32), ("glm-4.7-flash-30b-mtp", 47)):
+        with open_synthetic(name) as file:
+            head = load_model(file).file_head
+            assert (head.count, head.fault, head.head.index) == (1, "", layers)
+    with open_synthetic("gpt-oss-20b") as file, open_synthetic("gpt-oss-20b-eagle3") as other:
+        assert joined_head(other, file, load_model(file))[1].index == 24

@@ -1,0 +1,161 @@
+"""Measures what draft heads gain: tokens per second by tokens of a draft and their acceptance, over no drafts.
+
+    python -m benchmarks.head_drafts                                    # the models of TARGETS, one after the other
+    python -m benchmarks.head_drafts qwen3.5-9b-mtp --drafts 1,2,3 --right 0.6,0.8,0.9 --sequences 1,4
+    python -m benchmarks.head_drafts gpt-oss-20b+gpt-oss-20b-eagle3
+
+A model is a synthetic name or a file; `MODEL+HEAD` takes the head of another file. Weights are generated on reading, so
+nothing is downloaded or written. The head runs its steps, but tokens of the known answer replace its own: each is right
+with the given probability. Drafts have a fixed length. Each row also has the time of a verifying step with its drafts,
+relative to a step without; the gain is the tokens of a step, divided by it.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from rwkv_gpu.cli.options import device_option
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.gpu.adapters import Adapter
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.llm.drafts import DraftOptions, joined_head
+from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
+from rwkv_gpu.models.heads import predicting
+from rwkv_gpu.models.layered import Layered
+from rwkv_gpu.models.registry import load_model
+
+from .known_drafts import Known, KnownHead
+from .opening import adapter_of, open_model
+
+TARGETS = "qwen3.5-9b-mtp", "qwen3.5-35b-a3b-mtp", "glm-4.7-flash-30b-mtp", "gpt-oss-20b+gpt-oss-20b-eagle3"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Prompts of several sequences, and the length of their answers."""
+
+    prompts: list[list[int]]
+    count: int
+    repeats: int
+
+    @classmethod
+    def of(cls, sequences: int, length: int, count: int, repeats: int) -> "Task":
+        """Random prompts, all different."""
+        random = np.random.default_rng(0)
+        return cls([random.integers(FIRST_ID, LAST_ID, length).tolist() for _ in range(sequences)], count, repeats)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of all sequences; the time of one step, and the tokens of all in it."""
+
+    answers: dict[tuple[int, ...], list[int]]
+    step: float
+    tokens: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.step
+
+
+def runner_of(adapter: Adapter, name: str, most: int, sequences: int, room: int) -> GpuRunner:
+    """Loads a model with its head, or with the head of another file; without one if `most` is 0."""
+    model_name, _, head = name.partition("+")
+    with ExitStack() as stack:
+        file = stack.enter_context(open_model(model_name))
+        model = load_model(file)
+        if most:
+            found = DraftOptions().head(model)
+            if head:
+                file, found = joined_head(stack.enter_context(open_model(head)), file, model)
+            if found is None or not isinstance(model, Layered):
+                raise click.ClickException(f"{name}: has no head that drafts")
+            model = predicting(model, found)
+        return GpuRunner(
+            Device(adapter), file, model, slots=sequences, context=room, cache_bytes=0, drafts=most, kv="f16"
+        )
+
+
+def answered(engine: Engine, task: Task) -> Answered:
+    """Runs the task several times, the first uncounted. Times are medians over steps without prompts."""
+    seconds, tokens = [], []
+    for run in range(task.repeats + 1):
+        how = SamplingParams(temperature=0, max_tokens=task.count)
+        ids = {engine.add(Request(prompt, how)): tuple(prompt) for prompt in task.prompts}
+        answers: dict[tuple[int, ...], list[int]] = {prompt: [] for prompt in ids.values()}
+        began, counted, steps = 0.0, 0, 0
+        while engine.busy:
+            for update in engine.step():
+                answers[ids[update.id]] += [one.token for one in update.sampled]
+            done = sum(map(len, answers.values()))
+            if all(answers.values()) and not began:
+                began, counted, steps = time.perf_counter() - engine.compile_seconds, done, engine.activity.steps
+        if run:
+            seconds.append(time.perf_counter() - engine.compile_seconds - began)
+            tokens.append((sum(map(len, answers.values())) - counted, engine.activity.steps - steps))
+        engine.prefixes.clear()
+    total, steps = map(sum, zip(*tokens, strict=True))
+    return Answered(answers, statistics.median(seconds) * task.repeats / steps, total / steps)
+
+
+def rows_of(adapter: Adapter, name: str, task: Task, drafts: Sequence[int], right: Sequence[float]) -> None:
+    """Prints the rows of a model."""
+    sequences, most = len(task.prompts), max(drafts)
+    room = len(task.prompts[0]) + task.count + most + 1
+    runner = runner_of(adapter, name, 0, sequences, room)
+    plain = answered(Engine(runner), task)
+    runner.close()
+    click.echo(f"| {name} | {sequences} | 0 |  | {plain.rate:,.1f} | 1.00 | 1.00 |  |")
+    runner = runner_of(adapter, name, most, sequences, room)
+    for count in drafts:
+        for share in right:
+            head = KnownHead(runner, Known(plain.answers, share))
+            engine = Engine(runner, speculator=Speculator(count, [head], always=True))
+            found = answered(engine, task)
+            accepted = engine.accepted / engine.drafted
+            other = "" if found.answers == plain.answers else " (another answer: rounding)"
+            click.echo(
+                f"| {name} | {sequences} | {count} | {share:.0%} | {found.rate:,.1f} | {found.rate / plain.rate:.2f} | "
+                f"{found.step / plain.step:.2f} | {accepted:.0%}{other} |"
+            )
+    runner.close()
+
+
+def numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--drafts", default="1,2,3", help="Tokens of a draft.")
+@click.option("--right", default="0.6,0.8,0.9", help="Shares of drafted tokens that are right.")
+@click.option("--sequences", default="1", help="Sequences at a time.")
+@click.option("--prompt", "length", default=32, help="Tokens of a prompt.")
+@click.option("-n", "count", default=128, help="Tokens of an answer.")
+@click.option("-r", "--repeats", type=click.IntRange(1), default=2)
+@device_option
+def main(
+    models: Sequence[str], drafts: str, right: str, sequences: str, length: int, count: int, repeats: int, device: str
+) -> None:
+    """Prints a row for each model, number of sequences, length and acceptance of drafts."""
+    adapter = adapter_of(device)
+    columns = ["model", "sequences", "drafts", "right", "tok/s", "times", "step", "accepted of drafted"]
+    click.echo(f"{adapter}\n\n| {' | '.join(columns)} |\n|---{'|--:' * (len(columns) - 1)}|")
+    for name in models or TARGETS:
+        for each in numbers(sequences):
+            task = Task.of(int(each), length, count, repeats)
+            rows_of(adapter, name, task, [int(one) for one in numbers(drafts)], numbers(right))
+
+
+if __name__ == "__main__":
+    main()

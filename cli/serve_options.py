@@ -1,6 +1,7 @@
 """The options of `rwkv-gpu serve`, and its configuration file."""
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from .page import Grouped
 from .texts import MOST_SETTING, read_text
 
 Command = Callable[..., Any]
+HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]*:[0-9a-f:.]*")
 TABLES = "rwkv_gpu.tables"  # of single models in the configuration file
 
 
@@ -131,6 +133,10 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--cors", multiple=True, metavar="ORIGIN",
         help="Origin whose web pages may call the server, such as https://example.com; * is any. Can be repeated.",
     ),
+    _network(
+        "--allow-media-urls", multiple=True, metavar="HOST[,HOST]", callback=lambda _, __, lists: hosts_of(lists),
+        help="Fetch images that requests name by URL from these hosts. Private addresses are refused. Can be repeated.",
+    ),
     _network("--root-path", default="", metavar="PATH", help="Path under which a proxy serves this server."),
     _requests(
         "-np", "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True, metavar="N",
@@ -218,6 +224,15 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     if not all(key.strip() for key in found):
         raise BadInput("an API key is empty; leave it out to ask for none")
     return found
+
+
+def hosts_of(lists: tuple[str, ...]) -> tuple[str, ...]:
+    """The hosts of comma-separated lists."""
+    hosts = [host.strip().lower().rstrip(".") for text in lists for host in text.split(",")]
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise BadInput(f"--allow-media-urls {host} is no host; give a name such as images.example.com")
+    return tuple(hosts)
 
 
 def prompts_of(files: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ..vision.encoder import Image, prepare
 from ..vision.pixels import MOST_BYTES, Source, picture_of
 from ..vision.projector import Vision
 
-__all__ = ["Image", "Images", "Sight", "Source"]
+__all__ = ["MOST_BYTES", "Image", "Images", "Sight", "Source"]
 Images = Mapping[str, Image]  # by mark
 MARK = re.compile(rb"<\|image:[0-9a-f]{64}\|>")
 MARKER = "<__media__>"  # for an image in a prompt, as in llama.cpp
@@ -177,13 +177,18 @@ def _pieces(content: Any, sight: Sight, images: dict[str, Image], where: str) ->
 
 def _source(part: Mapping[str, Any], where: str) -> Any:
     """The image of a part: what `image` holds, or a URL."""
-    url = part.get("image_url", part.get("image"))
-    url = url.get("url") if isinstance(url, Mapping) else url
+    url = url_of(part)
     if url is None:
         raise BadInput(f"{where} has no image")
     if isinstance(url, str) and not url.startswith("data:"):
         raise BadInput(f"{where}: images must be data URLs (data:image/png;base64,...); other URLs are not fetched")
     return url
+
+
+def url_of(part: Mapping[str, Any]) -> Any:
+    """What a part names as its image."""
+    url = part.get("image_url", part.get("image"))
+    return url.get("url") if isinstance(url, Mapping) else url
 
 
 def data_of(url: str, where: str) -> bytes:

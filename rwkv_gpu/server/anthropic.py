@@ -5,9 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any
 
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
-from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.unique import unique
 
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
@@ -68,7 +66,9 @@ async def messages(service: Service, call: Call) -> Response:
     if "max_tokens" not in fields:
         raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
     served, asked = service.catalogue.find(name), request_of(fields)
-    running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
+    running = await service.begin(
+        call, name, lambda llm, **more: llm.prepare_chat_completion(**asked | more), asked["messages"]
+    )
     id, stops = f"msg_{unique(24)}", asked.get("stop", [])
     if stream:
         return Stream(_events(running, id, served.name, stops))
@@ -87,13 +87,7 @@ async def count_tokens(service: Service, call: Call) -> Response:
     fields = honoured(call, MESSAGES)
     name = model_name(fields)
     asked = request_of({**fields, "max_tokens": 1})
-
-    def prepare(llm: LLM) -> Prepared:
-        return llm.prepare_chat_completion(**asked, **service.salt(call))
-
-    _, llm = await service.use(call, name)
-    prepared = await service.work(lambda: prepare(llm))
-    return Whole({"input_tokens": prepared.prompt_tokens})
+    return Whole({"input_tokens": await service.count(call, name, asked)})
 
 
 def request_of(fields: Json) -> Json:

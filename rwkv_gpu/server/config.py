@@ -16,6 +16,7 @@ class ServerConfig:
     router_key: str = ""  # authenticates the router of replicas, which reports the client's address
     allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, in addition to local ones; * allows any
     cors: tuple[str, ...] = ()  # origins whose pages may call; * allows any
+    allow_media_urls: tuple[str, ...] = ()  # hosts from which images are fetched
     root_path: str = ""  # path at which a proxy mounts the server
     max_body: int = 10 << 20  # bytes of a request
     sequences: int = 8  # simultaneous answers of a model

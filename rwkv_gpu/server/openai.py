@@ -103,18 +103,17 @@ async def chat_completions(service: Service, call: Call) -> Response:
     messages, fields = chat_request(call)
 
     def prepare(llm: LLM, **given: Any) -> Prepared:
-        return llm.prepare_chat_completion(messages, **given)
+        return llm.prepare_chat_completion(**{"messages": messages, **given})
 
-    return await _answer(service, call, fields, prepare)
+    return await _answer(service, call, fields, prepare, messages)
 
 
 async def input_tokens(service: Service, call: Call) -> Response:
     """Counts the prompt tokens of messages."""
     messages, fields = chat_request(call)
     name, _ = model_name(fields), wants_stream(fields)
-    _, llm = await service.use(call, name)
-    prepared = await service.work(lambda: llm.prepare_chat_completion(messages, **fields, **service.salt(call)))
-    return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
+    count = await service.count(call, name, {"messages": messages, **fields})
+    return Whole({"object": "response.input_tokens", "input_tokens": count})
 
 
 def chat_request(call: Call) -> tuple[Any, Json]:
@@ -178,10 +177,12 @@ async def embeddings(service: Service, call: Call) -> Response:
     return Whole(await service.work(lambda: llm.embedding_reply(ids, vectors, call.notes["model"], form)))
 
 
-async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared]) -> Response:
+async def _answer(
+    service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared], messages: Any = None
+) -> Response:
     stream, wanted = wants_stream(fields), model_name(fields)
     served = service.catalogue.find(wanted)
-    running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
+    running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields), messages)
     if not running.prepared.requests:  # the prompt is only echoed
         assert isinstance(running.prepared.reply, TextReply)
         silent = running.prepared.reply.whole([])

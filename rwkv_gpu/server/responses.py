@@ -53,9 +53,7 @@ async def input_tokens(service: Service, call: Call) -> Response:
     name, _ = model_name(fields), wants_stream(fields)
     _before(service, call, fields)
     asked = request_of(fields, call.ignored)
-    _, llm = await service.use(call, name)
-    prepared = await service.work(lambda: llm.prepare_chat_completion(**asked, **service.salt(call)))
-    return Whole({"object": "response.input_tokens", "input_tokens": prepared.prompt_tokens})
+    return Whole({"object": "response.input_tokens", "input_tokens": await service.count(call, name, asked)})
 
 
 def _before(service: Service, call: Call, fields: Json) -> None:
@@ -96,7 +94,9 @@ async def responses(service: Service, call: Call) -> Response:
     _before(service, call, fields)
     asked = request_of(fields, call.ignored)
     served = service.catalogue.find(name)
-    running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
+    running = await service.begin(
+        call, name, lambda llm, **more: llm.prepare_chat_completion(**asked | more), asked["messages"]
+    )
     made = Made(call.body, served.name, f"resp_{unique()}")
 
     def keep(response: Json) -> None:

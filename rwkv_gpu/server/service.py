@@ -34,6 +34,7 @@ from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
 from .keys import salt_of
+from .media_urls import MediaUrls
 from .metrics import Metrics
 from .pulls import Pulls
 from .queue import Queue, Ticket
@@ -142,6 +143,7 @@ class Service:
         path = config.slot_save_path
         self.saved_slots = None if path is None else SavedSlots(path, config.max_disk)
         self._slots: dict[ServedModel, Slots] = {}
+        self.media_urls = MediaUrls(config.allow_media_urls)
         self.files = StoredFiles()
         self.batches = Batches(self.files, config.sequences)
         self.metrics = Metrics(self._gauges)
@@ -150,15 +152,18 @@ class Service:
         self._begun: dict[LLM, int] = {}  # prompt tokens given to each engine since it was last woken
         self._fresh = False  # whether any were added in this pass of the loop
 
-    async def begin(self, call: Call, model: str | None, prepare: Callable[..., Prepared]) -> Running:
+    async def begin(
+        self, call: Call, model: str | None, prepare: Callable[..., Prepared], messages: Any = None
+    ) -> Running:
         """Starts the answers to a request for a model. They end with the call.
 
         `prepare` checks and tokenises. It gets the model and options, and passes the options to
-        `llm.prepare_chat_completion` or `llm.prepare_completion`.
+        `llm.prepare_chat_completion` or `llm.prepare_completion`. With `messages`, these may be among the options,
+        with the images that were fetched.
         """
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
-        prepared = await self._prepared(call, partial(prepare, llm, **self.salt(call)))
+        prepared = await self._prepared(call, partial(prepare, llm, **await self._more(call, llm, messages)))
         await self._turn(call, ticket, llm, prepared.prompts, len(prepared.requests))
         if prepared.scoring:
             prepared = prepared.scored([await self._compute(served, llm, pieces) for pieces in prepared.scoring])
@@ -215,6 +220,17 @@ class Service:
         if not (keyed or given):
             return {}
         return {"cache_salt": salt_of(call.owner if keyed else b"", given)}
+
+    async def _more(self, call: Call, llm: LLM, messages: Any) -> Json:
+        """Further options of `prepare`: the salt, and the messages if their images were fetched."""
+        fetched = messages if llm.sight is None else await self.media_urls.fetched(messages)
+        return self.salt(call) | ({} if fetched is messages else {"messages": fetched})
+
+    async def count(self, call: Call, model: str | None, asked: Json) -> int:
+        """Counts the prompt tokens of a chat completion."""
+        _, llm = await self.use(call, model)
+        asked = asked | await self._more(call, llm, asked["messages"])
+        return (await self.work(lambda: llm.prepare_chat_completion(**asked))).prompt_tokens
 
     async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
         """Prepares a short request at once, since a thread handover would take longer; others on a thread."""

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.serve import loader, served
-from rwkv_gpu.cli.serve_options import store_of
+from rwkv_gpu.cli.serve_options import hosts_of, store_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.server.logs import start_logs
 from tests.golden_files import OWN
@@ -154,6 +154,13 @@ def test_an_origin_that_no_browser_sends_is_refused(origin):
     result = CliRunner().invoke(cli, ["serve", MODEL, "--cors", origin])
     assert result.exit_code == 2
     assert "https://example.com, without a path" in result.output
+
+
+@pytest.mark.parametrize("hosts", ["http://a.example/", "a.example,,b", "*", "a b", "a:80:x/"])
+def test_hosts_of_media_urls_are_names(hosts):
+    result = CliRunner().invoke(cli, ["serve", MODEL, "--allow-media-urls", hosts])
+    assert result.exit_code == 2 and "is no host" in result.output
+    assert hosts_of(("A.example., b", "::1")) == ("a.example", "b", "::1")
 
 
 def test_an_address_that_others_reach_needs_a_key():

@@ -66,6 +66,35 @@ def test_models_and_props_say_that_it_sees(server):
     assert "vision" in server.post("/api/show", {"model": "eyes"})["capabilities"]
 
 
+def test_allowed_urls_give_the_same_answer_in_all_apis(server, monkeypatch):
+    """Only the fetch of bytes is replaced: who resolves, connects and parses has tests of its own."""
+    asked = []
+
+    async def image_at(url, *_):
+        asked.append(url)
+        return png(image(40, 24))
+
+    text, url = {"type": "text", "text": "hello"}, "https://images.example/a.png"
+    expected = server.post("/v1/chat/completions", openai([{"type": "image_url", "image_url": {"url": URL}}, text]))
+    monkeypatch.setattr(server.service.media_urls, "image", image_at)
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    found = server.post("/v1/chat/completions", openai([picture, text, picture]))
+    assert asked == [url] and found["usage"]["prompt_tokens"] > expected["usage"]["prompt_tokens"]
+    found = server.post("/v1/chat/completions", openai([picture, text]))
+    assert found["choices"] == expected["choices"]
+    answer, count = expected["choices"][0]["message"]["content"], expected["usage"]["prompt_tokens"]
+    parts = [{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "hello"}]
+    responses = {"input": [{"role": "user", "content": parts}], "temperature": 0, "max_output_tokens": 6}
+    assert server.post("/v1/responses", responses)["output"][0]["content"][0]["text"] == answer
+    assert server.post("/v1/responses/input_tokens", responses)["input_tokens"] == count
+    block = {"type": "image", "source": {"type": "url", "url": url}}
+    assert server.post("/v1/messages", openai([block, text]))["content"][0]["text"] == answer
+    counted = {"messages": openai([block, text])["messages"]}
+    assert server.post("/v1/messages/count_tokens", counted)["input_tokens"] == count
+    counted = {"messages": openai([picture, text])["messages"]}
+    assert server.post("/v1/chat/completions/input_tokens", counted)["input_tokens"] == count
+
+
 def completion(prompt):
     return {"prompt": prompt, "temperature": 0, "n_predict": 6}
 
@@ -105,7 +134,8 @@ def test_images_of_a_prompt_must_be_images_and_as_many_as_markers(server, text, 
 @pytest.mark.parametrize(
     "url",
     [
-        "http://127.0.0.1/a.png", "https://example.com/a.png", "file:///etc/passwd", "/etc/passwd", "data:,x",
+        "http://127.0.0.1/a.png", "https://example.com/a.png", "HTTP://a@b/", "http://[",
+        "file:///etc/passwd", "/etc/passwd", "data:,x",
         "data:image/png;base64,!!!", "data:image/png;base64,aGVsbG8=", "", 3, None,
     ],
 )  # fmt: skip

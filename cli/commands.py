@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "Measure tokens per second.",
     "chat": "Chat with a model, or ask one question.",
     "completion": "Print the completion script for a shell.",
-    "convert": "Write a checkpoint (a folder, .pth, .st) as GGUF.",
+    "convert": "Write a checkpoint (a folder, .pth, .st, .prefab) as GGUF.",
     "create": "Name a model with a prompt and settings.",
     "devices": "List the devices, and which one is used.",
     "doctor": "Check every kernel on a device against numpy.",

@@ -19,7 +19,7 @@ from .folders import agreed, hub, pull, store
 
 # No space, no mark of a sentence, and a digit, a slash or a colon in it.
 NAME_FORM = re.compile(r"(?=.*[/\\:0-9])[A-Za-z./\\~][\w./\\:+~-]*\w", re.ASCII)
-OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".bin", ".ckpt", ".ggml"
+OTHER_FILES = ".safetensors", ".pth", ".pt", ".st", ".prefab", ".bin", ".ckpt", ".ggml"
 Command = Callable[..., Any]
 BUILTIN = "builtin"  # the model that ships with the package
 

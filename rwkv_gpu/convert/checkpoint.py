@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadFile, BadInput, printable
+from ..gguf.prefab import is_prefab, stored_in_prefab
 from ..gguf.safetensors import is_safetensors, stored_in_safetensors
 from ..gguf.stored import Stored
 from ..gguf.torch_file import is_torch_file, stored_in_torch_file
@@ -25,11 +26,13 @@ class Checkpoint:
     tensors: dict[str, Stored]
     config: dict[str, Any] = field(default_factory=dict)
     adapter: bool = False
+    halved_every: int = 0  # layers after which the outputs of a prefab file are halved; 0 is never
 
 
 def is_checkpoint(path: Path) -> bool:
-    """True if a path can be converted: a file of torch or safetensors, or the folder of a model or an adapter."""
-    return (path / "config.json").is_file() or is_adapter(path) or is_torch_file(path) or is_safetensors(path)
+    """True if a path can be converted: a file of tensors, or the folder of a model or an adapter."""
+    of_file = is_torch_file(path) or is_safetensors(path) or is_prefab(path)
+    return of_file or (path / "config.json").is_file() or is_adapter(path)
 
 
 def is_adapter(path: Path) -> bool:
@@ -50,10 +53,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(path, stored_in_torch_file(path))
     if is_safetensors(path):
         return Checkpoint(path, stored_in_safetensors(path))
+    if is_prefab(path):
+        tensors, every = stored_in_prefab(path)
+        return Checkpoint(path, tensors, halved_every=every)
     shown = printable(str(path))
     if not path.exists():
         raise BadInput(f"{shown}: no such file or folder")
-    raise BadFile(f"{shown}: is neither a file of torch.save or safetensors nor a folder with config.json")
+    raise BadFile(f"{shown}: is neither a file of torch.save, safetensors or web-rwkv nor a folder with config.json")
 
 
 def _of_adapter(folder: Path) -> dict[str, Stored]:

@@ -69,7 +69,7 @@ def _plan(checkpoint: Checkpoint, template: str) -> Plan:
     """The contents of the file for a checkpoint."""
     path = printable(str(checkpoint.path))
     if (layout := layout_of(checkpoint.tensors)) is not None:
-        return plan_rwkv(layout, checkpoint.tensors, path, template or TEMPLATE)
+        return plan_rwkv(layout, checkpoint.tensors, path, template or TEMPLATE, checkpoint.halved_every)
     if (family := family_of(checkpoint)) is not None:
         plan = plan_folder(family, checkpoint)
         own: dict[str, Value] = {"tokenizer.chat_template": template} if template else {}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..errors import BadFile, printable
 from ..gguf.header import Value
-from ..gguf.stored import Floats, Stored
+from ..gguf.stored import WIDTHS, Floats, Stored
 
 Shape = tuple[int, ...]
 Indices = npt.NDArray[np.int64]
@@ -63,7 +63,8 @@ class Planned:
         if self.constant is not None:
             yield self.constant.reshape(-1, width)
         for source in self.sources:
-            if self.reshape or not self.change.keeps_order or source.shape[-1:] != (width,):
+            whole = self.reshape or not self.change.keeps_order or source.type not in WIDTHS
+            if whole or source.shape[-1:] != (width,):
                 yield self._changed(source).reshape(-1, width)
                 continue
             rows, step = source.count // width, max(1, CUT // width)

@@ -1,4 +1,4 @@
-"""Converts RWKV-6 and RWKV-7 from BlinkDL's training programs and from flash-linear-attention (fla) folders.
+"""Converts RWKV-6 and RWKV-7 from BlinkDL's programs, web-rwkv and flash-linear-attention (fla) folders.
 
 Each row of a layout has the names of a tensor in both files, and how it is reshaped.
 """
@@ -123,15 +123,33 @@ FLA7 = Layout(
     "model.layers.0.attn.r_k",
     r"model\.layers\.0\.attn\.v_lora\..*",
 )
-LAYOUTS = (RWKV7, RWKV6, FLA7)
 
 
-def layout_of(names: Mapping[str, Stored]) -> Layout | None:
-    """The layout of a checkpoint of RWKV."""
-    return next((layout for layout in LAYOUTS if layout.mark in names), None)
+def _of_web(layout: Layout) -> Layout:
+    """The layout of web-rwkv's files: its low-rank matrices are transposed already, and some names differ."""
+
+    def renamed(name: str) -> str:
+        return name.replace("time_faaaa", "time_first").replace("time_maa", "time_mix")
+
+    rows = [(renamed(name), target, reshape.replace("turned", "")) for name, target, reshape in layout.rows]
+    lerps, heads = [renamed(name) for name in layout.lerps], renamed(layout.heads)
+    return replace(layout, mark=renamed(layout.mark), rows=rows, lerps=lerps, heads=heads)
 
 
-def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template: str) -> Plan:
+WEB7, WEB6 = _of_web(RWKV7), _of_web(RWKV6)
+LAYOUTS = (RWKV7, RWKV6, WEB6, FLA7)
+
+
+def layout_of(tensors: Mapping[str, Stored]) -> Layout | None:
+    """The layout of a checkpoint of RWKV. That of web-rwkv for RWKV-7 shows in the shape of a matrix."""
+    found = next((layout for layout in LAYOUTS if layout.mark in tensors), None)
+    low, table = (tensors.get(name) for name in ("blocks.0.att.w1", "emb.weight"))
+    if found is RWKV7 and low and table and low.shape[:1] != low.shape[1:] == table.shape[1:]:
+        return WEB7
+    return found
+
+
+def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template: str, halved_every: int = 0) -> Plan:
     """Plans the conversion of a checkpoint of this layout. Raises BadFile if tensors are missing or unused."""
     remaining = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(layout.ignored, name)}
     known = re.escape(layout.lerps[0]).replace(r"\{i\}", r"(\d{1,4})")
@@ -144,7 +162,7 @@ def plan_rwkv(layout: Layout, tensors: Mapping[str, Stored], path: str, template
 
     planned = [_single(path, take(name), target) for name, target in layout.ends]
     for i in range(layers):
-        planned += _layer(path, layout, i, take)
+        planned += _layer(path, layout, i, take, 2.0 ** -(i // halved_every) if halved_every else 1.0)
     if remaining:
         what = f"tensor {printable(min(remaining))!r} is none of {layout.architecture}"
         raise BadFile(f"{path}: {what}; give a file without additions")
@@ -167,8 +185,8 @@ def _single(path: str, tensor: Stored, name: str, reshape: str = "", divisor: fl
     return Planned(name, shape, (tensor,), reshape, divisor)
 
 
-def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> list[Planned]:
-    """The tensors of a layer.
+def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored], scale: float) -> list[Planned]:
+    """The tensors of a layer, whose outputs the checkpoint has multiplied by `scale`.
 
     The first layer of RWKV-7 gets copies of `a` as `v`, which llama.cpp requires but does not use.
     """
@@ -180,8 +198,8 @@ def _layer(path: str, layout: Layout, i: int, take: Callable[[str], Stored]) -> 
     for name, target, reshape in layout.rows:
         if first_v and target.startswith("time_mix_v") and target[10] in "012":
             continue
-        rescaled = layout.architecture == "rwkv6" and target in RESCALED
-        divisor = 2.0 ** (i // RESCALE) if rescaled else 1.0
+        wanted = 2.0 ** -(i // RESCALE) if layout.architecture == "rwkv6" else 1.0
+        divisor = scale / wanted if target in RESCALED else 1.0
         tensor = _single(path, take(name.format(i=i)), f"blk.{i}.{target}", reshape, divisor)
         planned.append(tensor)
         if first_v and target.startswith("time_mix_a"):

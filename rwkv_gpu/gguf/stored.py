@@ -1,7 +1,7 @@
 """Tensors of checkpoints by their place in a file. Their numbers are read only when needed."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,20 @@ class Stored:
     def rows(self, start: int, stop: int) -> "Stored":
         """Some rows of the tensor, seen as a matrix."""
         width = self.shape[-1]
-        return Stored(self.path, self.offset + start * width * WIDTHS[self.type], self.type, (stop - start, width))
+        return replace(self, offset=self.offset + start * width * WIDTHS[self.type], shape=(stop - start, width))
 
     def read(self) -> Floats:
         """All numbers as float32, in its shape."""
         if self.type not in WIDTHS:
             raise ValueError(f"its numbers are {self.type}; known: {', '.join(WIDTHS)}")
-        nbytes = self.count * WIDTHS[self.type]
+        raw = self.bytes()
+        if self.type == "BF16":
+            return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
+        return np.frombuffer(raw, "<f4" if self.type == "F32" else "<f2").astype(np.float32).reshape(self.shape)
+
+    def bytes(self) -> bytes:
+        """All bytes of the tensor."""
+        nbytes = self.count * WIDTHS.get(self.type, 1)
         try:
             with open(self.path, "rb") as file:
                 file.seek(self.offset)
@@ -45,6 +52,4 @@ class Stored:
             raise BadFile(f"{printable(str(self.path))}: cannot be read: {error.strerror}") from None
         if len(raw) != nbytes:
             raise BadFile(f"{printable(str(self.path))}: has become shorter while it was read; try again")
-        if self.type == "BF16":
-            return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
-        return np.frombuffer(raw, "<f4" if self.type == "F32" else "<f2").astype(np.float32).reshape(self.shape)
+        return raw

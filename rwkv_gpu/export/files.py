@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.state_file import fingerprint
-from ..errors import BadInput
+from ..errors import BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
@@ -25,7 +25,7 @@ MANIFEST = "model.json"
 LEFT = re.compile(r"shard-\d{3,}-[0-9a-f]{12}\.bin|\.shard-.*\.bin\.saving-[0-9a-f]{16}")  # shards, and unfinished ones
 PART = re.compile(r"(?:^|(?<=\n))(?=\S).*?(?:\Z|(?=\n(?:@|fn|const|var|struct|alias|override)\b)\n)", re.DOTALL)
 # The library: rwkv-gpu.js, and what it imports.
-SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js")
+SCRIPTS = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "reader.js", "chat.js", "rwkv-gpu.js")
 
 
 def export_plan(
@@ -66,7 +66,9 @@ def describe(file: GGUFFile, digest: str, context: int | None, write: Callable[[
     """Records a model, passes each shard to `write` with its name, and returns the manifest."""
     model = load_next_token_model(file)
     words = tokenizer_data(file.metadata)
-    chat = chat_data(file.metadata, model.vocabulary)
+    chat = None
+    with suppress(UnsupportedModel):  # a page needs it, a program may not
+        chat = chat_data(file.metadata, model.vocabulary)
     recorded = record(file, model, context, sorted(load_tokenizer(file.metadata).suppressed))
     shards = []
     for number, data in enumerate(_shards(recorded)):

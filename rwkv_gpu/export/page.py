@@ -12,11 +12,11 @@ from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..models.registry import load_next_token_model
 from ..replace_file import replace_bytes
-from .files import describe, export_plan, script
+from .files import SCRIPTS, describe, export_plan, script
 from .words import chat_data
 
 PAGE = ("index.html", "style.css", "page.js", "worker.js", "offline.js")
-WORKER = ("engine.js", "tokenizer.js", "shards.js", "conversation.js", "chat.js", "rwkv-gpu.js", "worker.js")
+WORKER = (*SCRIPTS, "worker.js")
 MOST_SINGLE = 60 << 20  # bytes of weights that one file may have; browsers load it as text
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w-]+\.js";\n', re.MULTILINE)
 _EXPORTED = re.compile(r"^export (?=(?:async |const |class |function ))", re.MULTILINE)
@@ -49,10 +49,10 @@ def export_single_file(file: GGUFFile, target: Path, digest: str, context: int |
 
 
 def _check_chat(file: GGUFFile) -> None:
-    if chat_data(file.metadata, load_next_token_model(file).vocabulary) is None:
-        raise UnsupportedModel(
-            "the chat template of this model has no form that a page can follow; `export plan` writes it without a page"
-        )
+    try:
+        chat_data(file.metadata, load_next_token_model(file).vocabulary)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"a page cannot chat with this model: {error}; `export plan` writes no page") from None
 
 
 def single_file(manifest: dict[str, Any], shards: Iterable[bytes]) -> str:

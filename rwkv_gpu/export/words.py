@@ -1,7 +1,9 @@
 """A tokenizer and a chat template as data that a browser can follow."""
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..errors import BadInput, BadTemplate, UnsupportedModel
@@ -9,19 +11,24 @@ from ..llm.chat_format import ChatFormat
 from ..text.base import Tokenizer
 from ..text.bpe import BpeTokenizer
 from ..text.pretokenizers import DEFAULT, PRE, PreTokenizer
+from ..text.raw_bpe import RawBpeTokenizer
 from ..text.rwkv import RwkvTokenizer
 from ..text.special import MATCHED
 from ..text.spm import SpmTokenizer
 from ..text.template import ChatTemplate
-from ..text.thinking import marks_of
+from ..text.thinking import Marks, marks_of, opened
 from ..text.tokenizer import load_tokenizer
 from ..text.vocabulary import Kind, read_flag, read_id, read_merges, read_name, read_scores
 
-KINDS: dict[type[Tokenizer], str] = {RwkvTokenizer: "rwkv", BpeTokenizer: "bpe", SpmTokenizer: "spm"}
+KINDS: dict[type[Tokenizer], str] = {
+    RwkvTokenizer: "rwkv",
+    BpeTokenizer: "bpe",
+    RawBpeTokenizer: "raw-bpe",
+    SpmTokenizer: "spm",
+}
 # What Oniguruma means by \s, which in JavaScript includes U+FEFF and lacks U+0085.
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ESCAPED = re.compile(r"\\(p\{\w+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
-_BLANK_LINES = re.compile(r"\n{2,}")
 _INTERSECTION = re.compile(r"\[([^\[\]]*)&&\[")
 _KEPT = "nrtvf^$\\.*+?()[]{}|/-"  # letters that mean the same after a backslash in both
 
@@ -52,12 +59,16 @@ def tokenizer_data(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "rwkv":
         return {**data, "tokens": [_letters(tokenizer._text_of(token)) for token in ids]}  # control tokens match too
     data["tokens"] = list(vocabulary.tokens)
-    if kind == "bpe":
+    if isinstance(tokenizer, BpeTokenizer | RawBpeTokenizer):
+        merges = read_merges(metadata, vocabulary.ids)
+        data["merges"] = [[vocabulary.ids[left], vocabulary.ids[right]] for left, right in merges]
+    if isinstance(tokenizer, BpeTokenizer):
         row = PRE.get(read_name(metadata, "pre") or "", DEFAULT)
-        merges = [
-            [vocabulary.ids[left], vocabulary.ids[right]] for left, right in read_merges(metadata, vocabulary.ids)
-        ]
-        return {**data, "patterns": patterns(row), "whole": row.ignore_merges, "merges": merges}
+        return {**data, "patterns": patterns(row), "whole": row.ignore_merges}
+    if isinstance(tokenizer, RawBpeTokenizer):
+        raw = tokenizer.row
+        cuts = {"patterns": [_javascript(raw.words.pattern)], "whole": raw.whole_line_ends, "spaces": raw.marks_spaces}
+        return {**data, **cuts, "bytes": tokenizer.byte_ids}
     assert isinstance(tokenizer, SpmTokenizer)
     scores = read_scores(metadata, len(vocabulary)).tolist()
     return {
@@ -108,28 +119,57 @@ def _escape(escaped: str, inside: bool) -> str:
     return ("\\" if inside and escaped in "&!#%,:;<=>@`~" else "") + escaped
 
 
-def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any] | None:
-    """The texts between the messages of a conversation, in the model's template; None if it has no such form.
+def chat_data(metadata: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+    """The texts between the messages of a conversation, in the model's template, and how it edits the messages.
 
-    A browser joins them and the messages. The result is compared with what the template renders.
+    A browser joins them. The result is compared with what the template renders, also of reasoning in earlier answers.
     """
     tokenizer = load_tokenizer(metadata)
     try:
         chat = ChatFormat(tokenizer, ChatTemplate.from_metadata(metadata), vocabulary)
+        marks = marks_of(chat.template.source)
+        if marks.channels:
+            raise UnsupportedModel("its answers are in channels (Harmony), which a page cannot separate")
         data = _between(chat)
-        fits = data is not None and all(join(data, one) == _rendered(chat, one) for one in CONVERSATIONS)
-    except (BadInput, BadTemplate):
-        return None
-    if data is None or not fits or marks_of(chat.template.source).channels:
-        return None
+        talks = [*CONVERSATIONS, *_thoughtful(marks)]
+        if "system" not in data:
+            talks = [[m for m in one if m["role"] != "system"] for one in talks]
+        expected = [_rendered(chat, one) for one in talks]
+    except BadTemplate as error:
+        raise UnsupportedModel(str(error)) from None
+    except BadInput as error:
+        raise UnsupportedModel(f"its chat template refuses an ordinary conversation: {error}") from None
+    for data["edits"] in _edits(marks):
+        if all(join(data, one) == prompt for one, prompt in zip(talks, expected, strict=True)):
+            break
+    else:
+        raise UnsupportedModel("its chat template changes messages in a way that a page cannot follow")
     stops = sorted(chat.stop_ids | tokenizer.stop_ids)
-    marks = marks_of(chat.template.source)
+    begun = opened(data["ending"] + data["opening"], marks.opening, marks.closing)
     thoughts = [marks.opening, marks.closing]
-    return {**data, "stops": stops, "ends": list(chat.ends), "thoughts": thoughts, "template": chat.template.source}
+    shown = [tokenizer.vocabulary.ids.get(mark.removesuffix("thought"), -1) for mark in thoughts if marks.control]
+    data |= {"begun": begun.text, "due": begun.due * bool(begun.text), "thoughts": thoughts}
+    data |= {"wraps": list(marks.wraps or ()), "shown": shown}
+    data |= {"stops": stops, "ends": list(chat.ends), "thoughtEnds": list(chat.thought_ends)}
+    return {**data, "template": chat.template.source}
 
 
 Messages = Sequence[Mapping[str, str]]
 _S, _U, _A, _V = "a-system-text", "a-question", "an-answer", "another-one"
+_BLANK = rf"[{_SPACE}\x1c-\x1f]"  # what Python strips
+_END = r"(?![\s\S])"  # of a text, in Python and in JavaScript
+
+
+def _edits(marks: Marks) -> Iterator[dict[str, list[str]]]:
+    """Patterns by role whose matches are replaced by the first group, in order; simple edits come first."""
+    opening, closing = (re.sub(r"[|\[\]]", r"\\\g<0>", mark) for mark in (marks.opening, marks.closing))
+    rests = ("()", r"\n*()", rf"\n*([\s\S]*?)\n*{_END}", rf"{_BLANK}*([\s\S]*?){_BLANK}*{_END}")
+    thoughts = [[], *([rf"^[\s\S]*{closing}{rest}"] for rest in rests), [rf"{opening}[\s\S]*?(?:{closing}|{_END})()"]]
+    lines: list[list[str]] = [[], [r"\r(?=\n)()", r"\n(?=\n)()"]]  # blank lines are left out
+    start, end = f"^{_BLANK}+()", f"{_BLANK}+{_END}()"
+    strips = [[], [f"{start}|{end}"], [start], [end]]
+    for both, drop, user, answer, system in itertools.product(lines, thoughts, strips, strips, strips):
+        yield {"user": both + user, "assistant": both + drop + answer, "system": system}
 
 
 def _talk(*texts: str, system: str | None = None) -> list[dict[str, str]]:
@@ -143,14 +183,22 @@ CONVERSATIONS = (
     _talk("What is 1 + 1?", "It is 2.\n\nTwo.", "{{ why }}\n\n\n\nNow?"),
     _talk("one", "two", "three", "four", "five <b>", system="Sie sind höflich.\nImmer."),
     _talk("  x ", " y\n", "\n z"),
+    _talk("Hi", system=" s\n"),
 )
+
+
+def _thoughtful(marks: Marks) -> list[list[dict[str, str]]]:
+    """Conversations whose answers have reasoning: ended, in short, and cut off."""
+    opening, closing = marks.opening, marks.closing
+    answers = f"{opening}\nhm so\n{closing}\n\nIt is 2.", f"{opening}hm{closing}Two. \n", f"{opening}\nhm, so"
+    return [_talk("one", answer, "two", "three", "four") for answer in answers]
 
 
 def _rendered(chat: ChatFormat, messages: Messages) -> str:
     return chat.prompt(messages).transcript.text.decode()
 
 
-def _between(chat: ChatFormat) -> dict[str, Any] | None:
+def _between(chat: ChatFormat) -> dict[str, Any]:
     """The texts around the messages of a conversation with an answer, and of one with a system text."""
     start, rest = _cut(_rendered(chat, _talk(_U, _A, _V)), _U)
     answer, rest = _cut(rest, _A)
@@ -163,33 +211,29 @@ def _between(chat: ChatFormat) -> dict[str, Any] | None:
     ending = ending if rest.startswith(ending) else ""
     data: dict[str, Any] = {"start": start, "answer": answer, "question": question, "ending": ending}
     data["opening"] = opening
-    system = _rendered(chat, _talk(_U, system=_S))
-    if _S in system:
+    with suppress(BadInput, BadTemplate):
+        system = _rendered(chat, _talk(_U, system=_S))
         data["system"], rest = _cut(system, _S)
         data["first"], _ = _cut(rest, _U)
-    padded = _rendered(chat, _talk(f" {_U} ", f" {_A} ", f" {_V} "))
-    data["trim"] = {"user": padded.startswith(start + _U), "assistant": f" {_A} " not in padded}
-    data["lines"] = "\n\n\n" not in _rendered(chat, _talk("x\n\n\ny"))  # whether blank lines are left out
     return data
 
 
 def _cut(text: str, mark: str) -> tuple[str, str]:
     before, shown, after = text.partition(mark)
     if not shown:
-        raise BadTemplate(f"the chat template does not show '{mark}'")
+        raise BadTemplate(f"its chat template does not show '{mark}'")
     return before, after
 
 
 def join(chat: Mapping[str, Any], messages: Messages) -> str:
     """The prompt of a conversation, as the browser makes it."""
-    texts = [*messages]
-    system = texts.pop(0)["content"].strip() if texts[0]["role"] == "system" else None
-    prompt = chat["start"] if system is None else chat.get("system", "") + system + chat.get("first", "")
-    for number, message in enumerate(texts):
-        content = message["content"]
-        if chat["lines"]:
-            content = _BLANK_LINES.sub("\n", content.replace("\r\n", "\n"))
-        prompt += content.strip() if chat["trim"][message["role"]] else content
-        if number + 1 < len(texts):
-            prompt += chat["question" if message["role"] == "assistant" else "answer"]
+    after = {"system": "first", "user": "answer", "assistant": "question"}
+    prompt = chat["system" if messages[0]["role"] == "system" else "start"]
+    for number, message in enumerate(messages):
+        role, text = message["role"], message["content"]
+        if number:
+            prompt += chat[after[messages[number - 1]["role"]]]
+        for pattern in chat["edits"][role]:
+            text = re.sub(pattern, r"\1", text)
+        prompt += text
     return str(prompt) + str(chat["ending"]) + str(chat["opening"])

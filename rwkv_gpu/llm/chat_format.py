@@ -136,7 +136,7 @@ class ChatFormat:
         self.stop_ids = frozenset(special[:1])  # the first token of an end mark such as <|im_end|>\n
         self.ends = () if special or not end else (end.rstrip() or end,)
         self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # shared by many chats
-        self._thought_ends = (between,) if between and not special else ()
+        self.thought_ends = (between,) if between and not special else ()
 
     def prompt(
         self,
@@ -325,7 +325,7 @@ class ChatFormat:
         A form (schema, regex or grammar) has its own end, so text that usually ends a turn does not end the answer.
         """
         texts = () if form or params.ignore_eos else self.ends
-        ends = Ends((*params.stop, *texts), (*params.stop, *self._thought_ends))
+        ends = Ends((*params.stop, *texts), (*params.stop, *self.thought_ends))
         text = prompt.transcript.text.removesuffix(as_bytes(prompt.begun))
         thinking = self._marks.splitter(as_text(text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)

@@ -46,14 +46,14 @@ class RawBpeTokenizer(Tokenizer):
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         gemma = read_name(metadata, "model") == "gemma4"
-        self._row = _GEMMA if gemma else RAW[read_name(metadata, "pre") or ""]
-        vocabulary = read_vocabulary(metadata, Defaults(add_bos=self._row.always_bos))
+        self.row = _GEMMA if gemma else RAW[read_name(metadata, "pre") or ""]
+        vocabulary = read_vocabulary(metadata, Defaults(add_bos=self.row.always_bos))
         super().__init__(vocabulary)
-        self.clean_spaces = self._row.clean_spaces
-        if self._row.always_bos:
+        self.clean_spaces = self.row.clean_spaces
+        if self.row.always_bos:
             self.add_bos = vocabulary.bos is not None
-        has_bytes = self._row.marks_spaces or "<0x00>" in vocabulary.ids
-        self._bytes = read_bytes(vocabulary.ids) if has_bytes else None
+        has_bytes = self.row.marks_spaces or "<0x00>" in vocabulary.ids
+        self.byte_ids = read_bytes(vocabulary.ids) if has_bytes else None
         letters = "" if has_bytes else "".join(text for text in vocabulary.tokens if len(text) == 1)
         self._known = (
             re.compile(f"[{re.escape(letters)}]+") if letters else None
@@ -65,16 +65,16 @@ class RawBpeTokenizer(Tokenizer):
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
         decoded = decode_leniently(text)
         ids: list[int] = []
-        for i, run in enumerate(SURROGATES.split(decoded.replace(" ", SPACE) if self._row.marks_spaces else decoded)):
+        for i, run in enumerate(SURROGATES.split(decoded.replace(" ", SPACE) if self.row.marks_spaces else decoded)):
             if i % 2:  # surrogates, which `tokenizers` rejects
-                ids += [self._bytes[byte] for byte in run.encode("utf-8", "surrogatepass")] if self._bytes else []
+                ids += [self.byte_ids[byte] for byte in run.encode("utf-8", "surrogatepass")] if self.byte_ids else []
             else:
-                for word in steps(self._row.words.findall(run)):
+                for word in steps(self.row.words.findall(run)):
                     ids += self._encode_word(word)
         return ids
 
     def _encode_word(self, word: str) -> list[int]:
-        if self._row.whole_line_ends and word[0] == "\n" and word in self.vocabulary.ids:
+        if self.row.whole_line_ends and word[0] == "\n" and word in self.vocabulary.ids:
             return [self.vocabulary.ids[word]]
         runs = self._known.findall(word) if self._known else [word]
         return [token for run in runs for token in self._merge(run)]
@@ -91,7 +91,7 @@ class WhitespaceTokenizer(RawBpeTokenizer):
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         super().__init__({**metadata, PREFIX + "pre": "whitespace"})
-        self._row = replace(self._row, words=re.compile(r"\S+"))
+        self.row = replace(self.row, words=re.compile(r"\S+"))
         self._lowercase = read_flag(metadata, "normalizer.lowercase", False)
 
     def _encode_word(self, word: str) -> list[int]:

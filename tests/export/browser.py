@@ -1,4 +1,4 @@
-"""Runs a JavaScript module in Debian's Chromium with software WebGPU, and returns its result."""
+"""Runs a JavaScript module in Debian's Chromium with software WebGPU, or in Node without a GPU; returns its result."""
 
 import functools
 import http.server
@@ -18,6 +18,8 @@ PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 # Its software WebGPU compiles for minutes, so `make test-page` alone asks for these tests.
 ASKED = PROGRAM is not None and "TEST_PAGE" in os.environ
 needs_chromium = pytest.mark.skipif(not ASKED, reason="needs Chromium: run by make test-page")
+NODE = shutil.which("node")
+needs_javascript = pytest.mark.skipif(NODE is None and not ASKED, reason="needs Node, or Chromium in make test-page")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu-sandbox", "--no-first-run", "--disable-extensions",
     "--disable-dev-shm-usage", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader",
@@ -71,3 +73,22 @@ def run_in_browser(folder: Path, script: str) -> Any:
         server.shutdown()
     assert "error" not in report, report["error"]
     return report["value"]
+
+
+NODE_MAIN = """
+import fs from "node:fs";
+globalThis.fetch = async (name) => new Response(fs.readFileSync(new URL(name, import.meta.url)));
+const { default: run } = await import("./test.js");
+console.log(JSON.stringify(await run()));
+"""
+
+
+def run_without_gpu(folder: Path, script: str) -> Any:
+    """Does what `run_in_browser` does with a script that needs no GPU: in Chromium if asked, else in Node."""
+    if ASKED or NODE is None:
+        return run_in_browser(folder, script)
+    for name, text in {"test.js": script, "main.js": NODE_MAIN, "package.json": '{"type": "module"}'}.items():
+        (folder / name).write_text(text)
+    done = subprocess.run([NODE, str(folder / "main.js")], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -2,6 +2,7 @@
 import { promptOf, Transcript } from "./chat.js";
 import { halved, widened } from "./engine.js";
 import { fromLink, readConversation, readState, toLink, writeConversation, writeFile } from "./conversation.js";
+import { Reader } from "./reader.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
@@ -19,6 +20,17 @@ export async function prompts() {
     }
   }
   return wrong;
+}
+
+// What a reader finds in each text, read in pieces of several sizes.
+export function answers() {
+  return given.map(([options, text]) => [1, 2, 3, 7, 100].map((size) => {
+    const [reader, found] = [new Reader(options), ["", ""]];
+    const take = (parts) => { for (const [part, reasons] of parts) found[Number(reasons)] += part; };
+    for (let at = 0; at < text.length; at += size) take(reader.feed(text.slice(at, at + size)));
+    take(reader.flush());
+    return [...found, reader.stopped];
+  }));
 }
 
 export async function files() {

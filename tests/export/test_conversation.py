@@ -1,4 +1,4 @@
-"""Python and exported pages write the same conversation files. Chromium reads and writes them without a GPU."""
+"""Python and exported pages write the same conversation files. JavaScript reads and writes them without a GPU."""
 
 import base64
 import hashlib
@@ -20,10 +20,20 @@ from rwkv_gpu.llm.chat_format import ChatFormat
 from rwkv_gpu.llm.session import read
 from rwkv_gpu.text.template import ChatTemplate
 from rwkv_gpu.text.tokenizer import load_tokenizer
-from tests.export.browser import needs_chromium, run_in_browser
+from tests.export.browser import needs_javascript, run_without_gpu
 from tests.golden_files import golden
+from tests.text import template_matrix
 
 SCRIPT = Path(__file__).with_name("conversation.js")
+
+
+# Templates that leave out the reasoning of earlier answers, each in another way.
+TEMPLATES = "Qwen-Qwen3-0.6B", "deepseek-ai-DeepSeek-V3.1", "google-gemma-4-31B-it", "MiniMax-M2", "LFM2.5-8B-A1B"
+THOUGHTFUL = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "<think>\nhm\n</think>\n\nIt is 2.\n"},
+    {"role": "user", "content": "two"},
+]
 
 
 @pytest.fixture
@@ -34,21 +44,23 @@ def folder(tmp_path):
     return tmp_path
 
 
-@needs_chromium
+@needs_javascript
 def test_prompts_and_their_ids_are_those_of_python(folder):
-    cases = []
+    cases, files = [], []
     for path in (builtin_model(), golden("tiny-lfm2.gguf"), golden("tiny-gemma3.gguf")):
         with GGUFFile.open(path) as file:
-            metadata = file.metadata
+            files.append(file.metadata)
+    files += [{**files[0], "tokenizer.chat_template": template_matrix.load()[0][name]} for name in TEMPLATES]
+    for metadata in files:
         size = len(metadata["tokenizer.ggml.tokens"])
         chat = ChatFormat(load_tokenizer(metadata), ChatTemplate.from_metadata(metadata), size)
         rows = []
-        for messages in CONVERSATIONS:
+        for messages in (*CONVERSATIONS, THOUGHTFUL):
             asked = chat.prompt(messages).transcript
             rows.append([messages, asked.text.decode("latin-1"), asked.ids, [[c.nbytes, c.ids] for c in asked.cuts]])
         cases.append([tokenizer_data(metadata), chat_data(metadata, size), rows])
     (folder / "given.json").write_text(json.dumps(cases))
-    found = run_in_browser(folder, 'export { prompts as default } from "./cases.js";')
+    found = run_without_gpu(folder, 'export { prompts as default } from "./cases.js";')
     assert found == []
 
 
@@ -58,7 +70,7 @@ def llm():
         yield llm
 
 
-@needs_chromium
+@needs_javascript
 def test_files_of_python_and_of_a_page_are_equal(folder, llm):
     """A page reads Python's file and writes the same content: messages, settings, ids, and the state."""
     chat = llm.chat(system="Be höflich 😀.", temperature=0, max_tokens=5, seed=7)
@@ -69,7 +81,7 @@ def test_files_of_python_and_of_a_page_are_equal(folder, llm):
     other.undo()
     model = {"fingerprint": llm.info.fingerprint, "digest": llm.model_file.digest(), "vocabulary": llm.vocab_size}
     (folder / "given.json").write_text(json.dumps(model))
-    found = run_in_browser(folder, 'export { files as default } from "./cases.js";')
+    found = run_without_gpu(folder, 'export { files as default } from "./cases.js";')
     assert found["messages"] == [[one["role"], one["content"]] for one in chat.messages]
     assert found["other"] == [None, []]
     assert found["linked"]
@@ -83,7 +95,32 @@ def test_files_of_python_and_of_a_page_are_equal(folder, llm):
     assert llm.load_chat(folder / "again.rwkvchat").send("So?").stats.reused_tokens > 0
 
 
-@needs_chromium
+ANSWERS = {  # options of a reader and a text; the answer, the reasoning and the end that Python separates
+    "no reasoning": ({}, "\n It is 2.\n\nUser: more", ["It is 2.", "", "\n\nUser:"]),
+    "reasoning": ({}, "<think>\nhm\n\nUser: x\n</think>\n\nIt is 2.", ["It is 2.", "hm\n\nUser: x\n", None]),
+    "begun": ({"begun": "<think>\n"}, "hm</think>yes", ["yes", "hm", None]),
+    "begun in part": ({"begun": "<think", "due": ">"}, ">\nhm</think>yes", ["yes", "hm", None]),
+    "closed in part": ({"begun": "<think>\n\n</think", "due": ">"}, ">\n\nplain", ["plain", "", None]),
+    "cut off": ({}, "<think>hm </thi", ["", "hm </thi", None]),
+    "wrapped": (
+        {"wraps": ["<response>", "</response>"]},
+        "<think>a</think> <response>ok</response>",
+        ["ok", "a", None],
+    ),
+}
+
+
+@needs_javascript
+def test_reasoning_and_ends_are_found_in_pieces_of_any_size(folder):
+    marks = {"thoughts": ["<think>", "</think>"], "ends": ["\n\nUser:"], "thoughtEnds": []}
+    given = [[{**marks, **options}, text] for options, text, _ in ANSWERS.values()]
+    (folder / "given.json").write_text(json.dumps(given))
+    found = run_without_gpu(folder, 'export { answers as default } from "./cases.js";')
+    for name, (_, _, expected), results in zip(ANSWERS, ANSWERS.values(), found, strict=True):
+        assert all(result == expected for result in results), (name, results)
+
+
+@needs_javascript
 def test_states_in_float16_are_rounded_as_by_numpy(folder):
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     between = (halves[:-1] + halves[1:]) / 2
@@ -91,7 +128,7 @@ def test_states_in_float16_are_rounded_as_by_numpy(folder):
     numbers = np.concatenate([near, -near]).astype(np.float32)
     (folder / "numbers.bin").write_bytes(numbers.tobytes())
     (folder / "given.json").write_text("{}")
-    kind, half, wide, large = run_in_browser(folder, 'export { halves as default } from "./cases.js";')
+    kind, half, wide, large = run_without_gpu(folder, 'export { halves as default } from "./cases.js";')
     rounded = numbers.astype(np.float16)
     assert (kind, large) == ("float16", "float32")
     assert bytes(half) == hashlib.sha256(rounded.tobytes()).digest()
@@ -103,7 +140,7 @@ def deflated(data: bytes) -> str:
     return base64.urlsafe_b64encode(packed.compress(data) + packed.flush()).decode().rstrip("=")
 
 
-@needs_chromium
+@needs_javascript
 def test_damaged_and_hostile_files_and_links_are_refused_in_one_sentence(folder, llm):
     chat = llm.chat(temperature=0, max_tokens=3)
     chat.send("Hi")
@@ -119,7 +156,7 @@ def test_damaged_and_hostile_files_and_links_are_refused_in_one_sentence(folder,
     }  # fmt: skip
     for name, bad in files.items():
         (folder / name).write_bytes(bad)
-    found = run_in_browser(folder, 'export { hostile as default } from "./cases.js";')
+    found = run_without_gpu(folder, 'export { hostile as default } from "./cases.js";')
     assert found.pop("fine") == "no error"
     assert found.pop("state") == "ExportError: The state belongs to another model."
     for name, text in found.items():

@@ -11,18 +11,18 @@ import rwkv_gpu
 from rwkv_gpu.export.files import export_plan, script
 from rwkv_gpu.export.page import WORKER
 from rwkv_gpu.gguf.file import GGUFFile
-from tests.export.browser import decode_only, needs_chromium, run_in_browser
+from tests.export.browser import decode_only, needs_chromium, needs_javascript, run_in_browser, run_without_gpu
 from tests.golden_files import golden
 
 MODEL = golden("quiet-rwkv7.gguf")
 GREEDY = {"temperature": 0, "max_tokens": 12}
 
 
-def run(folder: Path, name: str) -> dict:
+def run(folder: Path, name: str, runs=run_in_browser) -> dict:
     for one in WORKER:
         (folder / one).write_text(script(one))
     shutil.copy(Path(__file__).with_name("library.js"), folder / "cases.js")
-    return run_in_browser(folder, f'export {{ {name} as default }} from "./cases.js";')
+    return runs(folder, f'export {{ {name} as default }} from "./cases.js";')
 
 
 def is_sentence(text: str) -> bool:
@@ -45,11 +45,11 @@ def test_downloads_that_fail_go_on_or_say_why(tmp_path):
     assert found["aborted"] == "DOMException"
 
 
-@needs_chromium
+@needs_javascript
 def test_manifests_with_false_sizes_are_refused(tmp_path):
     with GGUFFile.open(MODEL) as file:
         export_plan(file, tmp_path, "0" * 64)
-    found = run(tmp_path, "manifests")
+    found = run(tmp_path, "manifests", run_without_gpu)
     assert found.pop("fine") == "no error"
     for name, text in found.items():
         assert is_sentence(text), (name, text)

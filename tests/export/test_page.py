@@ -127,7 +127,7 @@ def test_the_scripts_are_small_and_fit_into_one():
 
 def test_what_a_page_cannot_be_made_of_is_refused(tmp_path, monkeypatch):
     cases = {
-        ("web", str(golden("tiny-llama.gguf"))): "the chat template of this model has no form",
+        ("web", str(golden("tiny-llama.gguf"))): "a page cannot chat with this model: the file has no chat template",
         ("plan", "--single-file", str(tiny_path())): "--single-file is for `export web`",
         ("web", "--quant", "Q4_Z", str(tiny_path())): "Q4_Z",
     }

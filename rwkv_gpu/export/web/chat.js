@@ -2,6 +2,7 @@
 import { need } from "./engine.js";
 import { letters, textOf } from "./tokenizer.js";
 import { writeConversation } from "./conversation.js";
+import { Reader } from "./reader.js";
 
 const DEFAULTS = { temperature: 0.8, top_p: 0.9, max_tokens: 2048 };
 const LIMITS = {
@@ -31,16 +32,12 @@ export function settingsOf(given, strict = true) {
 
 /** The prompt of messages in two parts: the messages, and what opens the answer. */
 export function promptOf(chat, messages) {
-  const [first, ...others] = messages;
-  const system = first?.role === "system" ? first.content.trim() : null;
-  const turns = system === null ? messages : others;
-  need(system === null || chat.system !== undefined, "This model takes no system prompt.");
-  let prompt = system === null ? chat.start : chat.system + system + chat.first;
-  turns.forEach(({ role, content, raw }, at) => {
-    let text = raw ?? content;
-    if (chat.lines) text = text.replaceAll("\r\n", "\n").replace(/\n{2,}/g, "\n");
-    prompt += chat.trim[role] ? trimmed(text) : text;
-    if (at + 1 < turns.length) prompt += role === "assistant" ? chat.question : chat.answer;
+  need(messages[0]?.role !== "system" || chat.system !== undefined, "This model takes no system prompt.");
+  const after = { system: chat.first, user: chat.answer, assistant: chat.question }; // the text after a message of a role
+  let prompt = messages[0]?.role === "system" ? chat.system : chat.start;
+  messages.forEach(({ role, content, raw }, at) => {
+    if (at) prompt += after[messages[at - 1].role];
+    prompt += chat.edits[role].reduce((text, pattern) => text.replace(new RegExp(pattern, "gu"), "$1"), raw ?? content);
   });
   return [prompt + chat.ending, chat.opening];
 }
@@ -160,37 +157,32 @@ export class Chat {
     return this.#answer([...this.messages.slice(0, number), { role: "user", content: text }], settings, true);
   }
 
-  async *#answer(messages, { signal, ...given }, fork = false) {
+  async *#answer(messages, { signal, onReasoning = () => {}, ...given }, fork = false) {
     const { manifest: { chat }, tokenizer } = this.#model;
     const settings = { ...this.settings, ...settingsOf(given) };
+    const stop = [settings.stop ?? []].flat();
     const asked = this.#branch.transcript.prompt(tokenizer, promptOf(chat, messages));
     const room = this.#model.context === null ? Infinity : this.#model.context - asked.ids.length;
     need(room > 0, `The conversation is longer than the context of ${this.#model.context} tokens; begin a new one.`);
     if (fork) this.current = this.branches.push({ ...this.#branch, settings: { ...this.settings } }) - 1;
     const branch = this.#branch;
-    const [opening, closing] = chat.thoughts;
-    const open = chat.opening.trimEnd().endsWith(opening) ? chat.opening.slice(chat.opening.lastIndexOf(opening)) : "";
-    const ends = [...chat.ends, ...[settings.stop ?? []].flat()];
-    const answer = { tokens: [] };
+    const reader = new Reader({ ...chat, ends: [...chat.ends, ...stop], thoughtEnds: [...chat.thoughtEnds, ...stop] });
+    const tokens = [];
+    const said = { true: "", false: "" };
     const stops = new Set([...chat.stops, ...tokenizer.stops]);
-    let shown = "";
     try {
-      for await (const text of this.#model.sample(asked.ids, { ...settings, stops, ends, signal }, answer)) {
-        shown += text;
-        const piece = shown.length === text.length ? text.trimStart() : text;
-        if (!piece.length) shown = "";
-        else yield piece;
+      for await (const [text, reasons] of this.#model.sample(asked.ids, { ...settings, stops, reader, shown: chat.shown, signal }, tokens)) {
+        said[reasons] += text;
+        if (!reasons) yield text;
+        else onReasoning(text);
       }
     } finally {
-      if (answer.tokens.length) {
-        let raw = open + asText(tokenizer.decodeBytes(answer.tokens, { special: true }));
-        if (answer.stopped && raw.includes(answer.stopped)) raw = raw.slice(0, raw.lastIndexOf(answer.stopped));
-        const close = raw.indexOf(closing);
-        const thinks = raw.trimStart().startsWith(opening);
-        const reasoning = thinks ? trimmed(raw.slice(raw.indexOf(opening) + opening.length, close < 0 ? undefined : close)) : "";
-        const content = thinks ? (close < 0 ? "" : trimmed(raw.slice(close + closing.length))) : trimmed(open + shown);
+      if (tokens.length) {
+        let raw = chat.begun + asText(tokens.map((id) => tokenizer.piece(id, true)).join(""));
+        if (reader.stopped && raw.includes(reader.stopped)) raw = raw.slice(0, raw.lastIndexOf(reader.stopped));
+        const [content, reasoning] = [trimmed(said.false), trimmed(said.true)];
         branch.messages = [...messages, { role: "assistant", content, reasoning, raw }];
-        branch.transcript = asked.append(tokenizer, answer.tokens);
+        branch.transcript = asked.append(tokenizer, tokens);
       } else if (fork) {
         this.branches.pop();
         this.current = Math.max(0, this.branches.length - 1);

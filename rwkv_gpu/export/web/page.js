@@ -21,10 +21,10 @@ function inside() {
 }
 
 const worker = openWorker();
-worker.addEventListener("message", ({ data: { id, value, piece, error, progress } }) => {
+worker.addEventListener("message", ({ data: { id, value, piece, reasons, error, progress } }) => {
   if (progress) return say(`Loading: ${Math.floor((100 * progress[0]) / progress[1])} % of ${(progress[1] / 1e6).toFixed(1)} MB`);
   const one = waiting.get(id);
-  if (piece !== undefined) return one.piece(piece);
+  if (piece !== undefined) return one.piece(piece, reasons);
   waiting.delete(id);
   if (error === undefined) one.done(value);
   else one.failed(Object.assign(new Error(error), { value }));
@@ -115,14 +115,16 @@ async function run(command, given = {}, piece = undefined, moved = []) {
 }
 
 function answer(command, given = {}) {
-  const part = element("pre", "");
+  const [reasoning, part] = [element("pre", "", "reasoning"), element("pre", "")];
   const article = element("article", "", "assistant");
-  article.append(element("h2", "Model"), part);
+  article.append(element("h2", "Model"), reasoning, part);
+  reasoning.hidden = true;
   if (command === "send") log.append(element("article", given.text, "user"));
   log.append(article);
   say("The model answers.");
-  return run(command, { ...given, settings: chosen() }, (piece) => {
-    part.textContent += piece;
+  return run(command, { ...given, settings: chosen() }, (piece, reasons) => {
+    (reasons ? reasoning : part).textContent += piece;
+    reasoning.hidden = !reasoning.textContent;
     log.scrollTop = log.scrollHeight;
   });
 }

@@ -3,6 +3,7 @@ import { checkManifest, Engine, ExportError, halved, need } from "./engine.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Shards } from "./shards.js";
 import { fromLink, readConversation, readState, toLink, writeState } from "./conversation.js";
+import { Reader } from "./reader.js";
 import { Chat, settingsOf } from "./chat.js";
 
 export { Chat, ExportError };
@@ -20,6 +21,7 @@ const MOST_MANIFEST = 256 << 20;
  * @property {number} [maxTokens]
  * @property {string | string[]} [stop] texts that end the answer
  * @property {AbortSignal} [signal] ends the answer early
+ * @property {(text: string) => void} [onReasoning] receives the reasoning before an answer of a chat
  */
 
 /**
@@ -97,8 +99,9 @@ export class Model {
   async *generate(prompt, { signal, ...given } = {}) {
     const ids = typeof prompt === "string" ? this.tokenizer.encode(prompt, { special: true }) : prompt;
     const settings = { temperature: 0, max_tokens: 128, ...settingsOf(given) };
-    const ends = [settings.stop ?? []].flat();
-    yield* this.sample(ids, { ...settings, ends, stops: new Set(this.tokenizer.stops), signal });
+    const reader = new Reader({ ends: [settings.stop ?? []].flat() });
+    const parts = this.sample(ids, { ...settings, reader, stops: new Set(this.tokenizer.stops), signal });
+    for await (const [text] of parts) yield text;
   }
 
   /**
@@ -200,17 +203,15 @@ export class Model {
     this.#ids = [...ids];
   }
 
-  /** Yields the text after some ids, and puts its tokens into `answer`, and the text that stopped it. */
-  async *sample(ids, { stops, ends, signal, ...settings }, answer = { tokens: [] }) {
+  /** Yields the parts of the text after some ids, and puts its tokens into `tokens`. Control tokens in `shown` have a text. */
+  async *sample(ids, { stops, reader, shown = [], signal, ...settings }, tokens = []) {
     need(ids.length > 0, "There are no tokens to read; give a text.");
     const release = await this.#turn();
-    const text = this.tokenizer.stream();
-    const hold = Math.max(0, ...ends.map((end) => end.length - 1));
+    const text = this.tokenizer.stream(new Set(shown));
     const params = {
       temperature: settings.temperature, topK: settings.top_k, topP: settings.top_p, minP: settings.min_p,
       seed: BigInt(settings.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]),
     };
-    let held = "";
     try {
       await this.open();
       signal?.throwIfAborted();
@@ -220,22 +221,14 @@ export class Model {
       this.#ids = null;
       for await (const id of this.#engine.generate(ids.slice(-1), params, settings.max_tokens)) {
         if (stops.has(id) || signal?.aborted) break;
-        answer.tokens.push(id);
-        held += text.feed(id);
-        const end = ends.map((one) => [held.indexOf(one), one]).filter(([at]) => at >= 0).sort((a, b) => a[0] - b[0])[0];
-        if (end) {
-          answer.stopped = end[1];
-          held = held.slice(0, end[0]);
-          break;
-        }
-        const ready = held.slice(0, Math.max(0, held.length - hold));
-        held = held.slice(ready.length);
-        if (ready) yield ready;
+        tokens.push(id);
+        yield* reader.feed(text.feed(id));
+        if (reader.stopped !== null) break;
       }
-      if (!answer.stopped) held += text.flush();
-      if (held) yield held;
+      yield* reader.feed(text.flush());
+      yield* reader.flush();
     } finally {
-      this.#last = [...ids, ...answer.tokens];
+      this.#last = [...ids, ...tokens];
       this.#settle(this.#last);
       release();
     }

@@ -1,4 +1,4 @@
-// Tokenizers: RWKV's longest match, byte-level BPE, and SentencePiece's BPE. Bytes are strings of letters U+0000 to U+00FF.
+// Tokenizers: RWKV's longest match, BPE over bytes or characters, and SentencePiece's BPE. Bytes are strings of letters U+0000 to U+00FF.
 const encoder = new TextEncoder();
 
 /** The UTF-8 bytes of a text, as letters. */
@@ -106,35 +106,44 @@ class Rwkv {
   }
 }
 
+// Byte-level BPE, and the BPE of Gemma 4 over characters, where a character without a token becomes tokens of its bytes.
 class Bpe {
   #ids;
   #ranks = new Map(); // [rank, merged id] by pair of ids
   #patterns;
-  #whole;
+  #data;
   #letters = byteLetters();
 
   constructor(data) {
+    this.#data = data;
     this.#ids = new Map(data.tokens.map((token, id) => [token, id]));
     const size = data.tokens.length;
     data.merges.forEach(([left, right], rank) => {
       this.#ranks.set(left * size + right, [rank, this.#ids.get(data.tokens[left] + data.tokens[right])]);
     });
     this.#patterns = data.patterns.map((pattern) => new RegExp(pattern, "gv"));
-    this.#whole = data.whole;
   }
 
   encode(bytes) {
-    let words = [textOf(bytes)];
+    let words = [this.#data.spaces ? textOf(bytes).replaceAll(" ", "▁") : textOf(bytes)];
     for (const pattern of this.#patterns) words = words.flatMap((word) => split(word, pattern));
-    return words.flatMap((word) => this.#word(Array.from(letters(word), (letter) => this.#letters[letter.charCodeAt(0)])));
+    return words.flatMap((word) => this.#word(word));
   }
 
-  #word(symbols) {
-    const whole = this.#whole ? this.#ids.get(symbols.join("")) : undefined;
-    if (whole !== undefined) return [whole];
-    const size = this.#ids.size;
-    const ids = symbols.map((letter) => this.#ids.get(letter)).filter((id) => id !== undefined);
-    return merge(ids, (left, right) => this.#ranks.get(left * size + right));
+  #word(word) {
+    const { kind, whole } = this.#data;
+    const symbols = kind === "bpe" ? Array.from(letters(word), (letter) => this.#letters[letter.charCodeAt(0)]) : Array.from(word);
+    const known = whole && (kind === "bpe" || word[0] === "\n") ? this.#ids.get(symbols.join("")) : undefined;
+    if (known !== undefined) return [known];
+    const size = this.#data.tokens.length;
+    return merge(symbols.flatMap((letter) => this.#ids.get(letter) ?? this.#unknown(letter)), (left, right) => this.#ranks.get(left * size + right))
+      .filter((id) => id >= 0);
+  }
+
+  // What stands for a letter without a token: those of its bytes; or -1, which merges with nothing.
+  #unknown(letter) {
+    if (this.#data.kind === "bpe") return [];
+    return this.#data.bytes ? Array.from(letters(letter), (byte) => this.#data.bytes[byte.charCodeAt(0)]) : -1;
   }
 }
 
@@ -175,7 +184,7 @@ class Spm {
   }
 }
 
-const KINDS = { rwkv: Rwkv, bpe: Bpe, spm: Spm };
+const KINDS = { rwkv: Rwkv, bpe: Bpe, "raw-bpe": Bpe, spm: Spm };
 
 /** The tokenizer of an exported model. */
 export class Tokenizer {
@@ -272,15 +281,16 @@ export class Tokenizer {
     return textOf(this.decodeBytes(ids, options));
   }
 
-  /** A decoder for ids that arrive one by one: `feed(id)` returns the text that is certain, `flush()` the rest. */
-  stream() {
+  /** A decoder for ids that arrive one by one: `feed(id)` returns the text that is certain, `flush()` the rest. Control tokens in `shown` have a text. */
+  stream(shown = new Set()) {
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     let held = "";
     const take = (text) => decoder.decode(bytesOf(text), { stream: true });
     return {
       feed: (id) => {
-        if (!this.#data.clean) return take(this.piece(id));
-        held += this.piece(id);
+        const piece = this.piece(id, shown.has(id));
+        if (!this.#data.clean) return take(piece);
+        held += piece;
         const cut = settled(held);
         const text = clean(held.slice(0, cut));
         held = held.slice(cut);

@@ -25,9 +25,9 @@ async function answer(pieces, say) {
 }
 
 // The page's settings are those of the branch.
-function asked(settings) {
+function asked(settings, say) {
   chat.set(settings);
-  return { signal: stop.signal };
+  return { signal: stop.signal, onReasoning: (piece) => say(piece, true) };
 }
 
 const COMMANDS = {
@@ -43,9 +43,9 @@ const COMMANDS = {
     if (link) chat = await model.fromLink(link);
     return { ...view(), name: model.manifest.model.name, system: model.manifest.chat.system !== undefined };
   },
-  send: ({ text, settings }, say) => answer(chat.send(text, asked(settings)), say),
-  regenerate: ({ settings }, say) => answer(chat.regenerate(asked(settings)), say),
-  edit: ({ number, text, settings }, say) => answer(chat.edit(number, text, asked(settings)), say),
+  send: ({ text, settings }, say) => answer(chat.send(text, asked(settings, say)), say),
+  regenerate: ({ settings }, say) => answer(chat.regenerate(asked(settings, say)), say),
+  edit: ({ number, text, settings }, say) => answer(chat.edit(number, text, asked(settings, say)), say),
   select: ({ number }) => (chat.select(number), view()),
   begin({ system, settings }) {
     chat = model.chat({ system, settings });
@@ -63,7 +63,7 @@ addEventListener("message", async ({ data: { id, command, ...given } }) => {
   if (command === "stop") return stop.abort();
   stop = new AbortController();
   try {
-    postMessage({ id, value: await COMMANDS[command](given, (piece) => postMessage({ id, piece })) });
+    postMessage({ id, value: await COMMANDS[command](given, (piece, reasons = false) => postMessage({ id, piece, reasons })) });
   } catch (error) {
     const sentence = error instanceof ExportError ? error.message : `The page failed: ${error.message}`;
     postMessage({ id, error: sentence, value: chat && model ? view() : undefined });

@@ -1,5 +1,5 @@
 // What test_conversation.py runs in a browser.
-import { promptOf, Transcript } from "./chat.js";
+import { Chat, promptOf, Transcript } from "./chat.js";
 import { halved, widened } from "./engine.js";
 import { fromLink, readConversation, readState, toLink, writeConversation, writeFile } from "./conversation.js";
 import { Reader } from "./reader.js";
@@ -37,10 +37,15 @@ export async function files() {
   const data = await bytes("talk.rwkvchat");
   const conversation = await readConversation(data, given);
   const written = await writeConversation(given, conversation);
-  const other = await readConversation(data, { ...given, digest: "0".repeat(64) });
+  const other = [];
+  for (const name of ["digest", "fingerprint"]) {
+    const { state, branches } = await readConversation(data, { ...given, [name]: "0".repeat(64) });
+    other.push([state, branches[0].transcript.ids.length > 0]);
+  }
+  const chat = new Chat({ manifest: { chat: { template: "" } } }, { conversation });
   const linked = base64(await fromLink(await toLink(written))) === base64(written);
   const messages = conversation.branches[0].messages.map(({ role, content }) => [role, content]);
-  return { messages, written: base64(written), other: [other.state, other.branches[0].transcript.ids], linked };
+  return { messages, written: base64(written), other, others: chat.branches[0].others, linked };
 }
 
 // Numbers in float16, and again in float32.
@@ -71,6 +76,8 @@ export async function hostile() {
     branch: [{ ...notes, current: 3 }, fine],
     role: [{ ...notes, chats: [{ ...chat, messages: [["tool", "x", "", null]] }] }, fine],
     text: [{ ...notes, chats: [{ ...chat, messages: [["user", { toString: 1 }, "", null]] }] }, fine],
+    turns: [{ ...notes, chats: [{ ...chat, messages: [...chat.messages, ...chat.messages] }] }, fine],
+    images: [{ ...notes, chats: [{ ...chat, messages: [["user", "Hi", "", null, [], null, ["x"]]] }] }, fine],
     kind: [{ ...notes, kind: "other" }, fine],
   };
   for (const [name, [notes, arrays]] of Object.entries(tries)) {

@@ -107,7 +107,9 @@ export class Chat {
     this.branches = conversation?.branches ?? [{ messages, transcript: new Transcript(), settings: { ...DEFAULTS, ...settingsOf(settings) } }];
     this.current = conversation?.current ?? 0;
     for (const branch of this.branches) {
-      branch.settings = { ...DEFAULTS, ...settingsOf(branch.settings, false) };
+      const known = settingsOf(branch.settings, false);
+      branch.others = Object.fromEntries(Object.entries(branch.settings).filter(([name]) => !(name in known)));
+      branch.settings = { ...DEFAULTS, ...known };
       branch.transcript = new Transcript(branch.transcript);
       branch.template ||= model.manifest.chat.template;
     }
@@ -161,7 +163,10 @@ export class Chat {
     const { manifest: { chat }, tokenizer } = this.#model;
     const settings = { ...this.settings, ...settingsOf(given) };
     const stop = [settings.stop ?? []].flat();
-    const asked = this.#branch.transcript.prompt(tokenizer, promptOf(chat, messages));
+    const begin = messages[0].role === "system" ? 1 : 0;
+    const { first = 0 } = this.#branch; // Python leaves out the messages before it, which the context has no room for
+    const read = first > begin && first < messages.length ? [...messages.slice(0, begin), ...messages.slice(first)] : messages;
+    const asked = this.#branch.transcript.prompt(tokenizer, promptOf(chat, read));
     const room = this.#model.context === null ? Infinity : this.#model.context - asked.ids.length;
     need(room > 0, `The conversation is longer than the context of ${this.#model.context} tokens; begin a new one.`);
     if (fork) this.current = this.branches.push({ ...this.#branch, settings: { ...this.settings } }) - 1;

@@ -70,9 +70,9 @@ const stripped = (prefix, arrays) =>
 
 /** The file of branches `{ messages, transcript, settings, template, think, truncate, first }`, and of the state after some ids. */
 export function writeConversation(model, { branches, current, state }) {
-  const chats = branches.map(({ messages, settings, template, think = null, truncate = null, first = 0 }) => ({
+  const chats = branches.map(({ messages, settings, others = {}, template, think = null, truncate = null, first = 0 }) => ({
     messages: messages.map(({ role, content, reasoning = "", raw = null }) => [role, content, reasoning, raw]),
-    template, think, truncate, first, settings,
+    template, think, truncate, first, settings: { ...others, ...settings },
   }));
   const arrays = prefixed("state/", state?.arrays ?? {});
   branches.forEach(({ transcript: { text, ids, cuts } }, number) => {
@@ -86,33 +86,36 @@ export function writeConversation(model, { branches, current, state }) {
   return writeFile(model, { kind: KIND, current, length: state?.ids.length ?? 0, chats }, arrays);
 }
 
-/** Reads what `writeConversation` or Python wrote. Ids and states of another model are left out: they are computed again. */
+/** Reads what `writeConversation` or Python wrote. Another model's ids are left out, and so is another file's state: they are computed again. */
 export async function readConversation(data, model) {
-  const { model: { digest }, notes, arrays } = await readFile(data);
+  const { model: { fingerprint, digest }, notes, arrays } = await readFile(data);
   need(notes.kind === KIND, "The file holds no conversation that this version can read.");
   const wrong = "The file is no conversation as this version writes it.";
   const { chats, current, length } = notes;
   need(Array.isArray(chats) && chats.length && whole(current, 0, chats.length - 1), wrong);
-  const same = digest === model.digest;
+  const same = fingerprint === model.fingerprint;
   const branches = chats.map((chat, number) => ({
     ...branchOf(chat, wrong),
     transcript: same ? transcriptOf(stripped(`${number}/`, arrays), model.vocabulary, wrong) : { text: "", ids: [], cuts: [[0, 0]] },
   }));
   const ids = branches[current].transcript.ids;
-  const state = same && whole(length, 1, ids.length) ? { ids: ids.slice(0, length), arrays: stripped("state/", arrays) } : null;
+  const state = same && digest === model.digest && whole(length, 1, ids.length) ? { ids: ids.slice(0, length), arrays: stripped("state/", arrays) } : null;
   return { branches, current, state };
 }
 
 function branchOf(chat, wrong) {
   need(Array.isArray(chat?.messages) && chat.settings && typeof chat.settings === "object", wrong);
   const messages = chat.messages.map((row) => {
-    need(Array.isArray(row) && row.length === 4, wrong);
+    need(Array.isArray(row) && row.length >= 4, wrong);
+    need(row.length === 4, "The conversation has images or tool calls, which this page cannot show; open it in rwkv-gpu.");
     const [role, content, reasoning, raw] = row;
     need([role, content, reasoning, raw ?? ""].every((text) => typeof text === "string"), wrong);
     need(["system", "user", "assistant"].includes(role), wrong);
     return { role, content, reasoning, raw };
   });
-  messages.forEach(({ role }, at) => need((role === "system") === false || at === 0, wrong));
+  const system = messages[0]?.role === "system" ? 1 : 0;
+  const turns = messages.slice(system).every(({ role }, at) => role === (at % 2 ? "assistant" : "user"));
+  need(turns, "Questions and answers do not take turns in the conversation, as this page needs it; open it in rwkv-gpu.");
   const { settings, template, think, truncate, first } = chat;
   return { messages, settings, template: String(template ?? ""), think: think ?? null, truncate: truncate ?? null, first: whole(first, 0, messages.length) ? first : 0 };
 }

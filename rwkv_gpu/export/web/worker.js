@@ -26,7 +26,7 @@ async function answer(pieces, say) {
 
 // The page's settings are those of the branch.
 function asked(settings, say) {
-  chat.set(settings);
+  chat.set({ stop: chat.settings.stop, ...settings });
   return { signal: stop.signal, onReasoning: (piece) => say(piece, true) };
 }
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.ops.sampling import allowed
+from rwkv_gpu.text import grammar_closing
 from rwkv_gpu.text.grammar import Form, Grammars, pool_of
-from rwkv_gpu.text.grammar_closing import Closing, Text
+from rwkv_gpu.text.grammar_closing import Closing, Kinds, Text
 from rwkv_gpu.text.grammar_worker import Worker
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
@@ -162,3 +163,15 @@ def test_in_the_middle_of_a_string_no_end_is_looked_for(monkeypatch):
     assert len(looked) == before
     worker.accept(1, (ord('"'),), 80)
     assert len(looked) == before + 1
+
+
+def test_masks_far_from_the_end_are_tried_once_each_and_the_oldest_are_forgotten(monkeypatch):
+    monkeypatch.setattr(grammar_closing, "KNOWN", 2)
+    monkeypatch.setattr(Closing, "_find", lambda self, matcher: 1)
+    tried = []
+    monkeypatch.setattr(Closing, "_try", lambda self, matcher, allowed, kinds: tried.append(allowed) or [])
+    closing = Closing(Kinds([bytes([byte]) for byte in range(256)], list))
+    closing._end = [0]
+    for mask in (1, 3, 1, 3, 5, 5, 1):
+        closing.narrow(None, bytes([mask]), 200)
+    assert tried == [1, 3, 5, 1]

@@ -165,3 +165,9 @@ def test_a_value_weighs_what_its_entries_weigh_each_time():
     assert budget.weigh([one, one])[1] == 2
     with pytest.raises(Exceeded):
         budget.weigh([one] * 2000)
+
+
+def test_a_list_that_grows_makes_all_that_contains_it_heavier():
+    source = "{% set inner = [] %}{% set outer = [inner] %}{{ outer|length }}{{ inner.append('a' * 600000) }}{{ [outer, outer]|length }}"
+    with pytest.raises(BadTemplate, match="a value of more than"):
+        ChatTemplate(source).render(MESSAGES)

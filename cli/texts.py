@@ -14,7 +14,7 @@ from rwkv_gpu.writer_lock import WriterLock
 
 from .printing import print_text
 
-MOST_BYTES = 4 << 30  # bytes of a text
+MOST_BYTES = 1 << 30  # bytes of a text
 MOST_SETTING = 64 << 20  # bytes of a template, a grammar or another file of settings
 
 
@@ -30,14 +30,22 @@ def read_text(path: str, most: int = MOST_BYTES) -> str:
     if path == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             print_text("rwkv-gpu: reading text from the terminal; Ctrl-D on a line of its own ends it", err=True)
-        return as_text(b"" if sys.stdin is None else sys.stdin.buffer.read(), "standard input")
+        return "" if sys.stdin is None else as_text(_read(sys.stdin.buffer, "standard input", most), "standard input")
     try:
         with open(path, "rb") as file:
-            if (size := os.fstat(file.fileno()).st_size) > most:
-                raise BadInput(f"{path} has {size:,} bytes, and {most:,} at most are read; is it the right file?")
-            return as_text(file.read(), path)
+            return as_text(_read(file, path, most, os.fstat(file.fileno()).st_size), path)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
+
+
+def _read(file: IO[bytes], where: str, most: int, size: int = 0) -> bytes:
+    """The bytes of a file of some size, or of a pipe or a device, which has none and may have no end."""
+    data = bytearray()
+    while max(size, len(data)) <= most and (part := file.read(1 << 20)):
+        data += part
+    if max(size, len(data)) > most:
+        raise BadInput(f"{where} has more than {most:,} bytes, the most that are read; is it the right file?")
+    return bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ import wgpu
 
 from ..errors import BadInput, Forked, NoAdapter
 from . import native
+from .typed_errors import TypedErrors
 
 # The order of preference for `auto`; other kinds (software, unknown) are used only when named.
 PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1}
@@ -58,6 +59,7 @@ class Choice:
     reason: str
 
 
+@TypedErrors("listing devices")
 def list_adapters() -> list[Adapter]:
     """All adapters of all backends, without output of drivers."""
     check_process()

@@ -263,13 +263,17 @@ class Device:
         whole = -(-nbytes // 4) * 4
         self.flush()
         with self._reading, TypedErrors("reading results back"):
-            if self._staging is None or self._staging.size < whole:
+            # After an error it may still be mapped, and wgpu ends the process when such a buffer is written.
+            staging, self._staging = self._staging, None
+            if staging is None or staging.size < whole:
                 size = max(64 << 10, 1 << (whole - 1).bit_length())
-                self._staging = self.handle.create_buffer(size=size, usage=USAGE.MAP_READ | USAGE.COPY_DST)
+                staging = self.handle.create_buffer(size=size, usage=USAGE.MAP_READ | USAGE.COPY_DST)
             encoder = self.handle.create_command_encoder()
-            encoder.copy_buffer_to_buffer(buffer.handle, offset, self._staging, 0, whole)
+            encoder.copy_buffer_to_buffer(buffer.handle, offset, staging, 0, whole)
             self.queue.submit([encoder.finish()])
-            return self._mapper.read(self._staging, whole)[:nbytes]
+            data = self._mapper.read(staging, whole)[:nbytes]
+            self._staging = staging
+            return data
 
     def pipeline(self, linked: Linked) -> Pipeline:
         """The compiled shader, from the cache if possible."""

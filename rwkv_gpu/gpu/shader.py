@@ -307,7 +307,7 @@ class PipelineCache:
             module = native.create_module(self._device, linked.source, linked.name, self._checked)
             stage = {"module": module, "entry_point": "main"}
             handle = self._device.create_compute_pipeline(layout=layout, compute=stage, label=linked.name)
-        except wgpu.GPUError as error:
+        except (wgpu.GPUError, wgpu.GPUPipelineError) as error:
             known = translated(str(error), f"compiling {linked.name}")
             if isinstance(known, DeviceLost | OutOfMemory):
                 raise known from None

@@ -20,13 +20,22 @@ class TypedErrors(ContextDecorator):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, wgpu.GPUError):
+        if isinstance(error, wgpu.GPUError | wgpu.GPUPipelineError) or (
+            type(error) is RuntimeError and _of_wgpu(trace)
+        ):
             raise translated(str(error), self._doing) from None
+
+
+def _of_wgpu(trace: TracebackType | None) -> bool:
+    """True if wgpu's own code raised the error."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "wgpu"
 
 
 def translated(message: str, doing: str) -> DeviceError:
     """The exception for a message of wgpu's."""
-    if "device is lost" in message:
+    if "device is lost" in message or "Could not map buffer" in message:
         return DeviceLost(
             f"the GPU was lost while {doing}; start again (driver reset, sleep, or memory overcommitted?)"
         )

@@ -231,7 +231,11 @@ def test_a_huge_file_in_the_place_of_a_text_is_refused_without_reading_it(tmp_pa
     huge.touch()
     os.truncate(huge, 1 << 40)
     lines.write_text('{"prompt": "a"}\n')
+    endless = tmp_path / "huge-device"
+    endless.symlink_to("/dev/zero")
     for arguments in (
+        ["generate", MODEL, "-p", "a", "--json-schema", endless],
+        ["create", "pet", "-f", endless],
         ["tokenize", "-m", MODEL, "--file", huge],
         ["generate", MODEL, "--chat", "-p", "a", "--template", huge],
         ["generate", MODEL, "-p", "a", "--json-schema", huge],

@@ -104,6 +104,16 @@ def test_a_lost_device_says_so(adapter):
         )
 
 
+def test_results_are_read_again_after_an_error_that_left_a_buffer_mapped(adapter, monkeypatch):
+    """wgpu-native ends the process when a copy into a mapped buffer is submitted."""
+    with Device(adapter) as device:
+        buffer = device.upload(np.arange(4, dtype=np.uint32), "test")
+        with monkeypatch.context() as patch, pytest.raises(DeviceLost):
+            patch.setattr(native.Arrival, "came", lambda _: False)
+            device.read(buffer)
+        assert np.frombuffer(device.read(buffer), np.uint32).tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.loses_gpu
 def test_a_lost_device_closes_though_commands_were_encoded_ahead(adapter):
     """After such an error, wgpu-native ends the process when they are submitted."""

@@ -9,6 +9,7 @@ from rwkv_gpu.errors import DeviceError, DeviceLost, OutOfMemory, RwkvGpuError
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import link
+from rwkv_gpu.gpu.typed_errors import TypedErrors, translated
 from tests.golden_files import golden
 
 RAISED = "Validation Error\n\nCaused by:\n  In a call\n    it is refused\n"
@@ -19,6 +20,10 @@ METHODS = [
     (api.GPUDevice, "create_bind_group_layout"), (api.GPUDevice, "create_pipeline_layout"),
     (api.GPUCommandEncoder, "begin_compute_pass"), (api.GPUCommandEncoder, "copy_buffer_to_buffer"),
     (api.GPUCommandEncoder, "finish"), (api.GPUComputePassEncoder, "dispatch_workgroups"),
+]  # fmt: skip
+LOADING = [
+    *METHODS, (api.GPUQueue, "submit"), (api.GPUBuffer, "write_mapped"), (api.GPUBuffer, "unmap"),
+    (api.GPUBuffer, "map_async"), (api.GPUAdapter, "request_device_sync"), (api.GPUPromise, "sync_wait"),
 ]  # fmt: skip
 CALLS = {
     "logits": lambda llm: llm.logits([1, 2, 3]),
@@ -58,6 +63,40 @@ def test_an_error_of_wgpu_in_any_call_is_one_of_ours_in_a_line(llm, monkeypatch,
 
 def refuse(*_, **__):
     raise wgpu.GPUValidationError(RAISED)
+
+
+@pytest.mark.loses_gpu
+def test_an_error_of_wgpu_during_load_is_one_of_ours_in_a_line(adapter, monkeypatch):
+    raised = set()
+    for kind, method in LOADING:
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, method, refuse)
+            try:
+                rwkv_gpu.load(golden("tiny-rwkv7.gguf"), device=str(adapter.index), sequences=2).close()
+            except RwkvGpuError as error:
+                raised.add(method)
+                assert "\n" not in str(error) or method.startswith("create"), method
+    assert raised >= {
+        "create_buffer",
+        "submit",
+        "write_mapped",
+        "unmap",
+        "map_async",
+        "request_device_sync",
+        "sync_wait",
+    }
+
+
+def test_other_errors_of_wgpu_are_ours_and_errors_of_python_are_not(adapter):
+    """wgpu-py reports failed maps as RuntimeError."""
+    with Device(adapter) as device:
+        usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
+        mapped = device.handle.create_buffer(size=16, usage=usage, mapped_at_creation=True)
+        with pytest.raises(DeviceError, match="refused while uploading: Can only map"), TypedErrors("uploading"):
+            mapped.map_async("WRITE").sync_wait()
+    with pytest.raises(RuntimeError, match="a bug"), TypedErrors("uploading"):
+        raise RuntimeError("a bug")
+    assert isinstance(translated("Could not map buffer (2 : gone).", "uploading"), DeviceLost)
 
 
 @pytest.mark.loses_gpu

@@ -174,6 +174,8 @@ class Forks:
             functions = self.functions.get((str(file), code.co_qualname), []) if code else []
             loaded = any(getattr(module, "__file__", None) == str(file) for module in list(sys.modules.values()))
             fits = code and functions and all(f.__code__.co_freevars == code.co_freevars for f in functions)
+            if not tests and change.scope and self.recorded < {item.path for item in self.items}:
+                return "survives: no test of its module runs it"
             if not tests or (loaded and not fits):
                 return self._imported(tests or self._tests(change, str(file), whole=True))
             killer = self._killer(tests, functions, code)

@@ -67,7 +67,7 @@ def refuse(*_, **__):
 
 @pytest.mark.loses_gpu
 def test_an_error_of_wgpu_during_load_is_one_of_ours_in_a_line(adapter, monkeypatch):
-    raised = set()
+    said = {}
     for kind, method in LOADING:
         with monkeypatch.context() as patch:
             patch.setattr(kind, method, refuse)

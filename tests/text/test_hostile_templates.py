@@ -168,6 +168,7 @@ def test_a_value_weighs_what_its_entries_weigh_each_time():
 
 
 def test_a_list_that_grows_makes_all_that_contains_it_heavier():
-    source = "{% set inner = [] %}{% set outer = [inner] %}{{ outer|length }}{{ inner.append('a' * 600000) }}{{ [outer, outer]|length }}"
+    grown = "{{ outer|length }}{{ inner.append('a' * 600000) }}{{ [outer, outer]|length }}"
+    source = "{% set inner = [] %}{% set outer = [inner] %}" + grown
     with pytest.raises(BadTemplate, match="a value of more than"):
         ChatTemplate(source).render(MESSAGES)

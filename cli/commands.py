@@ -43,6 +43,23 @@ COMMANDS = {
     "tokenize": "Show the tokens of a text.",
     "tune": "Find the fastest settings for a device, and save them.",
 }
+# Commands of other engines, and what to type here.
+OTHERS = {
+    "help": "--help",
+    "version": "--version",
+    "show": "info",
+    "search": "models",
+    "server": "serve",
+    "cli": "chat",
+    "complete": "generate",
+    "completions": "generate",
+    "embedding": "embed",
+    "embeddings": "embed",
+    "run-batch": "batch",
+    "evaluate": "perplexity",
+    "delete": "rm",
+    "ls": "list",
+}
 
 
 CLOSED_PIPE = 141  # the exit code that a shell reports for SIGPIPE
@@ -62,6 +79,15 @@ class Commands(click.Group):
         command: click.Command = module.command
         name_environment(command)
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[:1]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # -hf is read as -h -f; the message has the option as typed.
+            name = "".join(first) or error.option_name
+            raise click.UsageError(f"options follow a command, as in `rwkv-gpu chat {name} ...`", ctx) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,12 +119,15 @@ class Commands(click.Group):
 def instead_of(name: str) -> str:
     """The end of an error about an unknown command: a similar command, or how to run a model of that name."""
     import difflib  # not needed by a command that succeeds
+    import shlex
 
     from .model_name import could_be_model
 
-    if near := difflib.get_close_matches(name, COMMANDS, 1):
-        return f" (did you mean '{near[0]}'?)"
-    return f"; `rwkv-gpu run {name}` chats with a model" if could_be_model(name) else ""
+    if near := OTHERS.get(name) or "".join(difflib.get_close_matches(name, COMMANDS, 1)):
+        return f" (did you mean '{near}'?)"
+    if could_be_model(name):
+        return f"; `rwkv-gpu run {shlex.quote(name)}` chats with a model"
+    return f"; `rwkv-gpu run {shlex.quote(name)}` asks the built-in model" if " " in name else ""
 
 
 def with_options(error: RwkvGpuError) -> str:
@@ -156,7 +185,7 @@ def in_one_line() -> Iterator[None]:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: rwkv-gpu devices",
 )
-@click.version_option(__version__, prog_name="rwkv-gpu")
+@click.version_option(__version__, "-v", "--version", prog_name="rwkv-gpu")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Run GGUF language models, RWKV-7 and transformers, on any GPU."""

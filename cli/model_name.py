@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +99,7 @@ def offer(name: str, hub_name: str, agree: Callable[[str, str], bool]) -> str:
     entry = hub().names.entry(name)
     size = f", {sized(entry.nbytes)}" if entry is not None and entry.hub_name == hub_name else ""
     what = f"{hub_name}{size}"
-    refusal = f"{name} is not here ({what}): `rwkv-gpu pull {name}` downloads it, and so does -y"
+    refusal = f"{name} is not here ({what}): `rwkv-gpu pull {shlex.quote(name)}` downloads it, and so does -y"
     if not agree(f"{name} is not here. Download {what}?", refusal):
         raise click.exceptions.Exit(1)
     click.echo(f"rwkv-gpu: downloading {what}", err=True)

@@ -13,6 +13,8 @@ import click
 NOT_NEEDED = "not needed: "
 SWITCHES = ("on", "off", "auto", "true", "false", "0", "1")  # which an option that is not needed may be followed by
 
+MODEL = "--model"  # an argument of commands that lack this option
+
 
 @dataclass(frozen=True)
 class Other:
@@ -65,14 +67,14 @@ def translated(command: click.Command, arguments: Sequence[str]) -> list[str]:
         if word == "--":
             return [*result, word, *words]
         if not re.match(r"--?[a-zA-Z]", name) or name in own or not (other := _other(name)):
-            result.append(word)
+            result.append(_plain_flag(own[name], word, value) if name in own and equals else word)
             if name in own and not equals and not (own[name].is_flag or own[name].count) and words:
                 result.append(words.pop(0))
             continue
         ours, joined, before = other.ours.get(name, "").partition("=")
-        if ours in own:
-            value = value if equals or not words else words.pop(0)
-            result.append(f"{ours}={before if joined else ''}{value}")
+        if ours in own or ours == MODEL:
+            value = before * bool(joined) + (value if equals or not words else words.pop(0))
+            result.append(f"{ours}={value}" if ours in own else value)
         elif other.here.startswith(NOT_NEEDED):
             takes = name in other.valued or (bool(words) and words[0] in SWITCHES)
             if takes and words and not equals:
@@ -81,6 +83,14 @@ def translated(command: click.Command, arguments: Sequence[str]) -> list[str]:
         else:
             raise click.UsageError(f"{name} is an option of {other.engine}; here: {plain(other.here)}")
     return result
+
+
+def _plain_flag(option: click.Option, word: str, value: str) -> str:
+    """The option as a flag if the value says on or off, as in --think=false; otherwise the word as it is."""
+    if not option.is_flag or value.lower() not in SWITCHES:
+        return word
+    names = option.opts if value.lower() in ("on", "true", "1") else option.secondary_opts
+    return names[0] if names else word
 
 
 def note(text: str) -> None:

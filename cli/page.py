@@ -30,6 +30,9 @@ class Page(click.Command):
                 raise
             names = " and ".join(f"`rwkv-gpu {name}`" for name in found[:3])
             raise click.UsageError(f"{error.option_name} is an option of {names}", ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

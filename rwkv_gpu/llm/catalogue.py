@@ -81,7 +81,7 @@ class Catalogue:
 
     def entry(self, name: str) -> Entry | None:
         """The model that a name refers to, in any accepted spelling without a quantisation."""
-        plain = name.lower().removesuffix(":latest")
+        plain = hub_names.LIBRARY.sub("", name.lower()).removesuffix(":latest")
         return self._named.get(plain) or self._families.get(plain) or self._squashed.get(squashed(plain))
 
     def hub_name(self, name: str) -> str | None:

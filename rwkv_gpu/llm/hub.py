@@ -12,7 +12,7 @@ from ..errors import BadInput
 from ..gguf.cursor import shown
 from .catalogue import Catalogue, catalogue_of
 from .folders import default_folder
-from .hub_names import ENDPOINT, REPOSITORY, is_hub_name, is_path, parse
+from .hub_names import ENDPOINT, LIBRARY, REPOSITORY, is_hub_name, is_path, parse
 from .store import Store
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Hub:
             return stored or name
         if re.match(r"(?:https?://)?(?:hf\.co|huggingface\.co)/", name):
             parse(name, None)  # says what is wrong with it
+        if "://" in name and not LIBRARY.match(name):
+            raise BadInput(f"{shown(name)} is no URL of a model on the hub; give hf.co/OWNER/NAME, a name or a path")
         short = None if is_path(name) else self.names.hub_name(name)
         if short is not None:
             return self.store.find(short) or short

@@ -12,10 +12,11 @@ from ..errors import BadInput
 
 FILE = r"[\w.+-]+(?:/[\w.+-]+)*"
 NAME = re.compile(
-    r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<repository>[\w.-]+/[\w.-]+)"
-    rf"(?::(?P<tag>{FILE})|/(?:blob|resolve)/main/(?P<file>{FILE}\.gguf)(?:\?.*)?)?/?",
+    r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/|hf://)(?P<repository>[\w.-]+/[\w.-]+)"
+    rf"(?::(?P<tag>{FILE})|/tree/main|/(?:blob|resolve)/main/(?P<file>{FILE}\.gguf)(?:\?.*)?)?/?",
     re.ASCII,
 )
+LIBRARY = re.compile(r"(?:https?://)?(?:(?:registry\.)?ollama\.(?:com|ai)/)?library/", re.ASCII)  # Ollama's
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # the first available is chosen if none is given
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -36,7 +37,7 @@ def is_hub_name(path: object) -> bool:
 
 def is_path(name: str) -> bool:
     """True if it has the form of a path, and not of a model's name: ./models/a, a/b/c, a.gguf, models/a in a folder."""
-    if is_hub_name(name):
+    if is_hub_name(name) or LIBRARY.match(name):
         return False
     steps = re.split(r"[/\\]", name) if os.sep == "\\" else name.split("/")
     named = len(steps) == 2 and steps[0] not in ("", ".", "..", "~") and not os.path.isdir(steps[0])

@@ -146,6 +146,7 @@ def test_on_a_terminal_the_user_is_asked(run, monkeypatch, typed, code):
     [
         (["run", "lama3.2"], "no model 'lama3.2'; did you mean llama3.2"),
         (["info", "llama9:3b"], "`rwkv-gpu models` lists names"),
+        (["run", "Qwen3 0.6B", "hi"], "`rwkv-gpu pull 'Qwen3 0.6B'` downloads it"),
         (["chat", "owner/name", "hi"], "`rwkv-gpu pull owner/name` downloads it"),
         (["generate", "-p", "x", "--lora", "x.gguf"], "x.gguf: cannot be opened"),
         (["generate", "-p", "x", "--lora", "x"], "no LoRA adapter 'x'"),

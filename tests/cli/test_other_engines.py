@@ -36,7 +36,7 @@ def test_every_option_of_the_table_works_or_is_explained():
     """The option is tried in each command that loads a model, with every kind of following argument."""
     for title in ("chat", "run", "generate", "serve", "batch", "embed"):
         one = command(title)
-        own = {name for option in one.params for name in option.opts}
+        own = {name for option in one.params for name in option.opts + option.secondary_opts}
         for other in others():
             for name in filter(lambda name: name.startswith("-"), other.names):
                 if name in own:
@@ -78,6 +78,8 @@ def test_options_with_the_same_meaning_work():
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["new_tokens"] == 3
     assert translated(command("chat"), ["-hf", "a/b:Q4_K_M", "hi"]) == ["--model=hf.co/a/b:Q4_K_M", "hi"]
+    assert translated(command("serve"), ["-m", "a.gguf", "-hf", "a/b"]) == ["a.gguf", "hf.co/a/b"]
+    assert translated(command("chat"), ["--think=false", "--think=True"]) == ["--no-think", "--think"]
 
 
 def test_others_are_refused_with_what_to_use_and_values_are_no_options():

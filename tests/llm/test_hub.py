@@ -46,6 +46,8 @@ def asked(server):
         (f"hf.co/owner/name:{PARTS[1]}", None, PARTS),
         ("https://huggingface.co/owner/name/blob/main/sub/model-Q8_0.gguf", None, ["model-Q8_0.gguf"]),
         ("https://huggingface.co/owner/name/resolve/main/model-Q4_K_S.gguf?download=true", None, ["model-Q4_K_S.gguf"]),
+        ("https://huggingface.co/owner/name/tree/main", None, ["model-Q4_K_M.gguf"]),
+        ("hf://owner/name:Q8_0", None, ["model-Q8_0.gguf"]),
         ("owner/name", PARTS[0], PARTS),
     ],
 )

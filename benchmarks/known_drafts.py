@@ -85,8 +85,9 @@ class KnownHead(HeadDrafts):
         step, tokens = super().step(going, number), []
         for chunk, _ in going:
             draft = self._drafts[chunk.sequence]
-            tokens.append(draft[number] if number < len(draft) else 0)
-            self._device.sampler_state.put(self._device.draft_place(chunk.slot, number), tokens[-1])
+            for one in self.drafted(chunk, number):
+                tokens.append(draft[one] if one < len(draft) else 0)
+                self._device.sampler_state.put(self._device.draft_place(chunk.slot, one), tokens[-1])
         return KnownStep(step, tokens)
 
 

@@ -371,7 +371,7 @@ def _scratch(
 
 def slot_rows_bytes(model: Contents, config: CacheConfig) -> dict[str, int]:
     """Bytes of the rows that the head of a model reads, by name."""
-    rows = [model.head.rows] if isinstance(model, Predicting) else []
+    rows = [model.head.rows] if isinstance(model, Predicting) and model.head.rows else []
     return {one.name: 4 * config.slots * math.prod(one.shape) for one in rows}
 
 

@@ -147,13 +147,13 @@ class GpuRunner(PartRunner):
 
     def draft(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         plan = self.plan_for(batch, "draft any" if sampling.how == "any" else "draft plain")
-        inputs, rows = {**self._inputs(batch), "draws": sampling.draws}, batch.rows
-        outputs = [("chosen", rows)] + [("logits", rows)] * sampling.logits
-        group, step = self.queue.add(plan, (rows, rows, rows), inputs, outputs)
-        return GpuPendingStep(group, step, rows, sampling.logits)
+        inputs, picked = {**self._inputs(batch), "draws": sampling.draws}, len(batch.outputs)
+        outputs = [("chosen", picked)] + [("logits", picked)] * sampling.logits
+        group, step = self.queue.add(plan, (batch.rows, len(batch.segments), picked), inputs, outputs)
+        return GpuPendingStep(group, step, picked, sampling.logits)
 
     def forget_row(self, slot: int, length: int) -> None:
-        if self.head is not None:
+        if self.head is not None and self.head.rows is not None:
             count, width = self.head.rows.shape
             at = 4 * width * (slot * count + (length - 1) % count)
             self.device.write(self._slot_rows[self.head.rows.name], np.zeros(width, np.float32), at)
@@ -224,6 +224,8 @@ class GpuRunner(PartRunner):
         outputs = 1 if what == "crossing" else bucket(outputs, rows)
         if what in SAMPLED:
             outputs = outputs_for(rows, outputs, self.slots)
+        elif what in DRAFTED:
+            outputs = rows
         # Whether batches with one row per sequence use a different plan.
         single = single and (bool(self.contents.caches) or self.tuning.recurrence.state_lanes_per_row > 0)
         key = cast(Size, (rows, outputs, single, pages, shared_pages, what, *more))
@@ -241,6 +243,9 @@ class GpuRunner(PartRunner):
         prompts: tuple[Output, ...] = ("any",)
         grammars: tuple[Output, ...] = ("masked",)
         drafts: tuple[Output, ...] = tuple(DRAFTED) if self._drafts else ()
+        if self.head is not None and self.head.mask is not None:  # it drafts in steps of several rows
+            yield from self._warm_up_blocks(drafts)
+            drafts = ()
         if self._part is not None and not self._part.last:
             answers, prompts, grammars = ("crossing",), ("crossing",), ()
         for with_prompt, single in ((prompts, answers), (grammars, grammars)):
@@ -250,6 +255,15 @@ class GpuRunner(PartRunner):
                     self.plan_for(batch, what)
                     if len(self._plans) > recorded:
                         yield
+
+    def _warm_up_blocks(self, drafts: Sequence[Output]) -> Iterator[None]:
+        """Records the plans of steps that draft a block of one sequence."""
+        rows = 2
+        while rows < 2 * (1 + self._drafts):
+            for what in drafts:
+                self.plan_for(Batch.of([(0, 0, [0] * min(rows, self.chunk_size))]), what)
+                yield
+            rows *= 2
 
     def _follow_device(self) -> None:
         """Retunes if a trial of the driver has ended and the device's matrix units may be used.

@@ -58,7 +58,7 @@ class HostRunner(PartRunner):
             **self._join_adapters(),
         }
         self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
-        rows = [self.head.rows] if self.head else []
+        rows = [self.head.rows] if self.head and self.head.rows else []
         self._slot_rows = {one.name: np.zeros((config.slots, *one.shape), np.float32) for one in rows}
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary, self._drafts)
         self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)

@@ -21,19 +21,18 @@ from ..errors import BadFile, BadInput, UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..gguf.sample import check_sample
 from ..gpu.device import Device
-from ..models.eagle3 import ARCH as EAGLE3
-from ..models.eagle3 import read_eagle3
+from ..models import dflash, eagle3
 from ..models.half_files import DRAFT_HEADS, drafts_by_head, refuse_half
-from ..models.head_files import join_eagle3, join_mtp
-from ..models.heads import DraftHead, Head, predicting
+from ..models.head_files import join_head, join_mtp
+from ..models.heads import HEAD_DRAFT, DraftHead, Head, predicting
 from ..models.layered import Layered
 from ..models.registry import Model, load_next_token_model
 from ..ops.batch import MOST_KEPT
 from .load_options import check
 
 # Maximum tokens of a draft. With the token before them they make 16 rows, which matrix units multiply in the time of 5.
-# For models with a state it is 8, as the state after each row is kept. A head is trained to predict one token.
-DEFAULT_DRAFT, KEPT_DRAFT, HEAD_DRAFT = 15, 7, 3
+# For models with a state it is 8, as the state after each row is kept.
+DEFAULT_DRAFT, KEPT_DRAFT = 15, 7
 SEVERAL = "heads do not draft over several devices"
 PADDING = 512  # ids at the end of a vocabulary that a model of the same family may lack
 
@@ -66,6 +65,12 @@ class DraftOptions:
         if most > MOST_KEPT and model.states:
             raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
         return most
+
+    def most_of(self, head: DraftHead, most: int) -> int:
+        """Maximum tokens of a draft of a head, and of at most `most` tokens of a lookup; a block cannot be longer."""
+        if head.mask is None:
+            return most if self.lookup else self.tokens or head.most
+        return min(most, head.most)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def drafts_of(options: DraftOptions, file: GGUFFile, model: Model) -> Iterator[D
             except (BadFile, UnsupportedModel) as error:
                 fault = str(error)
         if found is not None:
-            yield replace(found, most=most if found.head is None or options.lookup else options.tokens or HEAD_DRAFT)
+            yield replace(found, most=most if found.head is None else options.most_of(found.head, most))
         else:
             options = replace(options, path=None)
             yield Drafts(options.lookup, None, options.most(model), options.head(model), fault=fault)
@@ -149,7 +154,7 @@ def joined_head(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFF
     try:
         check_sample(opened)
         if opened.str("general.architecture") in DRAFT_HEADS:
-            return _joined_eagle3(opened, target, model)
+            return _joined_file(opened, target, model)
         joined = join_mtp(target, opened)
         _check_tokens(opened, target)
         head, fault = _head_of(load_next_token_model(joined))
@@ -161,14 +166,17 @@ def joined_head(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFF
     return joined, head
 
 
-def _joined_eagle3(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
-    """The model joined with an EAGLE-3 file, and the draft head. Tokens that the file lists must be the model's."""
-    if opened.str("general.architecture") != EAGLE3 or not isinstance(model, Layered):
+def _joined_file(opened: GGUFFile, target: GGUFFile, model: Model) -> tuple[GGUFFile, DraftHead]:
+    """The model joined with an EAGLE-3 or DFlash file, and the head. Tokens that the file lists must be the model's."""
+    arch = opened.str("general.architecture")
+    if arch not in (eagle3.ARCH, dflash.ARCH) or not isinstance(model, Layered):
         refuse_half(opened)
     assert isinstance(model, Layered)
-    joined, index = join_eagle3(target, opened)
+    joined, index = join_head(target, opened)
     _check_tokens(opened, target)
-    return joined, read_eagle3(joined, model, index)
+    if arch == eagle3.ARCH:
+        return joined, eagle3.read_eagle3(joined, model, index)
+    return joined, dflash.read_dflash(joined, model, index, opened.int("tokenizer.ggml.mask_token_id"))
 
 
 def _check_tokens(opened: GGUFFile, target: GGUFFile) -> None:

@@ -7,9 +7,9 @@ logits = W_out norm(y), of the token p + 1 if the head knows it; y takes the pla
 The first token of a text has no row before it, so no token sees it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from ..errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, Columns, Ops, Rms, SlotRows, Tensor, Weight
 from .dense import DenseFile, take_feed
-from .heads import ROWS
+from .heads import HEAD_DRAFT, ROWS
 from .layered import Layered
 from .rope import read_factors
 from .tensors import Tensors
-from .transformer import Attending, FeedForward, Output, SelfAttention, feed_forward, self_attention, write_keys
+from .transformer import FeedForward, Output, SelfAttention, feed_forward, self_attention, write_keys
 
 ARCH = "eagle3"
 FILE_TYPE_OF_IDS = 27  # 64-bit integers
+Streams = Callable[[Ops[Any], Any], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Eagle3:
     output: Weight  # [known tokens, D]
     known: Columns | None  # these tokens in the vocabulary of the model; None if it knows all
     rows: SlotRows  # [ROWS, D]
+    mask = None
+    most = HEAD_DRAFT
 
     @property
     def caches(self) -> Sequence[Cache]:
@@ -53,7 +56,7 @@ class Eagle3:
 
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model. The head stores its keys and values of these rows, and its last rows."""
-        streams = cast(Attending, model).streams(g, x)
+        streams: list[Tensor] = streams_of(model)(g, x)
         with g.layer(self.index):
             first, second, third = (streams[layer] for layer in self.read)
             rows = g.concat(g.concat(first, second), third)
@@ -83,20 +86,18 @@ class Eagle3:
 
 def read_eagle3(file: GGUFFile, model: Layered, index: int) -> Eagle3:
     """The head in block `index` of a joined file. Raises an error if it does not fit the model of the file."""
-    if not isinstance(model, Attending) or type(model).layers is not Attending.layers:
-        arch = file.str("general.architecture")
-        raise UnsupportedModel(f"{file.path}: EAGLE-3 heads of '{arch}' are not supported; run it without")
+    streams_of(model, file)
     source, at, ends = DenseFile(file, ARCH), f"blk.{index}", model.ends
     tensors, width, eps = source.tensors, source.hyper.width, source.hyper.eps
     shape = ends.embedding.shape[0], width
     normed = file.bool(f"{ARCH}.norm_before_fc", default=False)
     read_width = 3 * ends.embedding.shape[1]
-    known, output = _known(file, tensors, index, shape[0]), f"{at}.output.weight"
+    known, output = read_known(file, tensors, index, shape[0]), f"{at}.output.weight"
     count = shape[0] if known is None else len(known.ids)
     head = Eagle3(
         weights=(),
-        embedding=_own_or_shared(tensors, f"{at}.token_embd.weight", ends.embedding, shape),
-        read=_layers(file, tensors, len(model.attentions)),
+        embedding=own_or_shared(tensors, f"{at}.token_embd.weight", ends.embedding, shape),
+        read=read_layers(file, ARCH, tensors, index, range(3, 4)),
         read_norm=Rms(tensors.take(f"{at}.enc.output_norm.weight", read_width), eps) if normed else None,
         joining=tensors.take(f"{at}.fc.weight", width, read_width),
         norms=(
@@ -108,22 +109,36 @@ def read_eagle3(file: GGUFFile, model: Layered, index: int) -> Eagle3:
         feed=_feed(source, at),
         index=index,
         norm=Rms(tensors.take(f"{at}.output_norm.weight", width), eps),
-        output=_own_or_shared(tensors, output, ends.head, (count, width)),
+        output=own_or_shared(tensors, output, ends.head, (count, width)),
         known=known,
         rows=SlotRows(f"{at}.rows", (ROWS, width)),
     )
+    tensors.refuse_the_rest(f"{at}.")
     return replace(head, weights=tuple(tensors.taken))
 
 
-def _layers(file: GGUFFile, tensors: Tensors, layers: int) -> tuple[int, ...]:
-    key = f"{ARCH}.target_layers"
+def streams_of(model: Layered, file: GGUFFile | None = None) -> Streams:
+    """The function that gives a model's rows before each layer. Raises an error if the model of the file has none."""
+    kinds = [next((one for one in type(model).__mro__ if name in vars(one)), None) for name in ("layers", "streams")]
+    if kinds[0] is not kinds[1]:  # a subclass has layers of its own
+        assert file is not None, "it was checked"
+        arch = file.str("general.architecture")
+        raise UnsupportedModel(f"{file.path}: heads that read layers of '{arch}' are not supported; run it without")
+    streams: Streams = cast(Any, model).streams
+    return streams
+
+
+def read_layers(file: GGUFFile, arch: str, tensors: Tensors, layers: int, counts: range) -> tuple[int, ...]:
+    """The layers of the model, of which there are `layers`, before which a head reads rows."""
+    key = f"{arch}.target_layers"
     found = tuple(file.ints(key).tolist())
-    if len(found) != 3 or not all(0 <= layer <= layers for layer in found):
-        raise tensors.bad(f"metadata key '{key}'", str(list(found))[:60], f"three layers of a model of {layers}")
+    if len(found) not in counts or not all(0 <= layer <= layers for layer in found):
+        wanted = "three layers" if len(counts) == 1 else f"1 to {counts[-1]} layers"
+        raise tensors.bad(f"metadata key '{key}'", str(list(found))[:60], f"{wanted} of a model of {layers}")
     return found
 
 
-def _own_or_shared(tensors: Tensors, name: str, shared: Weight | None, shape: tuple[int, int]) -> Weight:
+def own_or_shared(tensors: Tensors, name: str, shared: Weight | None, shape: tuple[int, int]) -> Weight:
     """A matrix of the head if the file has it, otherwise that of the model if its shape fits."""
     if name in tensors:
         return tensors.take(name, *shape)
@@ -132,7 +147,7 @@ def _own_or_shared(tensors: Tensors, name: str, shared: Weight | None, shape: tu
     return shared
 
 
-def _known(file: GGUFFile, tensors: Tensors, index: int, vocabulary: int) -> Columns | None:
+def read_known(file: GGUFFile, tensors: Tensors, index: int, vocabulary: int) -> Columns | None:
     """The tokens that the head can predict, if these are not all."""
     name = f"blk.{index}.d2t"
     if name not in tensors:
@@ -140,6 +155,7 @@ def _known(file: GGUFFile, tensors: Tensors, index: int, vocabulary: int) -> Col
     info = file.tensors[name]
     if info.type != FILE_TYPE_OF_IDS or len(info.shape) != 1 or info.shape[0] > vocabulary:
         raise tensors.bad(f"tensor '{name}'", f"the shape {list(info.shape)}", f"at most {vocabulary} integers")
+    tensors.skip(name)
     ids = np.frombuffer(file.read(info), "<i8")
     if ids.min() < 0 or ids.max() >= vocabulary or len(np.unique(ids)) != len(ids):
         raise tensors.bad(f"tensor '{name}'", "other numbers", f"different tokens of the {vocabulary} of the model")

@@ -11,7 +11,7 @@ ADAPTERS = {
 }
 USE_DRAFT = "open the model that it drafts for, and give this file with --draft"
 DRAFT_HEADS = {
-    "dflash": "a DFlash draft head, which is not supported; open the model that it drafts for",
+    "dflash": f"a DFlash draft head; {USE_DRAFT}",
     "eagle3": f"an EAGLE-3 draft head; {USE_DRAFT}",
     "gemma4-assistant": "a draft head of Gemma 4, which is not supported; open the model that it drafts for",
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import BadFile
 from ..gguf.file import GGUFFile
+from .eagle3 import ARCH as EAGLE3
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 BLOCKS, HEADS = "block_count", "nextn_predict_layers"  # keys of the metadata
@@ -34,23 +35,25 @@ def join_mtp(file: GGUFFile, mtp: GGUFFile) -> GGUFFile:
     return joined
 
 
-def join_eagle3(file: GGUFFile, eagle: GGUFFile) -> tuple[GGUFFile, int]:
-    """The file of a model with an EAGLE-3 file as its next block, and the number of that block.
+def join_head(file: GGUFFile, draft: GGUFFile) -> tuple[GGUFFile, int]:
+    """The file of a model with an EAGLE-3 or DFlash file as its next block, and the number of that block.
 
     Raises BadFile if it is for a model of another width.
     """
-    arch = file.str("general.architecture")
+    arch, kind = file.str("general.architecture"), draft.str("general.architecture")
     layers = _blocks(file, arch) - file.int(f"{arch}.{HEADS}", low=0, default=0)
-    _expect(eagle, f"eagle3.{BLOCKS}", eagle.int(f"eagle3.{BLOCKS}"), 1)
-    width = eagle.int("eagle3.target_hidden_size", default=None)
-    _expect(eagle, "eagle3.target_hidden_size", width, file.int(f"{arch}.embedding_length"))
-    of_head = {f"blk.{layers}.{name.removeprefix('blk.0.')}": tensor for name, tensor in eagle.tensors.items()}
-    if len(of_head) < len(eagle.tensors):
-        raise BadFile(f"{eagle.path}: has tensors of the same name in and outside of its block; convert it again")
+    inside = "blk.0." if kind == EAGLE3 else ""  # of the only block
+    if kind == EAGLE3:
+        _expect(draft, f"{kind}.{BLOCKS}", draft.int(f"{kind}.{BLOCKS}"), 1)
+        width = draft.int(f"{kind}.target_hidden_size", default=None)
+        _expect(draft, f"{kind}.target_hidden_size", width, file.int(f"{arch}.embedding_length"))
+    of_head = {f"blk.{layers}.{name.removeprefix(inside)}": tensor for name, tensor in draft.tensors.items()}
+    if len(of_head) < len(draft.tensors):
+        raise BadFile(f"{draft.path}: has tensors of the same name in and outside of its block; convert it again")
     own = {name: tensor for name, tensor in file.tensors.items() if _block(name) < layers}
-    joined = file.joined(eagle, own, of_head)
-    of_eagle = {key: value for key, value in eagle.metadata.items() if key.startswith("eagle3.")}
-    joined.metadata = {**file.metadata, **of_eagle}
+    joined = file.joined(draft, own, of_head)
+    of_draft = {key: value for key, value in draft.metadata.items() if key.startswith(f"{kind}.")}
+    joined.metadata = {**file.metadata, **of_draft}
     return joined, layers
 
 

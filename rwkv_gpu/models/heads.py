@@ -16,6 +16,7 @@ from .layered import Ends, FileHead, Layered, normed
 from .tensors import Tensors
 
 LAST_NORMS = "nextn.shared_head_norm", "layer_output_norm"
+HEAD_DRAFT = 3  # maximum tokens of a draft; a head is trained to predict one token
 ROWS = 32  # of a sequence that a slot keeps; more than twice the tokens of a draft
 
 
@@ -41,18 +42,26 @@ class DraftHead(Protocol):
         """All its weights that are not weights of the model."""
 
     @property
-    def rows(self) -> SlotRows:
+    def rows(self) -> SlotRows | None:
         """The last rows of each sequence that it reads."""
 
     @property
     def caches(self) -> Sequence[Cache]:
         """Its KV caches."""
 
+    @property
+    def mask(self) -> int | None:
+        """The token that stands for each one to draft, if a step drafts all; otherwise it drafts one."""
+
+    @property
+    def most(self) -> int:
+        """Tokens of a draft by default; at most as many if a step drafts all."""
+
     def through(self, model: Layered, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         """All layers of the model; the head reads their rows."""
 
     def draft(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the tokens after the given ones, one of each sequence, [R, V]"""
+        """The logits of drafted tokens: those after the given ones, one of each sequence, or of masks. [R, V]"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Head:
     output: Weight  # [V, D]
     row_norm: AnyNorm | None  # of the rows of the model that it reads
     rows: SlotRows  # [ROWS, D]
+    mask = None
+    most = HEAD_DRAFT
 
     @property
     def caches(self) -> Sequence[Cache]:

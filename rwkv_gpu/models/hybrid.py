@@ -66,11 +66,17 @@ class Hybrid(Layered):
     blocks: tuple[tuple[Block, ...], ...]
 
     def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        return self.streams(g, x)[-1]
+
+    def streams(self, g: Ops[Tensor], x: Tensor) -> list[Tensor]:
+        """The residual stream before each layer, and after the last"""
+        streams = [x]
         for i, layer in enumerate(self.blocks):
             with g.layer(i):
                 for block in layer:
                     x = block(g, x, x, self.eps)
-        return x
+            streams.append(x)
+        return streams
 
     @property
     def states(self) -> list[State]:

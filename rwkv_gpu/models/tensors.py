@@ -151,12 +151,16 @@ class Tensors:
         blocks = (re.match(r"blk\.(\d+)\.", name) for name in self._file.tensors)
         self.skip(*(block.string for block in blocks if block and int(block[1]) in numbers))
 
-    def refuse_the_rest(self) -> None:
-        """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
+    def refuse_the_rest(self, inside: str = "") -> None:
+        """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong.
+
+        `inside` is the beginning of the names that are checked.
+        """
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
         used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
         elsewhere = (*self._elsewhere, CLASSIFIER) if self.classified else self._elsewhere
-        rest = {name for name in self._file.tensors if not name.startswith(elsewhere)} - used - self._skipped
+        rest = {name for name in self._file.tensors if name.startswith(inside) and not name.startswith(elsewhere)}
+        rest -= used | self._skipped
         rest = {name for name in rest if not name.endswith(OF_ACTIVATIONS) and not self._is_neutral(name)}
         scaled = sorted(name for name in rest if name.endswith(OF_MATRICES))
         if scaled and len(scaled) == len(rest):

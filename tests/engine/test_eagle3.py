@@ -15,8 +15,7 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.models.eagle3 import read_eagle3
-from rwkv_gpu.models.head_files import join_eagle3
+from rwkv_gpu.llm.drafts import joined_head
 from rwkv_gpu.models.heads import predicting
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
@@ -41,13 +40,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(folder: Path | None, name: str, adapter=None, **how) -> Runner:
     """Loads a model with its head of the folder, or without a head."""
+    return with_head(EAGLES[name].base, folder and folder / f"{name}.gguf", adapter, **how)
+
+
+def with_head(base: str, head: Path | None, adapter=None, **how) -> Runner:
+    """Loads a golden model with the head of a file, or without one."""
     how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", "drafts": DRAFTS, **how}
     with ExitStack() as stack:
-        file = stack.enter_context(GGUFFile.open(golden(f"{EAGLES[name].base}.gguf")))
+        file = stack.enter_context(GGUFFile.open(golden(f"{base}.gguf")))
         model = load_model(file)
-        if folder is not None:
-            file, index = join_eagle3(file, stack.enter_context(GGUFFile.open(folder / f"{name}.gguf")))
-            model = predicting(model, read_eagle3(file, model, index))
+        if head is not None:
+            file, found = joined_head(stack.enter_context(GGUFFile.open(head)), file, model)
+            model = predicting(model, found)
         if adapter is None:
             return HostRunner(file, model, **how)
         return GpuRunner(Device(adapter), file, model, **how)

@@ -41,10 +41,7 @@ def write_eagle(path: Path, name: str, *, plain: bool = False) -> Path:
     arch = reader.fields["general.architecture"].contents()
     model_width = int(reader.fields[f"{arch}.embedding_length"].contents())
     writer = gguf.GGUFWriter(path, "eagle3")
-    for key, found in reader.fields.items():
-        if key.startswith("tokenizer."):
-            kind, *sub = found.types
-            writer.add_key_value(key, found.contents(), kind, sub_type=sub[0] if sub else None)
+    copy_fields(reader, writer, "tokenizer.")
     numbers = {
         "block_count": 1, "context_length": 1024, "embedding_length": how.width, "feed_forward_length": INNER,
         "attention.head_count": HEADS, "attention.head_count_kv": KV, "attention.key_length": SIZE,
@@ -59,23 +56,29 @@ def write_eagle(path: Path, name: str, *, plain: bool = False) -> Path:
     vocabulary = len(reader.fields["tokenizer.ggml.tokens"].contents())
     for tensor, values in _tensors(how, model_width, vocabulary).items():
         writer.add_tensor(tensor, values.astype(np.float32) if plain and values.dtype == np.float16 else values)
-    return _closed(writer, path)
+    return closed(writer, path)
 
 
-def write_twin(path: Path, name: str) -> Path:
-    """Writes a copy of the model in float32."""
-    source = HERE / f"{EAGLES[name].base}.gguf"
+def write_twin(path: Path, base: str) -> Path:
+    """Writes a copy of a golden model in float32."""
+    source = HERE / f"{base}.gguf"
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+    copy_fields(reader, writer, "")
+    add_tensors(writer, source, plain=True)
+    return closed(writer, path)
+
+
+def copy_fields(reader: Any, writer: Any, start: str) -> None:
+    """Copies the metadata whose keys begin so."""
     for key, found in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
+        if key.startswith(start) and not key.startswith("GGUF.") and key != "general.architecture":
             kind, *sub = found.types
             writer.add_key_value(key, found.contents(), kind, sub_type=sub[0] if sub else None)
-    add_tensors(writer, source, plain=True)
-    return _closed(writer, path)
 
 
-def _closed(writer: Any, path: Path) -> Path:
+def closed(writer: Any, path: Path) -> Path:
+    """Writes the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

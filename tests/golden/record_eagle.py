@@ -49,7 +49,7 @@ def record(name: str, folder: Path) -> None:
     """Records a head's logits after each token except the first, and the tokens that it drafts after the last."""
     how = EAGLES[name]
     with tempfile.TemporaryDirectory() as place:
-        model = Eagle(folder, write_twin(Path(place) / "model.gguf", name))
+        model = Eagle(folder, write_twin(Path(place) / "model.gguf", how.base))
         head = Eagle(folder, write_eagle(Path(place) / "eagle.gguf", name, plain=True))
     tokens = np.random.default_rng(9).integers(3, 260, TOKENS)
     target = model.context()

@@ -100,7 +100,7 @@ class Llama:
         return context
 
     def decode(self, context: Any, tokens: Any, width: int, rows: Any = None, first: int = 0) -> tuple[Any, Any]:
-        """Computes tokens at positions from `first`. Heads also get the rows before them."""
+        """Computes tokens at positions from `first`: logits, and rows of the width. Heads also get the rows before."""
         count, batch = len(tokens), Rows()
         batch.count, batch.token = count, (I32 * count)(*map(int, tokens))
         batch.pos, batch.n_seq = (I32 * count)(*range(first, first + count)), (I32 * count)(*[1] * count)
@@ -113,7 +113,7 @@ class Llama:
         assert self.lib.llama_decode(context, batch) == 0
         logits = [np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, i), (self.vocabulary,)).copy()
                   for i in range(count)]  # fmt: skip
-        found = [np.ctypeslib.as_array(self.rows_of(context, i), (width,)).copy() for i in range(count)]
+        found = [np.ctypeslib.as_array(self.rows_of(context, i), (width,)).copy() for i in range(count if width else 0)]
         return np.array(logits), np.array(found)
 
 

@@ -13,6 +13,7 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.llm import drafts
 from tests.gguf.parts import take_apart
+from tests.golden.dflash import FLASHES, write_dflash
 from tests.golden.eagle import EAGLES, write_eagle
 from tests.golden.heads import HEADED, write_apart
 from tests.golden_files import golden
@@ -69,29 +70,79 @@ def test_it_is_counted_and_chosen_over_that_of_the_model(apart):
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("name", EAGLES)
-def test_an_eagle3_file_drafts_for_its_model(name, tmp_path):
-    model, eagle, small = golden(f"{EAGLES[name].base}.gguf"), tmp_path / "eagle.gguf", tmp_path / "small.gguf"
-    write_eagle(eagle, name)
-    assert CliRunner().invoke(cli, ["quantize", str(eagle), str(small), "q8_0"]).exit_code == 0
+@pytest.mark.parametrize(
+    ("kind", "name"), [*(("EAGLE-3", one) for one in EAGLES), *(("DFlash", one) for one in FLASHES)]
+)
+def test_an_eagle3_or_dflash_file_drafts_for_its_model(kind, name, tmp_path):
+    write, how = (write_eagle, EAGLES[name]) if kind == "EAGLE-3" else (write_dflash, FLASHES[name])
+    model, head, small = golden(f"{how.base}.gguf"), write(tmp_path / "head.gguf", name), tmp_path / "small.gguf"
+    assert CliRunner().invoke(cli, ["quantize", str(head), str(small), "q8_0"]).exit_code == 0
     expected = answer(model)
-    for file in (eagle, small):
-        found = answer(model, draft=file)
+    for options in ({"draft": head}, {"draft": small}, {"draft": head, "lookup": True, "draft_tokens": 8}):
+        found = answer(model, **options)
         assert found[0] == expected[0] and found[1] > 10
-    done = CliRunner().invoke(cli, ["generate", str(eagle), "-p", "a", "--device", "cpu"])
+    done = CliRunner().invoke(cli, ["generate", str(head), "-p", "a", "--device", "cpu"])
     assert done.exit_code == 2
-    assert "an EAGLE-3 draft head" in done.output and "--draft" in done.output
+    assert f"{kind} draft head" in done.output and "--draft" in done.output
 
 
-def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
-    model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
-    write_eagle(good, "llama")
-    expected = answer(model)[0]
+def damaging(good: Path, path: Path):
+    """A function that writes a changed copy of a file."""
 
     def damaged(change) -> None:
         parts = take_apart(good.read_bytes())
         change(parts, {one.name.decode(): one for one in parts.tensors})
         path.write_bytes(parts.built())
+
+    return damaged
+
+
+def is_refused(model: Path, path: Path, words: str, expected: list[int]) -> None:
+    """Checks that a draft file is refused in one line with these words, and the model answers without it."""
+    with rwkv_gpu.load(model, **LOADED, draft=path) as llm:
+        fault = llm.info.draft_fault
+        assert str(path) in fault and words in fault and fault.isprintable()
+        assert llm.generate([5, 6, 7], **ASKED).tokens == expected
+
+
+def test_a_dflash_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+    model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
+    write_dflash(good, "llama")
+    expected, damaged = answer(model)[0], damaging(good, path)
+
+    def number(key: str, value: object):
+        return lambda parts, _: setattr(parts.row(key), "value", value)
+
+    def renamed(old: str, new: bytes):
+        return lambda _, tensors: setattr(tensors[old], "name", new)
+
+    faults = {
+        "1 to 64 layers": [number("dflash.target_layers", layers) for layers in ([], [3], [-1], [0] * 65)],
+        "dflash.block_size": [number("dflash.block_size", 1), number("dflash.block_size", 1 << 30)],
+        "mask_token_id": [number("tokenizer.ggml.mask_token_id", 288)],
+        "found the shape": [number("dflash.embedding_length", 128), number("dflash.target_layers", [0])],
+        "head_count": [number("dflash.attention.head_count_kv", 3)],
+        "heads of size": [number("dflash.attention.key_length", 1020)],
+        "block_count": [number("dflash.block_count", 0), number("dflash.block_count", 1 << 20)],
+        "drafts by DSpark": [renamed("output_norm.weight", b"markov_w1.weight")],
+        "drafts by DFlash 2": [renamed("output_norm.weight", b"selector_hidden.weight")],
+        "blk.0.other.weight': unknown": [renamed("blk.0.attn_sinks.weight", b"blk.0.other.weight")],
+        "another vocabulary": [lambda parts, _: parts.row("tokenizer.ggml.tokens").value.__setitem__(7, b"x")],
+    }
+    for words, changes in faults.items():
+        for change in changes:
+            damaged(change)
+            is_refused(model, path, words, expected)
+    path.write_bytes(good.read_bytes()[:-4000])
+    is_refused(model, path, "", expected)
+    other = golden("tiny-nanbeige.gguf")
+    is_refused(other, good, "heads that read layers of 'nanbeige' are not supported", answer(other)[0])
+
+
+def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_path):
+    model, path, good = golden("tiny-llama.gguf"), tmp_path / "bad.gguf", tmp_path / "good.gguf"
+    write_eagle(good, "llama")
+    expected, damaged = answer(model)[0], damaging(good, path)
 
     def ids(*numbers: int):
         def change(_, tensors) -> None:
@@ -120,10 +171,7 @@ def test_an_eagle3_file_that_does_not_fit_is_one_line_and_the_model_answers(tmp_
     for words, changes in faults.items():
         for change in changes:
             damaged(change)
-            with rwkv_gpu.load(model, **LOADED, draft=path) as llm:
-                fault = llm.info.draft_fault
-                assert str(path) in fault and words in fault and fault.isprintable()
-                assert llm.generate([5, 6, 7], **ASKED).tokens == expected
+            is_refused(model, path, words, expected)
 
 
 def test_eagle3_and_other_heads_without_support_are_one_line(tmp_path, apart):
@@ -131,9 +179,9 @@ def test_eagle3_and_other_heads_without_support_are_one_line(tmp_path, apart):
     with rwkv_gpu.load(apart[0], **LOADED, draft=tmp_path / "eagle.gguf") as llm:
         assert "another model" in llm.info.draft_fault or "not supported" in llm.info.draft_fault
     parts = take_apart((tmp_path / "eagle.gguf").read_bytes())
-    parts.row("general.architecture").value = b"dflash"
+    parts.row("general.architecture").value = b"gemma4-assistant"
     with rwkv_gpu.load(golden("tiny-llama.gguf"), **LOADED, draft=_written(tmp_path, parts)) as llm:
-        assert "a DFlash draft head, which is not supported" in llm.info.draft_fault
+        assert "a draft head of Gemma 4, which is not supported" in llm.info.draft_fault
 
 
 def _other_family(folder: Path, _mtp: Path) -> Path:

@@ -36,12 +36,13 @@ class QueuedDrafts:
 
 
 class HeadDrafts(Proposer):
-    """Drafts for several sequences at once; each step drafts one token per sequence."""
+    """Drafts for several sequences at once; a step drafts one token per sequence, or all if the head uses masks."""
 
     queued = True
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._mask = None if runner.head is None else runner.head.mask
 
     def offer(self, sequence: TokenSequence, most: int) -> Offer | None:  # noqa: ARG002  it always has one
         return Offer(HEAD)
@@ -49,27 +50,33 @@ class HeadDrafts(Proposer):
     def submit(self, chunks: Sequence[ScheduledChunk], placements: Sequence[Placement]) -> QueuedDrafts:
         """Submits the steps that draft for these chunks. Their drafts become references to what these steps sample."""
         steps: list[tuple[PendingStep, list[TokenSequence]]] = []
-        for number in range(max(chunk.samples for chunk in chunks) - 1):
+        for number in range(max(chunk.samples for chunk in chunks) - 1 if self._mask is None else 1):
             going = [pair for pair in zip(chunks, placements, strict=True) if pair[0].samples - 1 > number]
-            steps.append((self.step(going, number), [chunk.sequence for chunk, _ in going]))
+            drafted = [chunk.sequence for chunk, _ in going for _ in self.drafted(chunk, number)]
+            steps.append((self.step(going, number), drafted))
         for chunk in chunks:
             places = [self._runner.draft_place(chunk.slot, number) for number in range(chunk.samples - 1)]
             chunk.sequence.draft = [FROM_SLOT | place for place in places]
         return QueuedDrafts(steps)
 
+    def drafted(self, chunk: ScheduledChunk, number: int) -> Sequence[int]:
+        """The numbers of the tokens that step `number` drafts for a chunk."""
+        return (number,) if self._mask is None else range(chunk.samples - 1)
+
     def step(self, going: Sequence[tuple[ScheduledChunk, Placement]], number: int) -> PendingStep:
-        """The step that drafts token `number`, from the last known token of each sequence or the previous draft."""
+        """Step `number` of the draft, from the last known token of each sequence or the previous draft."""
         rows, placements, draws = [], [], []
         for chunk, (pages, _, windows, _) in going:
             slot, sequence = chunk.slot, chunk.sequence
-            place = self._runner.draft_place
+            place, drafted = self._runner.draft_place, self.drafted(chunk, number)
             token = FROM_SLOT | place(slot, number - 1) if number else sequence.ids[-1]
-            rows.append((slot, len(sequence.ids) - 1 + number, [token]))
+            masks = [] if self._mask is None else [self._mask] * len(drafted)
+            rows.append((slot, len(sequence.ids) - 1 + number, [token, *masks]))
             placements.append((pages, None, windows, ()))
-            draws.append(draft_row(sequence, place(slot, number), number))
-        batch = Batch.of(rows, placements=placements)
+            draws += [draft_row(sequence, place(slot, one), one) for one in drafted]
+        batch = Batch.of(rows, wanted=[len(self.drafted(one, number)) for one, _ in going], placements=placements)
         adapters = self._runner.adapters
         if any(chunk.sequence.family for chunk, _ in going):
             each = [adapters.scales() if one.sequence.adapters is None else one.sequence.adapters for one, _ in going]
-            batch = replace(batch, adapters=np.array(each))
+            batch = replace(batch, adapters=np.repeat(np.array(each), [len(ids) for _, _, ids in rows], axis=0))
         return self._runner.draft(batch, SamplingInputs.of(np.array(draws, DRAW)))

@@ -1,0 +1,97 @@
+"""DFlash heads: the logits of their blocks equal llama.cpp's records, and their drafts change no answer."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import Runner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.speculation.head_drafts import HeadDrafts
+from rwkv_gpu.engine.step_result import SamplingInputs
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.sampling import DRAW, Flag
+from tests.cases import slow_unless
+from tests.engine.test_eagle3 import close, with_head
+from tests.engine.test_engine import ids_of
+from tests.engine.test_heads import DRAFTS, known_head
+from tests.engine.test_speculation import answers, asked, speculator
+from tests.golden.dflash import BLOCK, FLASHES, MASK, write_dflash
+from tests.golden_files import OWN
+from tests.test_own_golden import RMS, rms
+
+ENDS = 1, 2, 8, 23  # lengths of prompts in the records
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Writes all DFlash files into a folder."""
+    folder = tmp_path_factory.mktemp("flashes")
+    for name in FLASHES:
+        write_dflash(folder / f"{name}.gguf", name)
+    return folder
+
+
+def loaded(folder: Path | None, name: str, adapter=None, **how) -> Runner:
+    return with_head(FLASHES[name].base, folder and folder / f"{name}.gguf", adapter, **how)
+
+
+def block(runner: Runner, start: int, token: int) -> np.ndarray:
+    """Returns the head's logits of the block after a token at a position. The likeliest tokens are drafted. [k, V]"""
+    rows = np.zeros(BLOCK - 1, DRAW)
+    rows["flags"], rows["slot"] = Flag.GREEDY, [runner.draft_place(1, number) for number in range(BLOCK - 1)]
+    batch = runner.prepare(Batch.of([(1, start, [token] + [MASK] * (BLOCK - 1))], wanted=[BLOCK - 1]))
+    segments = tuple(segment._replace(state=None, kept=()) for segment in batch.segments)
+    how = SamplingInputs.of(rows)._replace(logits=True)
+    result = runner.draft(Batch(batch.ids, segments, batch.outputs), how).wait()
+    assert [row.token for row in result.rows] == result.logits.argmax(-1).tolist()
+    return result.logits
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    slow_unless(lambda name, where: where == "cpu" or name == "llama", itertools.product(FLASHES, ("cpu", "gpu"))),
+)
+def test_a_block_says_what_llama_cpp_says(files, name, where, request, rounding):
+    record = np.load(OWN / f"dflash-{name}.npz")
+    tokens, at = record["tokens"].tolist(), 0
+    runner = loaded(files, name, request.getfixturevalue("adapter") if where == "gpu" else None)
+    bound = RMS + (rounding if where == "gpu" else 0)
+    for end, expected in zip((*ENDS, len(tokens)), (*record["exact_blocks"], None), strict=True):
+        for first in range(at, end, 16):
+            logits = runner.step(Batch.of([(1, first, tokens[first : min(end, first + 16)])]))
+        at = end
+        if expected is not None:
+            state = runner.store.length(1)
+            assert close(block(runner, end, tokens[end]), expected, bound)
+            runner.store.truncate(1, state)
+    assert rms(logits[-1] - record["exact_logits"][-1]) < bound
+    runner.close()
+
+
+@pytest.mark.parametrize("name", FLASHES)
+def test_drafts_change_no_answer(files, name):
+    """The answers are greedy, sampled, penalised or constrained; drafts come from the head, or are mostly right."""
+    vocabulary = loaded(None, name).vocabulary
+    expected, _ = answers(loaded(None, name), asked(vocabulary))
+    for mistakes in (None, 0.3):
+        runner = loaded(files, name)
+        head = HeadDrafts(runner) if mistakes is None else known_head(runner, asked(0), expected, mistakes)
+        found, engine = answers(runner, asked(vocabulary), speculator(head, most=DRAFTS))
+        assert found == expected
+        assert engine.drafted > 100 and (mistakes is None or engine.accepted > 60)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen35"])
+def test_drafts_on_the_gpu(files, name, adapter):
+    """Greedy answers equal numpy's. The verifying step reads the drafted block on the device."""
+    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=16)) for n in range(2)]
+    expected, _ = answers(loaded(None, name), requests)
+    runner = loaded(files, name, adapter, slots=2)
+    head = known_head(runner, requests, expected, 0.3)
+    found, engine = answers(runner, requests, speculator(head, most=DRAFTS))
+    assert found == expected
+    assert 0 < engine.accepted < engine.drafted
+    runner.close()
